@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 
 use crate::destination::Destination;
 use crate::disk::Disk;

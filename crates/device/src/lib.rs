@@ -13,25 +13,25 @@ pub mod buffer;
 pub mod completion;
 pub mod error;
 pub mod file;
+pub mod io;
 mod latency;
 pub mod memory;
 pub mod parallel;
 pub mod pending;
-pub mod planted;
 pub mod probe;
 pub mod volume;
-pub mod waiting;
 
 pub use buffer::{BUFFER_ALIGNMENT_BYTES, Buffer, BufferPool, SharedBuffer};
 pub use completion::{Completion, Ticket};
 pub use error::{DeviceError, Operation};
 pub use file::{Access, FileDevice, FileOptions};
+pub use io::{Call, Cancellation, Io};
 pub use memory::MemoryDevice;
 pub use parallel::{Job, Parallel, processor_threads};
 pub use pending::PendingRead;
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
 pub use volume::{
-    DirectoryVolume, LOOK_BYTES, Medium, MemoryVolume, PIECE_BYTES, Patience, Take, Volume, VolumeError, VolumeFault,
+    DirectoryVolume, LOOK_BYTES, Medium, MediumWait, MemoryVolume, PIECE_BYTES, Take, Volume, VolumeError, VolumeFault,
     calls_that_are_lost,
 };
 

@@ -1,14 +1,9 @@
-//! Reads that a call leaves for its caller to make: of one that may not wait, but could end at once with the bytes.
+//! One small read that a non-blocking call leaves for its caller to make (see `io.rs`): where it reads, into which memory, and what of
+//! that is wanted. The read owns its memory until the kernel gives it back; nobody waits for it longer than its timeout.
 //!
-//! A thread that serves requests may not wait for a device, and handing each such request to a thread that may costs two switches, as
-//! much as the rest of a small read. So it `collect`s what the call would have read, makes these reads in its own way (an io_uring that it
-//! waits on anyway), and repeats the call `with` what has arrived. That is told per thread: the call is many layers above the devices.
-//! Whoever makes a read owns its memory until the kernel gives it back; nobody waits for it longer than its `patience`.
-//!
-//! Invariants: a call that collects reads nothing itself; bytes that have arrived are unverified, so who takes them verifies.
+//! Invariant: bytes that have arrived are unverified, so the layer that takes them verifies them.
 
 use crate::buffer::Buffer;
-use std::cell::RefCell;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -32,7 +27,7 @@ pub struct PendingRead {
     buffer: Buffer,
     /// What of the buffer is wanted; the rest is there for alignment.
     wanted: Range<usize>,
-    patience: Duration,
+    timeout: Duration,
     /// What counts the read for as long as it lives.
     holds: Option<Box<dyn Send>>,
 }
@@ -43,10 +38,10 @@ impl PendingRead {
         offset: u64,
         buffer: Buffer,
         wanted: Range<usize>,
-        patience: Duration,
+        timeout: Duration,
     ) -> PendingRead {
         assert!(wanted.start <= wanted.end && wanted.end <= buffer.len(), "what is wanted lies in the buffer");
-        PendingRead { name: [0; 3], source, offset, buffer, wanted, patience, holds: None }
+        PendingRead { name: [0; 3], source, offset, buffer, wanted, timeout, holds: None }
     }
 
     #[must_use]
@@ -65,6 +60,11 @@ impl PendingRead {
         self.source.file()
     }
 
+    /// The bytes that are wanted, if this is the read of that name and length.
+    pub(crate) fn wanted_of(&self, name: Name, length: usize) -> Option<&[u8]> {
+        (self.name == name && self.wanted.len() == length).then(|| &self.buffer[self.wanted.clone()])
+    }
+
     /// Where on the device the buffer is to be filled from.
     pub fn offset(&self) -> u64 {
         self.offset
@@ -75,9 +75,9 @@ impl PendingRead {
         &mut self.buffer
     }
 
-    /// After so long the bytes are better had in another way.
-    pub fn patience(&self) -> Duration {
-        self.patience
+    /// After this time the bytes are better read in another way.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
     }
 }
 
@@ -92,64 +92,3 @@ impl std::fmt::Debug for PendingRead {
         write!(formatter, "PendingRead({} bytes at {})", self.buffer.len(), self.offset)
     }
 }
-
-enum Mode {
-    Off,
-    Collecting(Vec<PendingRead>),
-    Arrived(Vec<PendingRead>),
-}
-
-thread_local! {
-    static MODE: RefCell<Mode> = const { RefCell::new(Mode::Off) };
-}
-
-/// Switches off again, also where the work panics.
-struct Reset;
-
-impl Drop for Reset {
-    fn drop(&mut self) {
-        MODE.with(|mode| *mode.borrow_mut() = Mode::Off);
-    }
-}
-
-/// Works; a call that would have to wait for reads leaves them here.
-pub fn collect<T>(work: impl FnOnce() -> T) -> (T, Vec<PendingRead>) {
-    MODE.with(|mode| *mode.borrow_mut() = Mode::Collecting(Vec::new()));
-    let _reset = Reset;
-    let outcome = work();
-    match MODE.with(|mode| std::mem::replace(&mut *mode.borrow_mut(), Mode::Off)) {
-        Mode::Collecting(reads) => (outcome, reads),
-        _ => (outcome, Vec::new()),
-    }
-}
-
-/// Works again, with what has arrived.
-pub fn with<T>(arrived: Vec<PendingRead>, work: impl FnOnce() -> T) -> T {
-    MODE.with(|mode| *mode.borrow_mut() = Mode::Arrived(arrived));
-    let _reset = Reset;
-    work()
-}
-
-pub fn is_collecting() -> bool {
-    MODE.with(|mode| matches!(&*mode.borrow(), Mode::Collecting(_)))
-}
-
-/// Leaves reads for whoever collects them, who repeats the call when all have arrived.
-pub fn leave(mut reads: Vec<PendingRead>) {
-    MODE.with(|mode| match &mut *mode.borrow_mut() {
-        Mode::Collecting(collected) => collected.append(&mut reads),
-        _ => unreachable!("somebody collects"),
-    });
-}
-
-/// Has a look at the bytes of this name and length, if they have arrived.
-pub fn look<T>(name: Name, length: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
-    MODE.with(|mode| {
-        let Mode::Arrived(arrived) = &*mode.borrow() else { return None };
-        let read = arrived.iter().find(|read| read.name == name && read.wanted.len() == length)?;
-        Some(look(&read.buffer[read.wanted.clone()]))
-    })
-}
-
-#[cfg(test)]
-mod tests;

@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Cancellation;
+
 mod directory;
 mod memory;
 mod outspoken;
@@ -38,7 +40,7 @@ pub enum VolumeError {
     /// Another volume, or none of stere's.
     #[error("{volume} is not the volume it should be ({found}); put the right one in")]
     Stranger { volume: String, found: String },
-    /// Who asked was told meanwhile that nobody wants it (`waiting.rs`); it says nothing of the volume.
+    /// Nobody wants the answer any more; this says nothing of the volume.
     #[error("what was asked of {volume} is not wanted any more")]
     GivenUp { volume: String },
 }
@@ -51,13 +53,27 @@ impl VolumeError {
     }
 }
 
-/// Who waits for a read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    /// Background work: the answer is now.
-    Now,
-    /// Somebody who reads a file: a volume that is away may be waited for, if that was chosen.
-    Reader,
+/// How long a read waits for a volume, and who cancels it.
+#[derive(Debug, Clone, Default)]
+pub struct MediumWait {
+    /// A volume that is away may be waited for, if that was chosen: somebody reads a file. Background work wants its answer now.
+    pub for_away: bool,
+    pub cancellation: Cancellation,
+}
+
+impl MediumWait {
+    /// For background work.
+    pub const NONE: MediumWait = MediumWait { for_away: false, cancellation: Cancellation::NONE };
+
+    /// For background work that can be cancelled.
+    pub fn cancelled_by(cancellation: &Cancellation) -> MediumWait {
+        MediumWait { for_away: false, cancellation: cancellation.clone() }
+    }
+
+    /// For somebody who reads a file.
+    pub fn of_reader(cancellation: Cancellation) -> MediumWait {
+        MediumWait { for_away: true, cancellation }
+    }
 }
 
 /// What arrives together, where an object is read in pieces.
@@ -75,21 +91,28 @@ pub trait Volume: Send + Sync {
     fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError>;
 
     /// Reads `into.len()` bytes from `offset` on.
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError>;
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError>;
 
     /// Reads so many bytes from the beginning on, in pieces as they arrive: `take` gets each, behind the one before. What is taken is
-    /// not proven by anything, and an error may come after some of it. Ends early where `waiting::is_given_up` says so.
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
+    /// not proven by anything, and an error may come after some of it. Ends early where it is cancelled.
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
         let mut bytes = vec![0; length];
-        self.get(object, 0, &mut bytes, Patience::Now)?;
+        self.get(object, 0, &mut bytes, &MediumWait::cancelled_by(cancellation))?;
         take(&bytes);
         Ok(())
     }
 
     /// The same for `length` bytes from `offset` on.
-    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
         let mut bytes = vec![0; length];
-        self.get(object, offset, &mut bytes, Patience::Now)?;
+        self.get(object, offset, &mut bytes, &MediumWait::cancelled_by(cancellation))?;
         take(&bytes);
         Ok(())
     }

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, SoftLimits, Timestamp, VolumePlace, key,
 };
-use stere_store::{Error, Store, Transaction, Wait};
+use stere_store::{Error, Io, Store, Transaction};
 
 use crate::charge;
 use crate::extents::BLOCK;
@@ -367,7 +367,7 @@ impl Accounts {
     /// Those of a store, which has to show every transaction to `settle`. A pool that keeps no accounts pays one look at a flag for each.
     pub(crate) fn load(store: &Store) -> Result<Arc<Accounts>, Error> {
         let accounts = Arc::new(Accounts::default());
-        let kept = store.view(Wait::Allowed, |view| accounting(view))?;
+        let kept = store.view(Io::BLOCKING, |view| accounting(view))?;
         accounts.is_on.store(kept.is_some(), Ordering::Release);
         accounts.keeps_stored.store(kept.is_some_and(|kept| kept.charged.is_some()), Ordering::Release);
         Ok(accounts)

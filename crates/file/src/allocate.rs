@@ -35,7 +35,14 @@ const UNSHARE_BYTES: u64 = 1 << 20;
 
 impl Files {
     /// Changes allocation in `offset..offset + length` as `mode` says.
-    pub fn allocate(&self, context: &Context, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
+    pub fn allocate(
+        &self,
+        context: &Context<'_>,
+        inode: u64,
+        offset: u64,
+        length: u64,
+        mode: u32,
+    ) -> Result<(), Error> {
         let end = offset.checked_add(length).ok_or(Error::TooBig)?;
         if length == 0 {
             return Err(Error::Invalid("the length is zero; give a positive one"));
@@ -44,7 +51,7 @@ impl Files {
             return Err(Error::TooBig);
         }
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
+        let mut state = held.write(context.io)?;
         let content = self.load(context, inode, &mut state)?;
         self.check_not_retained(context, inode)?;
         if content.is_dirty() {
@@ -62,7 +69,7 @@ impl Files {
             0 => self.preallocate(context, inode, content, range, keep_size),
             PUNCH_HOLE if keep_size => self.punch(context, inode, content, range),
             ZERO_RANGE => self.zero(context, inode, content, range, keep_size),
-            COLLAPSE_RANGE | INSERT_RANGE if self.is_encrypted(context.wait, inode, offset..extents::END)? => {
+            COLLAPSE_RANGE | INSERT_RANGE if self.is_encrypted(context.io, inode, offset..extents::END)? => {
                 // Each record opens only at its place.
                 Err(Error::Unsupported("ranges of encrypted files cannot be inserted or collapsed; copy the file"))
             }
@@ -76,22 +83,22 @@ impl Files {
     /// Sets room aside in the holes of `range`.
     fn preallocate(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         range: Range<u64>,
         keep_size: bool,
     ) -> Result<(), Error> {
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
-        let placement = self.storing(context.wait, inode)?.placement;
+        let placement = self.storing(context.io, inode)?.placement;
         let missing = self.hole_bytes(context, inode, &blocks)?;
-        let room_until_counted = self.promise(context.wait, placement, missing)?;
+        let room_until_counted = self.promise(context.io, placement, missing)?;
         // Before the first of several transactions, for the next may fail.
         content.extents_end = content.extents_end.max(blocks.end);
         let mut at = blocks.start;
         while at < blocks.end {
             let size = if keep_size { content.size } else { content.size.max(range.end) };
-            at = self.store.update(context.wait, |transaction| {
+            at = self.store.update(context.io, |transaction| {
                 transaction.set_promised();
                 let (allocation, reached) = fill_holes(transaction, inode, at..blocks.end)?;
                 let size = if reached == blocks.end { size } else { content.stored_size };
@@ -103,13 +110,13 @@ impl Files {
             content.size = content.size.max(range.end);
             content.stored_size = content.size;
         }
-        let held = self.hold_granted(context.wait, placement.scheme, &room_until_counted);
+        let held = self.hold_granted(context.io, placement.scheme, &room_until_counted);
         drop(room_until_counted);
         held
     }
 
-    fn hole_bytes(&self, context: &Context, inode: u64, blocks: &Range<u64>) -> Result<u64, Error> {
-        self.store.view(context.wait, |view| {
+    fn hole_bytes(&self, context: &Context<'_>, inode: u64, blocks: &Range<u64>) -> Result<u64, Error> {
+        self.store.view(context.io, |view| {
             let mut missing = blocks.end - blocks.start;
             keys::visit_extents(view, inode, blocks.start, &mut |extent| {
                 if extent.start >= blocks.end {
@@ -124,7 +131,7 @@ impl Files {
     }
 
     /// Makes `range` a hole, as far as the file reaches.
-    fn punch(&self, context: &Context, inode: u64, content: &mut Content, range: Range<u64>) -> Result<(), Error> {
+    fn punch(&self, context: &Context<'_>, inode: u64, content: &mut Content, range: Range<u64>) -> Result<(), Error> {
         let whole = self.zero_edges(context, inode, content, &range)?;
         self.clear_steps(context, inode, whole)?;
         self.save_all(context, inode, content)
@@ -133,7 +140,7 @@ impl Files {
     /// Makes `range` read as zeros, with room set aside.
     fn zero(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         range: Range<u64>,
@@ -148,7 +155,7 @@ impl Files {
     /// Writes zeros where `range` covers blocks in part; gives the whole blocks between.
     fn zero_edges(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         range: &Range<u64>,
@@ -172,16 +179,16 @@ impl Files {
         Ok(whole_start..whole_end.max(whole_start))
     }
 
-    fn has_data(&self, context: &Context, inode: u64, range: &Range<u64>) -> Result<bool, Error> {
-        self.store.view(context.wait, |view| {
+    fn has_data(&self, context: &Context<'_>, inode: u64, range: &Range<u64>) -> Result<bool, Error> {
+        self.store.view(context.io, |view| {
             let extents = extents_touching(view, inode, range.start, range.end, 2)?;
             Ok(extents.iter().any(|extent| !extent.is_preallocated()))
         })
     }
 
-    fn clear_steps(&self, context: &Context, inode: u64, whole: Range<u64>) -> Result<(), Error> {
+    fn clear_steps(&self, context: &Context<'_>, inode: u64, whole: Range<u64>) -> Result<(), Error> {
         loop {
-            let complete = self.store.update(context.wait, |transaction| {
+            let complete = self.store.update(context.io, |transaction| {
                 let (allocation, complete) = extents::clear(transaction, inode, whole.clone(), EXTENTS_PER_STEP)?;
                 let size = keys::inode(transaction, inode)?.size;
                 self.put_changed(transaction, context, inode, &allocation, size)?;
@@ -196,7 +203,7 @@ impl Files {
     fn put_changed(
         &self,
         transaction: &mut stere_store::Transaction<'_>,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         allocation: &Allocation,
         size: u64,
@@ -209,14 +216,20 @@ impl Files {
         Ok(value)
     }
 
-    fn collapse(&self, context: &Context, inode: u64, content: &mut Content, range: Range<u64>) -> Result<(), Error> {
+    fn collapse(
+        &self,
+        context: &Context<'_>,
+        inode: u64,
+        content: &mut Content,
+        range: Range<u64>,
+    ) -> Result<(), Error> {
         check_aligned(&range)?;
         if range.end >= content.size {
             return Err(Error::Invalid("the range to collapse reaches the end of the file; truncate it instead"));
         }
         let length = range.end - range.start;
         let size = content.size - length;
-        self.store.update(context.wait, |transaction| {
+        self.store.update(context.io, |transaction| {
             let (allocation, complete) = extents::clear(transaction, inode, range.clone(), SHIFTED_EXTENTS_MAX)?;
             if !complete || !extents::shift(transaction, inode, range.end, -(length as i64), SHIFTED_EXTENTS_MAX)? {
                 return Err(Error::Unsupported(
@@ -231,7 +244,7 @@ impl Files {
         Ok(())
     }
 
-    fn insert(&self, context: &Context, inode: u64, content: &mut Content, range: Range<u64>) -> Result<(), Error> {
+    fn insert(&self, context: &Context<'_>, inode: u64, content: &mut Content, range: Range<u64>) -> Result<(), Error> {
         check_aligned(&range)?;
         if range.start >= content.size {
             return Err(Error::Invalid("the range to insert starts behind the end of the file; extend it instead"));
@@ -241,7 +254,7 @@ impl Files {
         if size > FILE_BYTES_MAX || content.extents_end + length > FILE_BYTES_MAX + BLOCK {
             return Err(Error::TooBig);
         }
-        self.store.update(context.wait, |transaction| {
+        self.store.update(context.io, |transaction| {
             extents::split(transaction, inode, range.start)?;
             if !extents::shift(transaction, inode, range.start, length as i64, SHIFTED_EXTENTS_MAX)? {
                 return Err(Error::Unsupported(
@@ -259,7 +272,7 @@ impl Files {
     /// Rewrites what the file shares with others in `range`, and sets room aside in its holes.
     fn unshare(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         range: Range<u64>,
@@ -269,7 +282,7 @@ impl Files {
         let mut at = range.start.min(end);
         while at < end {
             let length = UNSHARE_BYTES.min(end - at);
-            let shared = self.store.view(context.wait, |view| {
+            let shared = self.store.view(context.io, |view| {
                 let mut shared = false;
                 for extent in extents_touching(view, inode, at, at + length, usize::MAX - 1)? {
                     shared |= !extent.is_preallocated() && is_shared(view, extent.value.blob)?;
@@ -278,7 +291,7 @@ impl Files {
             })?;
             if shared {
                 let mut bytes = vec![0; length as usize];
-                self.read_stored(context.wait, inode, at, &mut bytes)?;
+                self.read_stored(context.io, inode, at, &mut bytes)?;
                 self.write_parts(context, inode, content, at, &bytes)?;
                 self.save_all(context, inode, content)?;
             }

@@ -10,12 +10,12 @@
 
 use std::collections::BTreeMap;
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     AccountingValue, BLOCK_BYTES, BlobEncoding, ChargedTo, ExtentFlags, ExtentValue, FileKind, InodeValue, Key,
     SECTOR_BYTES, Scheme, key,
 };
-use stere_store::{Error, Transaction, Wait};
+use stere_store::{Error, Io, Transaction};
 
 use crate::accounts::{Account, accounting, accounts_of, limited_now};
 use crate::encode::Storing;
@@ -119,13 +119,13 @@ pub(crate) struct StoredGrant {
 
 impl Files {
     /// Whether stored bytes are counted; extents that were there before may still have to be charged.
-    pub fn stored_is_kept(&self, wait: Wait) -> Result<bool, Error> {
-        Ok(self.store.view(wait, |view| accounting(view))?.is_some_and(|accounting| accounting.charged.is_some()))
+    pub fn stored_is_kept(&self, io: Io<'_>) -> Result<bool, Error> {
+        Ok(self.store.view(io, |view| accounting(view))?.is_some_and(|accounting| accounting.charged.is_some()))
     }
 
     /// From now on stored bytes are counted; `charge_some` is to be called until it is done.
-    pub fn keep_stored(&self, wait: Wait) -> Result<(), Error> {
-        self.store.update(wait, |transaction| {
+    pub fn keep_stored(&self, io: Io<'_>) -> Result<(), Error> {
+        self.store.update(io, |transaction| {
             let Some(accounting) = accounting(transaction)?.filter(|accounting| accounting.charged.is_none()) else {
                 return Ok::<_, Error>(());
             };
@@ -138,12 +138,12 @@ impl Files {
     }
 
     /// Charges some of the extents that were there before stored bytes were counted. Tells whether there are more.
-    pub fn charge_some(&self, wait: Wait) -> Result<bool, crate::Error> {
-        let charged = self.store.view(wait, |view| accounting(view))?.and_then(|accounting| accounting.charged);
+    pub fn charge_some(&self, io: Io<'_>) -> Result<bool, crate::Error> {
+        let charged = self.store.view(io, |view| accounting(view))?.and_then(|accounting| accounting.charged);
         if charged.is_none_or(|charged| charged.inode == AccountingValue::ALL) {
             return Ok(false);
         }
-        self.store.update(wait, |transaction| {
+        self.store.update(io, |transaction| {
             let Some(accounting) = accounting(transaction)? else { return Ok(false) };
             let Some(mut to) = accounting.charged else { return Ok(false) };
             let mut left = EXTENTS_PER_STEP;
@@ -170,13 +170,13 @@ impl Files {
     }
 
     /// Charges the extents of a part of a file anew, after blobs were moved.
-    pub(crate) fn recharge(&self, wait: Wait, inode: u64, range: std::ops::Range<u64>) -> Result<(), crate::Error> {
+    pub(crate) fn recharge(&self, io: Io<'_>, inode: u64, range: std::ops::Range<u64>) -> Result<(), crate::Error> {
         if !self.accounts.keeps_stored() {
             return Ok(());
         }
         let mut from = range.start;
         while from < range.end {
-            let next = self.store.update(wait, |transaction| {
+            let next = self.store.update(io, |transaction| {
                 if inode_if_any(transaction, inode)?.is_none() {
                     return Ok(None);
                 }
@@ -193,7 +193,7 @@ impl Files {
     /// taken as a whole while there is room at all. Not one byte: whose limit it is.
     pub(crate) fn grant_stored(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         storing: &Storing,
@@ -206,17 +206,17 @@ impl Files {
         }
         self.accounts.note_time(context.now);
         let cost = |bytes: u64| on_devices(storing.stored_bytes_max(bytes), storing.placement.scheme);
-        let Some((room, _)) = self.stored_room(context.wait, inode)? else { return Ok(all) };
+        let Some((room, _)) = self.stored_room(context.io, inode)? else { return Ok(all) };
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
         let wanted = blocks.end - blocks.start;
         if cost(self.dirty_bytes() + wanted) <= room {
             return Ok(all);
         }
-        if context.wait == Wait::Never {
+        if !context.io.may_block() {
             return Err(Error::WouldBlock.into());
         }
         self.relieve_to(context, inode, content, 0)?;
-        let Some((room, holder)) = self.stored_room(context.wait, inode)? else { return Ok(all) };
+        let Some((room, holder)) = self.stored_room(context.io, inode)? else { return Ok(all) };
         let is_known = storing.compression.algorithm().is_none() && storing.stack.is_none();
         let at_once = StoredGrant { length, at_once: true };
         if cost(wanted) <= room || (room > 0 && !is_known) || self.is_replacement(context, inode, &range, false)? {
@@ -231,9 +231,9 @@ impl Files {
     }
 
     /// The least that limits of stored bytes leave for a file, and whose it is; none if there is no such limit.
-    fn stored_room(&self, wait: Wait, inode: u64) -> Result<Option<(u64, Account)>, crate::Error> {
+    fn stored_room(&self, io: Io<'_>, inode: u64) -> Result<Option<(u64, Account)>, crate::Error> {
         let now = self.accounts.now_seconds();
-        self.store.view(wait, |view| {
+        self.store.view(io, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
             let mut least = None;
             for whose in accounts_of(view, &value)? {

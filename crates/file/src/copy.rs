@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 
-use stere_device::waiting;
 use stere_store::Transaction;
 
 use crate::error::Error;
@@ -36,7 +35,7 @@ impl Files {
     /// Copies up to `length` bytes; gives how many were copied: fewer at the end of the source.
     pub fn copy_range(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         source: u64,
         from: u64,
         target: u64,
@@ -44,7 +43,7 @@ impl Files {
         length: u64,
     ) -> Result<u64, Error> {
         let (first, second) = (self.table.hold(source.min(target)), self.table.hold(source.max(target)));
-        let mut first_state = first.write(context.wait)?;
+        let mut first_state = first.write(context.io)?;
         if source == target {
             let content = self.load(context, source, &mut first_state)?;
             let Some(copy) = self.bounded(content.size, from, to, length)? else { return Ok(0) };
@@ -83,7 +82,7 @@ impl Files {
 
     pub(crate) fn copy(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         source: u64,
         source_size: u64,
         target: u64,
@@ -93,8 +92,8 @@ impl Files {
         self.check_not_retained(context, target)?;
         let Copy { from, to, length } = *copy;
         // An encrypted record opens only at its place in its file, so it is copied.
-        let is_encrypted = self.is_encrypted(context.wait, source, from..from + length)?
-            || self.is_encrypted(context.wait, target, to..to + 1)?;
+        let is_encrypted = self.is_encrypted(context.io, source, from..from + length)?
+            || self.is_encrypted(context.io, target, to..to + 1)?;
         if is_encrypted || from % BLOCK != to % BLOCK {
             return self.copy_bytes(context, source, target, content, copy);
         }
@@ -131,7 +130,7 @@ impl Files {
 
     fn copy_bytes(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         source: u64,
         target: u64,
         content: &mut Content,
@@ -142,7 +141,7 @@ impl Files {
         while done < end {
             let length = COPY_BYTES.min(end - done);
             let mut bytes = vec![0; length as usize];
-            self.read_stored(context.wait, source, copy.from + done, &mut bytes)?;
+            self.read_stored(context.io, source, copy.from + done, &mut bytes)?;
             let written = self.write_parts(context, target, content, copy.to + done, &bytes);
             let written = match written {
                 Err(error) if done > 0 && is_full(&error) => break,
@@ -151,7 +150,7 @@ impl Files {
             // The source may be the same file: what was written has to be where it is read.
             self.save_all(context, target, content)?;
             done += written as u64;
-            if written < bytes.len() || waiting::is_given_up() {
+            if written < bytes.len() || context.io.is_cancelled() {
                 break;
             }
         }
@@ -160,7 +159,7 @@ impl Files {
 
     fn share(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         source: u64,
         target: u64,
         content: &mut Content,
@@ -169,7 +168,7 @@ impl Files {
         let mut done = 0;
         while done < copy.length {
             let rest = Copy { from: copy.from + done, to: copy.to + done, length: copy.length - done };
-            let shared = self.store.update(context.wait, |transaction| {
+            let shared = self.store.update(context.io, |transaction| {
                 let step = share_step(transaction, source, target, &rest)?;
                 let mut value = keys::inode(transaction, target)?;
                 value.size = value.size.max(rest.to + step.0);
@@ -186,7 +185,7 @@ impl Files {
             content.extents_end = content.extents_end.max((rest.to + step).next_multiple_of(BLOCK));
             done += step;
             self.note_written(target);
-            if waiting::is_given_up() {
+            if context.io.is_cancelled() {
                 break;
             }
         }
@@ -201,9 +200,9 @@ fn is_full(error: &Error) -> bool {
 
 fn lock_second<'a>(
     held: &'a Held<'_>,
-    context: &Context,
+    context: &Context<'_>,
 ) -> Result<parking_lot::RwLockWriteGuard<'a, crate::state::State>, Error> {
-    held.write(context.wait)
+    held.write(context.io)
 }
 
 /// Shares a bounded number of extents; gives how many bytes that covered and what it allocated.

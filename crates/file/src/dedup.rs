@@ -58,7 +58,7 @@ impl Files {
     /// Shares what of a file, from `from` on, is stored elsewhere in its domain too, with about `budget_bytes` being compared.
     pub fn deduplicate(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         from: u64,
         budget_bytes: u64,
@@ -67,7 +67,7 @@ impl Files {
     ) -> Result<Deduplicated, Error> {
         let mut done = Deduplicated { next: Some(from), ..Deduplicated::default() };
         while let Some(at) = done.next.filter(|_| done.compared_bytes < budget_bytes) {
-            let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
+            let (extents, next) = stored_extents(&self.store, context.io, inode, at, EXTENTS_PER_STEP)?;
             for extent in extents.into_iter().filter(is_whole) {
                 let (candidate, here) = (candidate(domain, &extent), Place { inode, start: extent.start });
                 let known = twins.places.get(&candidate).map(|(inode, start)| Place { inode: *inode, start: *start });
@@ -94,7 +94,7 @@ impl Files {
     /// Makes an extent refer to the blob of another place, if that holds the same.
     fn share_twin(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         source: Place,
         target: Place,
         extent: &StoredExtent,
@@ -102,8 +102,8 @@ impl Files {
     ) -> Result<Twin, Error> {
         let (low, high) = (source.inode.min(target.inode), source.inode.max(target.inode));
         let held = (self.table.hold(low), (low != high).then(|| self.table.hold(high)));
-        let first = held.0.write(context.wait)?;
-        let second = held.1.as_ref().map(|held| held.write(context.wait)).transpose()?;
+        let first = held.0.write(context.io)?;
+        let second = held.1.as_ref().map(|held| held.write(context.io)).transpose()?;
         // What was accepted for memory counts on the blocks that it replaces not being shared.
         let states = [Some(&*first), second.as_deref()];
         if states.into_iter().flatten().any(|state| state.content.as_ref().is_some_and(|content| content.is_dirty())) {
@@ -113,7 +113,7 @@ impl Files {
             return Ok(Twin::Unlike);
         }
         let found = |place: Place| {
-            let (extents, _) = stored_extents(&self.store, context.wait, place.inode, place.start, 1)?;
+            let (extents, _) = stored_extents(&self.store, context.io, place.inode, place.start, 1)?;
             let found = extents.into_iter().next();
             Ok::<_, Error>(found.filter(|found| found.start == place.start && is_whole(found)))
         };
@@ -127,7 +127,7 @@ impl Files {
         done.compared_bytes += u64::from(other.length);
         let copy = Copy { from: one.start, to: other.start, length: u64::from(other.length) };
         self.store
-            .update(context.wait, |transaction| {
+            .update(context.io, |transaction| {
                 transaction.set_content_kept();
                 let (shared, allocation) = share_step(transaction, source.inode, target.inode, &copy)?;
                 assert_eq!(shared, copy.length, "one extent is shared in one step");
@@ -143,17 +143,17 @@ impl Files {
             )
     }
 
-    fn is_file_with_name(&self, context: &Context, inode: u64) -> Result<bool, Error> {
-        let value = self.store.view(context.wait, |view| keys::inode_if_any(view, inode))?;
+    fn is_file_with_name(&self, context: &Context<'_>, inode: u64) -> Result<bool, Error> {
+        let value = self.store.view(context.io, |view| keys::inode_if_any(view, inode))?;
         Ok(value.is_some_and(|value| value.kind() == Some(FileKind::File) && value.nlink > 0)
             && self.orphan_kind(inode).is_none())
     }
 
     /// Reads both as they are stored, and compares them.
-    fn is_same(&self, context: &Context, one: &StoredExtent, other: &StoredExtent) -> Result<bool, Error> {
+    fn is_same(&self, context: &Context<'_>, one: &StoredExtent, other: &StoredExtent) -> Result<bool, Error> {
         let bytes = |extent: &StoredExtent| vec![0; extent.blob.value.address.length as usize];
         let (mut first, mut second) = (bytes(one), bytes(other));
-        match self.store.read_stored(context.wait, vec![(&one.blob, &mut first), (&other.blob, &mut second)]) {
+        match self.store.read_stored(context.io, vec![(&one.blob, &mut first), (&other.blob, &mut second)]) {
             Ok(()) => Ok(first == second),
             // What cannot be read is not looked into here; scrubbing tells of it.
             Err(stere_store::Error::Damaged { .. } | stere_store::Error::Elsewhere { .. }) => Ok(false),

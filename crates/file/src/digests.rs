@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use stere_format::{ContentDigests, ExtentValue, FileKind, InodeValue, Key, key};
-use stere_store::{Error as StoreError, Store, Transaction, Wait};
+use stere_store::{Error as StoreError, Io, Store, Transaction};
 
 use crate::error::Error;
 use crate::facts::stored_extents;
@@ -98,7 +98,7 @@ fn size_of(bytes: Option<&[u8]>) -> Option<u64> {
 impl Digests {
     pub(crate) fn load(store: &Store) -> Result<Digests, StoreError> {
         let is_on =
-            store.view(Wait::Allowed, |view| Ok::<_, StoreError>(view.get(&Key::content_digests())?.is_some()))?;
+            store.view(Io::BLOCKING, |view| Ok::<_, StoreError>(view.get(&Key::content_digests())?.is_some()))?;
         Ok(Digests { is_on: is_on.into(), tokens: Default::default() })
     }
 
@@ -151,26 +151,26 @@ impl Digests {
 
 impl Files {
     /// The digests of a file's content as it is; none while something of it waits in memory.
-    pub fn content_digests(&self, wait: Wait, inode: u64) -> Result<Option<ContentDigests>, Error> {
+    pub fn content_digests(&self, io: Io<'_>, inode: u64) -> Result<Option<ContentDigests>, Error> {
         if !self.digests.is_on.load(Ordering::Acquire) {
             return Ok(None);
         }
         let held = self.table.find(inode);
-        let state = held.as_ref().map(|held| held.read(wait)).transpose()?;
+        let state = held.as_ref().map(|held| held.read(io)).transpose()?;
         if state.as_ref().is_some_and(|state| state.is_dirty()) {
             return Ok(None);
         }
-        self.store.view(wait, |view| {
+        self.store.view(io, |view| {
             let Some(bytes) = view.get(&Key::content_digest(inode))? else { return Ok(None) };
             Ok(Some(ContentDigests::decode(&bytes).map_err(|error| keys::bad_value(inode, &error))?))
         })
     }
 
     /// For one who is about to read all of a file to make a digest: a token that is good until the content changes.
-    pub fn begin_digest(&self, context: &Context, inode: u64) -> Result<u64, Error> {
+    pub fn begin_digest(&self, context: &Context<'_>, inode: u64) -> Result<u64, Error> {
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
-        let value = self.store.view(context.wait, |view| keys::inode(view, inode))?;
+        let mut state = held.write(context.io)?;
+        let value = self.store.view(context.io, |view| keys::inode(view, inode))?;
         if value.kind() != Some(FileKind::File) {
             return Err(Error::NotAFile(inode));
         }
@@ -188,19 +188,19 @@ impl Files {
     /// Stores a digest if the content is what it was when the token was taken; tells whether it is.
     pub fn store_digest(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         token: u64,
         kind: DigestKind,
         digest: [u8; 32],
     ) -> Result<bool, Error> {
         let held = self.table.hold(inode);
-        let state = held.write(context.wait)?;
+        let state = held.write(context.io)?;
         if state.is_dirty() {
             return Ok(false);
         }
         self.check_not_encrypted(context, inode)?;
-        self.store.update(context.wait, |transaction| {
+        self.store.update(context.io, |transaction| {
             // Under the store's lock: nothing takes effect between this look and the digest.
             if self.digests.tokens.lock().by_inode.get(&inode) != Some(&token) {
                 return Ok(false);
@@ -219,11 +219,11 @@ impl Files {
     }
 
     /// What is encrypted, in whole or in part, or is to be, has no digest.
-    fn check_not_encrypted(&self, context: &Context, inode: u64) -> Result<(), Error> {
+    fn check_not_encrypted(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
         const REFUSED: Error = Error::Invalid(
             "the file is encrypted, and a digest would tell whoever has the devices which file it is; read it through the mount and keep the digest elsewhere",
         );
-        let effective = self.store.view(context.wait, |view| {
+        let effective = self.store.view(context.io, |view| {
             let value = keys::inode(view, inode)?;
             self.effective(view, inode, &value)
         })?;
@@ -235,7 +235,7 @@ impl Files {
         }
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_VIEW)?;
+            let (extents, next) = stored_extents(&self.store, context.io, inode, at, EXTENTS_PER_VIEW)?;
             if extents.iter().any(|extent| extent.blob.value.key != 0) {
                 return Err(REFUSED);
             }

@@ -6,8 +6,7 @@
 
 use std::ops::Range;
 
-use stere_device::planted::{Bug, is_planted};
-use stere_store::Wait;
+use stere_faults::{Bug, is_planted};
 
 use crate::error::Error;
 use crate::extents::BLOCK;
@@ -52,7 +51,7 @@ impl Files {
     /// not locked in between, so nothing else of what was read may be used.
     pub(crate) fn edges_needed(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &Content,
         range: &Range<u64>,
@@ -69,7 +68,7 @@ impl Files {
             if record.is_some_and(|record| record.dirty().gaps(in_record).is_empty()) {
                 continue;
             }
-            let found = self.store.view(context.wait, |view| {
+            let found = self.store.view(context.io, |view| {
                 let mut extents = extents_touching(view, inode, edge.start, edge.end, usize::MAX - 1)?;
                 extents.retain(|extent| !extent.is_preallocated());
                 let mut may_leave = false;
@@ -91,10 +90,10 @@ impl Files {
     }
 
     /// Reads those edges that were not.
-    pub(crate) fn read_edges(&self, context: &Context, inode: u64, edges: &mut [Edge]) -> Result<(), Error> {
+    pub(crate) fn read_edges(&self, context: &Context<'_>, inode: u64, edges: &mut [Edge]) -> Result<(), Error> {
         for edge in edges.iter_mut().filter(|edge| edge.is_lacking()) {
             let mut bytes = vec![0; (edge.range.end - edge.range.start) as usize];
-            self.read_stored(context.wait, inode, edge.range.start, &mut bytes)?;
+            self.read_stored(context.io, inode, edge.range.start, &mut bytes)?;
             edge.bytes = Some(bytes);
         }
         Ok(())
@@ -119,11 +118,11 @@ impl Files {
 
     /// Reads the rest of all blocks that are dirty in part: after this, what they lie in may be released. What cannot be read stays
     /// as it is, and whoever saves it is told.
-    pub fn complete_dirty_blocks(&self, context: &Context) -> Result<(), Error> {
-        assert!(context.wait != Wait::Never, "this waits for files");
+    pub fn complete_dirty_blocks(&self, context: &Context<'_>) -> Result<(), Error> {
+        assert!(context.io.may_block(), "this waits for files");
         for inode in self.table.inodes() {
             let Some(held) = self.table.find(inode) else { continue };
-            let mut state = held.write(context.wait)?;
+            let mut state = held.write(context.io)?;
             let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) else { continue };
             let records: Vec<u64> = content.records.keys().copied().collect();
             for record in records {

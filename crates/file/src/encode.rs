@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_crypt::{CryptError, DataKey, Place, RECORD_EXTRA_BYTES};
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, DeviceIndex, SECTOR_BYTES};
 use stere_plugin::{Encoded, Stack};
 use stere_policy::{Checksum, Compression};
-use stere_store::{BlobHandle, Content, NewBlob, Owner, Piece, Placement, Recoded, Wait};
+use stere_store::{BlobHandle, Content, Io, NewBlob, Owner, Piece, Placement, Recoded};
 
 use crate::Files;
 use crate::coders::Coders;
@@ -201,14 +201,14 @@ impl Files {
     /// Encrypts and appends what passed.
     pub(crate) fn append_passed(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         storing: &Storing,
         home: Option<DeviceIndex>,
         owner: Owner,
         passed: Passed<'_>,
     ) -> Result<NewBlob, Error> {
         let append =
-            |content: &Content<'_>| self.store.append_blob_at_home(wait, storing.placement, home, owner, content);
+            |content: &Content<'_>| self.store.append_blob_at_home(io, storing.placement, home, owner, content);
         let content = passed.content(storing.checksum);
         let Some(key) = storing.sealing.as_ref().filter(|_| !is_planted(Bug::LeftInTheClear)) else {
             return Ok(append(&content)?);
@@ -228,13 +228,13 @@ impl Files {
 
     /// Reads pieces of blobs, whatever their encoding; bytes of `out` between pieces stay as they are. `origin`: the file, and where
     /// in it `out` begins.
-    pub(crate) fn read_pieces(&self, wait: Wait, pieces: &[Piece], out: &mut [u8], origin: Owner) -> Result<(), Error> {
+    pub(crate) fn read_pieces(&self, io: Io<'_>, pieces: &[Piece], out: &mut [u8], origin: Owner) -> Result<(), Error> {
         if pieces.iter().all(is_read_by_blocks) {
-            return Ok(self.store.read_blobs(wait, pieces, out)?);
+            return Ok(self.store.read_blobs(io, pieces, out)?);
         }
         let (by_blocks, whole): (Vec<Piece>, Vec<Piece>) = pieces.iter().cloned().partition(is_read_by_blocks);
         if !by_blocks.is_empty() {
-            self.store.read_blobs(wait, &by_blocks, out)?;
+            self.store.read_blobs(io, &by_blocks, out)?;
         }
         let (mut unread, mut later): (Vec<(Piece, Option<Opening>)>, Vec<_>) =
             (Vec::with_capacity(whole.len()), Vec::new());
@@ -248,11 +248,11 @@ impl Files {
                 None => unread.push((piece, opening)),
             }
         }
-        self.read_encoded(wait, &unread, out)?;
+        self.read_encoded(io, &unread, out)?;
         for (piece, opening) in later {
             match self.decoded.get(&known(&piece, &opening)) {
                 Some(content) => copy_piece(&piece, &content, out)?,
-                None => self.read_encoded(wait, &[(piece, opening)], out)?,
+                None => self.read_encoded(io, &[(piece, opening)], out)?,
             }
         }
         Ok(())
@@ -270,7 +270,7 @@ impl Files {
         Ok(Some(Opening { key, place: Place { inode: origin.inode, offset: begins, logical_bytes, encoding } }))
     }
 
-    fn read_encoded(&self, wait: Wait, pieces: &[(Piece, Option<Opening>)], out: &mut [u8]) -> Result<(), Error> {
+    fn read_encoded(&self, io: Io<'_>, pieces: &[(Piece, Option<Opening>)], out: &mut [u8]) -> Result<(), Error> {
         if pieces.is_empty() {
             return Ok(());
         }
@@ -285,7 +285,7 @@ impl Files {
             rest = others;
         }
         let wanted = pieces.iter().zip(&mut stored).map(|((piece, _), stored)| (&piece.blob, &mut **stored)).collect();
-        self.store.read_stored(wait, wanted)?;
+        self.store.read_stored(io, wanted)?;
         let (mut whole, mut parts, mut rest, mut at) = (Vec::with_capacity(pieces.len()), Vec::new(), &mut *out, 0);
         for ((piece, opening), stored) in pieces.iter().zip(stored) {
             if piece.offset != 0 || piece.length != piece.blob.value.logical_bytes {
@@ -313,12 +313,12 @@ impl Files {
     }
 
     /// A blob's content as the policy wants it stored.
-    pub(crate) fn recode(&self, wait: Wait, blob: &BlobHandle, asked: AskedEncoding) -> Result<Recoded, Error> {
+    pub(crate) fn recode(&self, io: Io<'_>, blob: &BlobHandle, asked: AskedEncoding) -> Result<Recoded, Error> {
         let value = &*blob.value;
         let mut content = vec![0; value.logical_bytes as usize];
         let is_own = value.encoding.is_encrypted() || value.encoding.is_plugged();
         assert!(!is_own, "what is encrypted, or passed plugins, is stored anew through the file");
-        self.read_pieces(wait, &live_pieces(blob), &mut content, Owner { inode: 0, offset: 0 })?;
+        self.read_pieces(io, &live_pieces(blob), &mut content, Owner { inode: 0, offset: 0 })?;
         let flags = value.flags.without(stere_plugin::GAVE_UP);
         let checksum = asked.checksum;
         Ok(match stere_plugin::encode(asked.compression, &content) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stere_crypt::DataKey;
 use stere_policy::{Effective, Encryption};
-use stere_store::{Owner, Wait};
+use stere_store::{Io, Owner};
 
 use crate::encode::{AskedEncoding, Storing, is_as_asked};
 use crate::error::Error;
@@ -57,7 +57,7 @@ impl Files {
     }
 
     /// Refuses a write that could not be saved: its key is locked, or that of what it changes.
-    pub(crate) fn check_keys(&self, wait: Wait, inode: u64, storing: &Storing, range: Range<u64>) -> Result<(), Error> {
+    pub(crate) fn check_keys(&self, io: Io<'_>, inode: u64, storing: &Storing, range: Range<u64>) -> Result<(), Error> {
         if !self.keyring.has_keys() {
             return Ok(());
         }
@@ -67,15 +67,15 @@ impl Files {
         if !self.keyring.has_locked() {
             return Ok(());
         }
-        for number in self.keys_of(wait, inode, range)? {
+        for number in self.keys_of(io, inode, range)? {
             self.keyring.open_key(number).map_err(Error::Key)?;
         }
         Ok(())
     }
 
     /// The keys that a range of a file is encrypted with.
-    fn keys_of(&self, wait: Wait, inode: u64, range: Range<u64>) -> Result<Vec<u16>, Error> {
-        self.store.view(wait, |view| {
+    fn keys_of(&self, io: Io<'_>, inode: u64, range: Range<u64>) -> Result<Vec<u16>, Error> {
+        self.store.view(io, |view| {
             let mut numbers = Vec::new();
             for extent in extents_touching(view, inode, range.start, range.end, usize::MAX - 1)? {
                 let number = if extent.is_preallocated() { 0 } else { view.blob(extent.value.blob)?.value.key };
@@ -88,22 +88,22 @@ impl Files {
     }
 
     /// Whether any of a range of a file is encrypted, or is to be.
-    pub(crate) fn is_encrypted(&self, wait: Wait, inode: u64, range: Range<u64>) -> Result<bool, Error> {
+    pub(crate) fn is_encrypted(&self, io: Io<'_>, inode: u64, range: Range<u64>) -> Result<bool, Error> {
         if !self.keyring.has_keys() {
             return Ok(false);
         }
-        let effective = self.store.view(wait, |view| {
+        let effective = self.store.view(io, |view| {
             let value = keys::inode(view, inode)?;
             self.effective(view, inode, &value)
         })?;
-        Ok(effective.wish.encryption.is_on() || !self.keys_of(wait, inode, range)?.is_empty())
+        Ok(effective.wish.encryption.is_on() || !self.keys_of(io, inode, range)?.is_empty())
     }
 
     /// Stores anew, through the file and as `effective` asks, those of the extents in a range that are meant. The file is locked for a
     /// step at a time.
     pub(crate) fn store_anew(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         range: Range<u64>,
         effective: &Effective,
@@ -123,7 +123,7 @@ impl Files {
     /// One step of it; and where to go on.
     fn store_some_anew(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         range: Range<u64>,
         effective: &Effective,
@@ -131,12 +131,12 @@ impl Files {
     ) -> Result<(StoredAnew, Option<u64>), Error> {
         let mut done = StoredAnew::default();
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
+        let mut state = held.write(context.io)?;
         let content = self.load(context, inode, &mut state)?;
         if content.is_dirty() {
             self.save_all(context, inode, content)?;
         }
-        let (extents, next) = stored_extents(&self.store, context.wait, inode, range.start, EXTENTS_PER_STEP)?;
+        let (extents, next) = stored_extents(&self.store, context.io, inode, range.start, EXTENTS_PER_STEP)?;
         let mut others: Vec<StoredExtent> = extents.into_iter().filter(|extent| extent.start < range.end).collect();
         others.retain(is_meant);
         let storing = match self.storing_of(effective) {
@@ -169,7 +169,7 @@ impl Files {
 
     fn store_run(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         storing: &Storing,
@@ -177,10 +177,9 @@ impl Files {
     ) -> Result<(), Error> {
         let bytes = run.end - run.start;
         let mut data = vec![0; bytes as usize];
-        self.read_stored(context.wait, inode, run.start, &mut data)?;
-        let _room_until_entered =
-            self.store.reserve(context.wait, storing.placement, storing.stored_bytes_max(bytes))?;
-        let home = self.home(context.wait, inode, content.home, storing.placement)?;
+        self.read_stored(context.io, inode, run.start, &mut data)?;
+        let _room_until_entered = self.store.reserve(context.io, storing.placement, storing.stored_bytes_max(bytes))?;
+        let home = self.home(context.io, inode, content.home, storing.placement)?;
         let owner = Owner { inode, offset: run.start };
         let appended = self.append_whole(context, storing, home, owner, &data)?;
         // The file holds what it held; but what is encrypted now keeps no digest of it (P-144).
@@ -189,7 +188,7 @@ impl Files {
 
     /// Wipes a key from memory of which the keyring began to lock, when everything that was accepted under it is encrypted and
     /// handed to the store.
-    pub fn finish_lock(&self, context: &Context, number: u16) -> Result<(), Error> {
+    pub fn finish_lock(&self, context: &Context<'_>, number: u16) -> Result<(), Error> {
         self.save_everything(context)?;
         self.keyring.finish_lock(number);
         self.decoded.forget_encrypted();

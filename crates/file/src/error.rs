@@ -60,7 +60,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the call had no effect and is to be repeated with `Wait::Allowed`.
+    /// Whether the call had no effect and is to be repeated with `Io::BLOCKING`.
     pub fn would_block(&self) -> bool {
         matches!(self, Error::Store(stere_store::Error::WouldBlock))
     }

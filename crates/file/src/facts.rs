@@ -2,7 +2,7 @@
 
 use stere_format::{BlobEncoding, DeviceIndex, Scheme, Site};
 use stere_policy::Effective;
-use stere_store::{BlobHandle, Lies, Store, Wait};
+use stere_store::{BlobHandle, Io, Lies, Store};
 
 use crate::encode::is_as_asked;
 use crate::error::Error;
@@ -61,12 +61,12 @@ impl StoredExtent {
 /// The stored extents of a file that end behind `from`, at most `limit` of them, and where to go on; `None` at the end.
 pub fn stored_extents(
     store: &Store,
-    wait: Wait,
+    io: Io<'_>,
     inode: u64,
     from: u64,
     limit: usize,
 ) -> Result<(Vec<StoredExtent>, Option<u64>), Error> {
-    store.view(wait, |view| {
+    store.view(io, |view| {
         let extents = extents_touching(view, inode, from, END, limit)?;
         let next = if extents.len() == limit { extents.last().map(Extent::block_end) } else { None };
         let plain = extents.into_iter().filter(|extent| !extent.is_preallocated());
@@ -97,12 +97,17 @@ fn stored_bytes(extent: &StoredExtent) -> u64 {
 
 impl Files {
     /// Where the data of a file lies that has been handed to the store, one fact per segment.
-    pub fn stored_facts(&self, context: &Context, inode: u64, wanted: &Effective) -> Result<Vec<StoredFact>, Error> {
+    pub fn stored_facts(
+        &self,
+        context: &Context<'_>,
+        inode: u64,
+        wanted: &Effective,
+    ) -> Result<Vec<StoredFact>, Error> {
         let wanted = self.asked(wanted);
         let mut by_segment: std::collections::BTreeMap<u64, StoredFact> = std::collections::BTreeMap::new();
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_VIEW)?;
+            let (extents, next) = stored_extents(&self.store, context.io, inode, at, EXTENTS_PER_VIEW)?;
             for extent in extents {
                 let bytes = u64::from(extent.length).next_multiple_of(BLOCK);
                 let fact = by_segment.entry(extent.blob.value.address.segment).or_insert_with(|| StoredFact {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use stere_format::{FindIndexValue, InodeValue, Key, XattrBucket, crc32c, key};
-use stere_store::{Error, Store, Transaction, Wait};
+use stere_store::{Error, Io, Store, Transaction};
 
 use crate::keys::Keys;
 use crate::{Files, HAS_ATTRIBUTES};
@@ -160,7 +160,7 @@ fn count(changes: &mut BTreeMap<Key, i64>, before: Vec<Key>, after: Vec<Key>) {
 
 impl FindIndex {
     pub(crate) fn load(store: &Store) -> Result<FindIndex, Error> {
-        let state = match store.view(Wait::Allowed, |view| find_index(view))? {
+        let state = match store.view(Io::BLOCKING, |view| find_index(view))? {
             None => OFF,
             Some(FindIndexValue::COMPLETE) => COMPLETE,
             Some(_) => BUILDING,
@@ -228,14 +228,14 @@ impl Files {
     }
 
     /// Builds some of the index of a pool that has none, or whose index is to be built anew. Tells whether there is more to do.
-    pub fn index_some(&self, wait: Wait) -> Result<bool, Error> {
+    pub fn index_some(&self, io: Io<'_>) -> Result<bool, Error> {
         let shared = self.find_index.shared.clone();
         match shared.state.load(Ordering::Acquire) {
             COMPLETE => return Ok(false),
             // Before the record is there: from then on every transaction is looked at.
             _ => shared.state.store(BUILDING, Ordering::Release),
         }
-        self.store.update(wait, |transaction| {
+        self.store.update(io, |transaction| {
             let next = match find_index(transaction)? {
                 None => 0,
                 Some(FindIndexValue::Built { next }) => next,
@@ -271,7 +271,7 @@ impl IndexCheck {
     /// Reads the whole index.
     pub fn new(store: &Store) -> Result<IndexCheck, Error> {
         let mut check = IndexCheck::default();
-        let Some(FindIndexValue::Built { next }) = store.view(Wait::Allowed, |view| find_index(view))? else {
+        let Some(FindIndexValue::Built { next }) = store.view(Io::BLOCKING, |view| find_index(view))? else {
             return Ok(check);
         };
         check.below = Some(next);

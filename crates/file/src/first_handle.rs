@@ -5,7 +5,7 @@
 //! Invariants: nothing here waits, or needs the store's lock, which the transaction holds; numbers of transactions that did
 //! not take effect may have been given to others since, so their handles are counted back, not cleared.
 
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::Files;
 use crate::state::Content;
@@ -29,7 +29,7 @@ impl FirstHandle<'_> {
     pub fn open(&mut self, inode: u64) -> bool {
         let held = self.files.table.hold(inode);
         // Never waiting: whoever has the entry may be waiting for the store.
-        let Ok(mut state) = held.write(Wait::Never) else { return false };
+        let Ok(mut state) = held.write(Io::NON_BLOCKING) else { return false };
         assert!(!state.is_dirty(), "nobody has written to an inode that does not exist");
         state.opens += 1;
         state.content = Some(Content::new_file());
@@ -47,7 +47,7 @@ impl Drop for FirstHandle<'_> {
     fn drop(&mut self) {
         for inode in self.inodes.drain(..) {
             let held = self.files.table.hold(inode);
-            let mut state = held.write(Wait::Allowed).expect("a caller who may wait gets the lock");
+            let mut state = held.write(Io::BLOCKING).expect("a caller who may wait gets the lock");
             assert!(state.opens > 0, "a handle that was noted is counted");
             state.opens -= 1;
             if state.is_idle() {

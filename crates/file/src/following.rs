@@ -11,12 +11,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, FollowValue, InodeValue, Key, key};
 use stere_plugin::EventKind;
 use stere_policy::Resolver;
-use stere_store::{Error, Store, Transaction, Wait};
+use stere_store::{Error, Io, Store, Transaction};
 
 use crate::plugins::Plugins;
 use crate::policy::effective;
@@ -60,7 +60,7 @@ struct Names {
 
 impl Following {
     pub(crate) fn load(store: &Store, plugins: Arc<Plugins>, resolver: Arc<Resolver>) -> Result<Following, Error> {
-        let (removed, any) = store.view(Wait::Allowed, |view| {
+        let (removed, any) = store.view(Io::BLOCKING, |view| {
             let (mut removed, mut any) = (0, false);
             view.scan(Key::follow(0), Key::follow(u64::MAX), |_, bytes| {
                 any = true;

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use stere_format::DeviceIndex;
-use stere_store::{Placement, View, Wait};
+use stere_store::{Io, Placement, View};
 
 use crate::Files;
 use crate::error::Error;
@@ -20,7 +20,7 @@ impl Files {
     /// The device for new data of a file, if this placement is unreplicated.
     pub(crate) fn home(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         inode: u64,
         known: Option<DeviceIndex>,
         placement: Placement,
@@ -32,7 +32,7 @@ impl Files {
         if let Some(home) = known.filter(suits) {
             return Ok(Some(home));
         }
-        match self.store.view(wait, |view| stored_home(view, inode))?.filter(suits) {
+        match self.store.view(io, |view| stored_home(view, inode))?.filter(suits) {
             Some(home) => Ok(Some(home)),
             None => Ok(self.store.choose_home(placement)),
         }

@@ -5,7 +5,7 @@
 //! Invariant: the copy's number is greater than the file's, for it was made later; so locks are taken in the order of numbers.
 
 use stere_format::{FileKind, InodeValue};
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::copy::Copy;
 use crate::error::Error;
@@ -14,7 +14,7 @@ use crate::{Context, Files, keys, laid_over};
 /// A file whose content is about to change; it is locked, and all of it is saved.
 pub struct Unchanged<'a> {
     files: &'a Files,
-    context: Context,
+    context: Context<'a>,
     inode: u64,
     /// The file as users see it.
     pub value: InodeValue,
@@ -25,22 +25,22 @@ impl Files {
     /// has it open, every change is a session. An error of `keep` is the caller's, and the change is not made.
     pub fn before_change<E: From<Error>>(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         asks: impl FnOnce(&InodeValue) -> Result<bool, E>,
         keep: impl FnOnce(&Unchanged<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
+        let mut state = held.write(context.io)?;
         if state.is_kept {
             return Ok(());
         }
-        let stored = self.store.view(context.wait, |view| keys::inode_if_any(view, inode))?;
+        let stored = self.store.view(context.io, |view| keys::inode_if_any(view, inode))?;
         let Some(stored) = stored.filter(|value| value.kind() == Some(FileKind::File)) else { return Ok(()) };
         let value = laid_over(stored, &state);
         // Nothing is lost of a file that holds nothing.
         if value.size > 0 && asks(&value)? {
-            if context.wait == Wait::Never {
+            if !context.io.may_block() {
                 return Err(Error::Store(stere_store::Error::WouldBlock).into());
             }
             let content = self.load(context, inode, &mut state)?;
@@ -56,7 +56,7 @@ impl Files {
     /// Whether somebody has it open.
     pub fn is_open(&self, inode: u64) -> bool {
         let Some(held) = self.table.find(inode) else { return false };
-        held.read(Wait::Allowed).is_ok_and(|state| state.opens > 0)
+        held.read(Io::BLOCKING).is_ok_and(|state| state.opens > 0)
     }
 }
 
@@ -66,7 +66,7 @@ impl Unchanged<'_> {
         assert!(target > self.inode, "a copy is made after what it is a copy of");
         let length = self.value.size;
         let held = self.files.table.hold(target);
-        let mut state = held.write(self.context.wait)?;
+        let mut state = held.write(self.context.io)?;
         let content = self.files.load(&self.context, target, &mut state)?;
         let copy = Copy { from: 0, to: 0, length };
         let copied = self.files.copy(&self.context, self.inode, length, target, content, &copy)?;

@@ -5,7 +5,7 @@
 //! the size, so that a crash shows no byte the file never held. Large aligned writes skip the gathering: their bytes go
 //! from the caller's slice straight to the store.
 //!
-//! Locks: one per inode in memory (`table`), then those of the store. Whoever must not wait (`Wait::Never`) gets
+//! Locks: one per inode in memory (`table`), then those of the store. Whoever must not wait (`Io::NON_BLOCKING`) gets
 //! `WouldBlock` and has changed nothing that a repetition would not do again.
 //! Read next: `state` and `record` (what is in memory), `extents` (what is on media), `write`, `save`, `read`.
 
@@ -58,7 +58,7 @@ use stere_crypt::Keyring;
 use stere_device::BufferPool;
 use stere_format::{DeviceEntry, DeviceState, FileKind, InodeValue, Scheme, Site, Timestamp};
 use stere_policy::{Class, Effective, Resolver};
-use stere_store::{Placement, Store, Wait};
+use stere_store::{Io, Placement, Store};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
 pub use coders::Coders;
@@ -133,11 +133,11 @@ impl Default for Options {
 
 /// Who asks, and when.
 #[derive(Debug, Clone, Copy)]
-pub struct Context {
+pub struct Context<'a> {
     /// The caller's clock.
     pub now: Timestamp,
-    /// Whether the call may wait for a device.
-    pub wait: Wait,
+    /// How the call may use devices and media.
+    pub io: Io<'a>,
 }
 
 /// The contents of all files of a pool.
@@ -209,7 +209,7 @@ impl Files {
             store,
             options,
         };
-        files.hold_set_aside(Wait::Allowed)?;
+        files.hold_set_aside(Io::BLOCKING)?;
         Ok(files)
     }
 
@@ -239,18 +239,18 @@ impl Files {
     }
 
     /// Notes one more open handle of an inode that exists.
-    pub fn open(&self, context: &Context, inode: u64) -> Result<InodeValue, Error> {
+    pub fn open(&self, context: &Context<'_>, inode: u64) -> Result<InodeValue, Error> {
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
-        let value = self.store.view(context.wait, |view| keys::inode(view, inode))?;
+        let mut state = held.write(context.io)?;
+        let value = self.store.view(context.io, |view| keys::inode(view, inode))?;
         state.opens += 1;
         Ok(value)
     }
 
     /// Lets one handle go. The last one saves what was written; an inode without a name is freed.
-    pub fn release(&self, context: &Context, inode: u64) -> Result<(), Error> {
+    pub fn release(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
+        let mut state = held.write(context.io)?;
         if state.opens == 0 {
             return Err(Error::Invalid("the inode is not open; release a handle once"));
         }
@@ -278,9 +278,9 @@ impl Files {
     }
 
     /// Saves everything of one file; the caller commits.
-    pub fn save(&self, context: &Context, inode: u64) -> Result<(), Error> {
+    pub fn save(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
         let Some(held) = self.table.find(inode) else { return Ok(()) };
-        let mut state = held.write(context.wait)?;
+        let mut state = held.write(context.io)?;
         if state.opens == 0 && self.is_removed_for_good(inode) {
             return Ok(());
         }
@@ -291,7 +291,7 @@ impl Files {
     }
 
     /// Saves everything of all files; the caller commits. The first error is told after all files have been tried.
-    pub fn save_everything(&self, context: &Context) -> Result<(), Error> {
+    pub fn save_everything(&self, context: &Context<'_>) -> Result<(), Error> {
         let mut outcome = Ok(());
         for inode in self.table.inodes() {
             let saved = self.save(context, inode);
@@ -304,10 +304,10 @@ impl Files {
     }
 
     /// The inode as users see it: what is on media under what is in memory. `None` when there is no such inode.
-    pub fn attributes(&self, wait: Wait, inode: u64) -> Result<Option<InodeValue>, Error> {
-        let read = || self.store.view(wait, |view| keys::inode_if_any(view, inode));
+    pub fn attributes(&self, io: Io<'_>, inode: u64) -> Result<Option<InodeValue>, Error> {
+        let read = || self.store.view(io, |view| keys::inode_if_any(view, inode));
         let Some(held) = self.table.find(inode) else { return read() };
-        let state = held.read(wait)?;
+        let state = held.read(io)?;
         let value = read()?;
         Ok(value.map(|value| laid_over(value, &state)))
     }
@@ -315,13 +315,13 @@ impl Files {
     /// As `attributes` for an inode the caller's own look-up found; `removals` is the table's count from before it.
     pub fn refresh(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         inode: u64,
         value: InodeValue,
         removals: u64,
     ) -> Result<Option<InodeValue>, Error> {
         let in_memory = value.kind() == Some(FileKind::File) && self.table.contains(inode);
-        if in_memory || self.table.removals() != removals { self.attributes(wait, inode) } else { Ok(Some(value)) }
+        if in_memory || self.table.removals() != removals { self.attributes(io, inode) } else { Ok(Some(value)) }
     }
 
     /// How many inodes have left memory so far; see `refresh`.
@@ -333,19 +333,19 @@ impl Files {
     /// see it; times it sets replace those in memory.
     pub fn change_attributes(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         change: &dyn Fn(&mut stere_store::Transaction<'_>, &mut InodeValue) -> Result<(), Error>,
     ) -> Result<InodeValue, Error> {
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
+        let mut state = held.write(context.io)?;
         if self.is_promised(inode)
             && let Some(content) = &mut state.content
         {
             // Who owns the file from now on owns what it has, too.
             self.save_all(context, inode, content)?;
         }
-        let seen = self.store.update(context.wait, |transaction| {
+        let seen = self.store.update(context.io, |transaction| {
             let stored = keys::inode(transaction, inode)?;
             let (stored_size, stored_blocks) = (stored.size, stored.blocks_bytes);
             let mut value = laid_over(stored, &state);
@@ -364,9 +364,9 @@ impl Files {
     }
 
     /// Runs `change` with what is in memory of the inode locked.
-    pub fn locked<T>(&self, context: &Context, inode: u64, change: impl FnOnce() -> T) -> Result<T, Error> {
+    pub fn locked<T>(&self, context: &Context<'_>, inode: u64, change: impl FnOnce() -> T) -> Result<T, Error> {
         let held = self.table.hold(inode);
-        let _state = held.write(context.wait)?;
+        let _state = held.write(context.io)?;
         Ok(change())
     }
 
@@ -383,8 +383,8 @@ impl Files {
     }
 
     /// How new data of a file is stored.
-    fn storing(&self, wait: Wait, inode: u64) -> Result<Storing, Error> {
-        let effective = self.store.view(wait, |view| {
+    fn storing(&self, io: Io<'_>, inode: u64) -> Result<Storing, Error> {
+        let effective = self.store.view(io, |view| {
             let value = keys::inode(view, inode)?;
             self.effective(view, inode, &value)
         })?;
@@ -392,8 +392,8 @@ impl Files {
     }
 
     /// The same for data that somebody writes now: not if the file is retained.
-    fn storing_change(&self, context: &Context, inode: u64) -> Result<Storing, Error> {
-        let effective = self.store.view(context.wait, |view| {
+    fn storing_change(&self, context: &Context<'_>, inode: u64) -> Result<Storing, Error> {
+        let effective = self.store.view(context.io, |view| {
             let value = keys::inode(view, inode)?;
             check_changeable(&value, context.now)?;
             self.effective(view, inode, &value)
@@ -402,8 +402,8 @@ impl Files {
     }
 
     /// Refuses to change a file that is retained; asked with the file locked, so that this holds until it is changed.
-    fn check_not_retained(&self, context: &Context, inode: u64) -> Result<(), Error> {
-        self.store.view(context.wait, |view| check_changeable(&keys::inode(view, inode)?, context.now))
+    fn check_not_retained(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
+        self.store.view(context.io, |view| check_changeable(&keys::inode(view, inode)?, context.now))
     }
 
     /// Whether a file is open, or not all of it is saved.
@@ -469,21 +469,21 @@ impl Files {
 
     /// Background work: saves what has been in memory for long and frees orphans, a piece of each. Tells whether there
     /// is more to do.
-    pub fn step(&self, context: &Context, budget: usize) -> Result<bool, Error> {
+    pub fn step(&self, context: &Context<'_>, budget: usize) -> Result<bool, Error> {
         let age = self.age.fetch_add(1, Ordering::AcqRel) + 1;
         let saved = self.save_old(context, age);
         // A file that cannot be saved must not keep the room of removed ones from coming back.
         let more = self.free_some_orphans(context, budget);
-        self.hold_set_aside(context.wait)?;
+        self.hold_set_aside(context.io)?;
         saved.and(more)
     }
 
     /// Saves what has been in memory for long; the first error is told after all have been tried.
-    fn save_old(&self, context: &Context, age: u64) -> Result<(), Error> {
+    fn save_old(&self, context: &Context<'_>, age: u64) -> Result<(), Error> {
         let mut outcome = Ok(());
         for inode in self.table.inodes() {
             let Some(held) = self.table.find(inode) else { continue };
-            let Ok(mut state) = held.write(Wait::Never) else { continue };
+            let Ok(mut state) = held.write(Io::NON_BLOCKING) else { continue };
             if state.opens == 0 && self.is_removed_for_good(inode) {
                 continue;
             }
@@ -502,7 +502,7 @@ impl Files {
 
     fn load<'state>(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         state: &'state mut State,
     ) -> Result<&'state mut Content, Error> {
@@ -510,7 +510,7 @@ impl Files {
             self.finish_truncation(context, inode)?;
         }
         if state.content.is_none() {
-            let content = self.store.view(context.wait, |view| {
+            let content = self.store.view(context.io, |view| {
                 let value = keys::inode(view, inode)?;
                 match value.kind() {
                     Some(FileKind::File) => Content::load(view, inode, &value),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use stere_format::{AccountingValue, FileKind, InodeValue, Key, XattrBucket, key};
-use stere_store::{Error, Transaction, Wait};
+use stere_store::{Error, Io, Transaction};
 
 use crate::accounts::{Sums, accounting, add_metadata, in_blocks};
 use crate::keys::Keys;
@@ -78,12 +78,12 @@ pub(crate) fn next_inode(transaction: &Transaction<'_>, from: u64) -> Result<Opt
 
 impl Files {
     /// In a pool from before metadata counted, counts that of some inodes. Tells whether there are more.
-    pub fn count_metadata_some(&self, wait: Wait) -> Result<bool, Error> {
+    pub fn count_metadata_some(&self, io: Io<'_>) -> Result<bool, Error> {
         let is_done = |accounting: &AccountingValue| accounting.metadata == AccountingValue::ALL;
-        if self.store.view(wait, |view| accounting(view))?.is_none_or(|accounting| is_done(&accounting)) {
+        if self.store.view(io, |view| accounting(view))?.is_none_or(|accounting| is_done(&accounting)) {
             return Ok(false);
         }
-        self.store.update(wait, |transaction| {
+        self.store.update(io, |transaction| {
             let Some(accounting) = accounting(transaction)?.filter(|accounting| !is_done(accounting)) else {
                 return Ok(false);
             };

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key, NamedInValue};
 use stere_store::{Error, Transaction};

@@ -10,9 +10,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{InodeValue, Key};
-use stere_store::{Store, Transaction, Wait};
+use stere_store::{Io, Store, Transaction};
 
 use crate::error::Error;
 use crate::extents::{self, EXTENTS_PER_STEP};
@@ -74,7 +74,7 @@ impl OrphanKind {
 
 /// Reads the list from media.
 pub(crate) fn load(store: &Store) -> Result<BTreeMap<u64, Orphan>, Error> {
-    store.view(Wait::Allowed, |view| {
+    store.view(Io::BLOCKING, |view| {
         let mut orphans = BTreeMap::new();
         view.scan(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
             if key.kind == stere_format::key::kind::ORPHAN {
@@ -148,7 +148,7 @@ impl Files {
     /// calls the given function for the inode to lose its link. What the kernel removes it knows, and is kept until it forgets it.
     pub fn removing<T, E: From<Error> + From<stere_store::Error>>(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), E>,
     ) -> Result<T, E> {
@@ -159,7 +159,7 @@ impl Files {
     /// The same for what the kernel need not be able to open any more, whatever it has looked up.
     pub fn removing_unheld<T, E: From<Error> + From<stere_store::Error>>(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), E>,
     ) -> Result<T, E> {
@@ -168,13 +168,13 @@ impl Files {
 
     fn removing_known<T, E: From<Error> + From<stere_store::Error>>(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         is_held: bool,
         mut change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), E>,
     ) -> Result<T, E> {
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
+        let mut state = held.write(context.io)?;
         if self.orphan_kind(inode) == Some(OrphanKind::Truncating) {
             // The list has room for one reason; what is left behind the end would be forgotten.
             self.finish_truncation(context, inode)?;
@@ -185,7 +185,7 @@ impl Files {
             is_in_use: state.opens > 0,
             size: state.content.as_ref().map(|content| content.size),
         };
-        let (value, gone) = self.store.update(context.wait, |transaction| change(transaction, &unlink))?;
+        let (value, gone) = self.store.update(context.io, |transaction| change(transaction, &unlink))?;
         self.note_gone(inode, &mut state, gone);
         if gone == Gone::Orphan && !is_held {
             self.orphans.lock().get_mut(&inode).into_iter().for_each(|orphan| orphan.held = false);
@@ -234,7 +234,7 @@ impl Files {
     }
 
     /// The kernel is gone and knows no inode any more: what was kept for it is freed, unless that is much work.
-    pub fn forget_all(&self, context: &Context) {
+    pub fn forget_all(&self, context: &Context<'_>) {
         if self.holds_removed.swap(false, Ordering::AcqRel) {
             self.orphans.lock().values_mut().for_each(|orphan| orphan.held = false);
             // Whatever stands in the way, the list on media keeps the rest for the next mount.
@@ -269,15 +269,15 @@ impl Files {
     }
 
     /// Frees an orphan that has just been closed if that is little work; else `step` does it.
-    pub(crate) fn free_orphan_now(&self, context: &Context, inode: u64, state: &mut State) {
+    pub(crate) fn free_orphan_now(&self, context: &Context<'_>, inode: u64, state: &mut State) {
         self.discard(inode, state);
         // Whatever stands in the way now (a device, no room), the list on media keeps the inode for the next step.
-        let _later = self.freeing(context.wait).and_then(|_freeing| self.free_orphan_step(context, inode));
+        let _later = self.freeing(context.io).and_then(|_freeing| self.free_orphan_step(context, inode));
     }
 
     /// Frees a piece of an orphan whose entry the caller has locked. Tells whether nothing is left.
-    fn free_orphan_step(&self, context: &Context, inode: u64) -> Result<bool, Error> {
-        let done = self.store.update(context.wait, |transaction| {
+    fn free_orphan_step(&self, context: &Context<'_>, inode: u64) -> Result<bool, Error> {
+        let done = self.store.update(context.io, |transaction| {
             let Some(mut value) = keys::inode_if_any(transaction, inode)? else {
                 transaction.delete(Key::orphan(inode));
                 return Ok(true);
@@ -303,17 +303,17 @@ impl Files {
 
     /// Frees what was removed and cut, so that its room counts as free, a bounded number of pieces; what was set aside of it too.
     /// `is_scarce`: somebody found no room, so that every byte counts. Tells whether there is more to free.
-    pub fn free_removed(&self, wait: Wait, is_scarce: bool) -> Result<bool, Error> {
-        let more = self.free_ready_orphans(wait)?;
-        self.hold_set_aside(wait)?;
-        match self.store.release_emptied(wait, is_scarce) {
+    pub fn free_removed(&self, io: Io<'_>, is_scarce: bool) -> Result<bool, Error> {
+        let more = self.free_ready_orphans(io)?;
+        self.hold_set_aside(io)?;
+        match self.store.release_emptied(io, is_scarce) {
             Err(stere_store::Error::WouldBlock) => Err(stere_store::Error::WouldBlock.into()),
             // What cannot be given back now keeps nobody from what there is.
             _ => Ok(more),
         }
     }
 
-    fn free_ready_orphans(&self, wait: Wait) -> Result<bool, Error> {
+    fn free_ready_orphans(&self, io: Io<'_>) -> Result<bool, Error> {
         if self.orphan_count.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
@@ -321,11 +321,11 @@ impl Files {
         if !self.orphans.lock().values().any(is_ready) {
             return Ok(false);
         }
-        if wait == Wait::Never {
+        if !io.may_block() {
             return Err(stere_store::Error::WouldBlock.into());
         }
         // Times are not changed by it.
-        let context = Context { now: stere_format::Timestamp { seconds: 0, nanoseconds: 0 }, wait };
+        let context = Context { now: stere_format::Timestamp { seconds: 0, nanoseconds: 0 }, io };
         match self.free_some_orphans(&context, STEPS_FOR_ROOM) {
             Err(error) if error.would_block() => Err(error),
             Ok(more) => Ok(more),
@@ -335,7 +335,7 @@ impl Files {
     }
 
     /// Frees orphans nobody has open and finishes truncations, at most `budget` steps. Tells whether there is more.
-    pub(crate) fn free_some_orphans(&self, context: &Context, budget: usize) -> Result<bool, Error> {
+    pub(crate) fn free_some_orphans(&self, context: &Context<'_>, budget: usize) -> Result<bool, Error> {
         if self.orphan_count.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
@@ -357,12 +357,12 @@ impl Files {
     }
 
     /// Frees an orphan, for as long as `left` allows and nobody else has its entry locked.
-    fn free_orphan_pieces(&self, context: &Context, inode: u64, left: &mut usize) -> Result<(), Error> {
+    fn free_orphan_pieces(&self, context: &Context<'_>, inode: u64, left: &mut usize) -> Result<(), Error> {
         while *left > 0 {
             // Before the entry, and let go after it: who finds it locked is not passing by somebody who frees it.
-            let _freeing = self.freeing(context.wait)?;
+            let _freeing = self.freeing(context.io)?;
             let held = self.table.hold(inode);
-            let Ok(mut state) = held.write(Wait::Never) else { break };
+            let Ok(mut state) = held.write(Io::NON_BLOCKING) else { break };
             // Asked with the lock held: it may have lost its last name, or got one, since the list was read.
             let Some(kind) = self.orphan_kind(inode) else { break };
             let is_open = state.opens > 0 && !is_planted(Bug::OpenFileFreed);
@@ -384,16 +384,16 @@ impl Files {
     }
 
     /// Taken by whoever frees what is on the list: one who needs the room waits for it, and is not told that there is none.
-    fn freeing(&self, wait: Wait) -> Result<MutexGuard<'_, ()>, Error> {
-        match wait {
-            Wait::Never => self.freeing.try_lock().ok_or(Error::Store(stere_store::Error::WouldBlock)),
-            Wait::Allowed | Wait::Devices => Ok(self.freeing.lock()),
+    fn freeing(&self, io: Io<'_>) -> Result<MutexGuard<'_, ()>, Error> {
+        match io.may_block() {
+            false => self.freeing.try_lock().ok_or(Error::Store(stere_store::Error::WouldBlock)),
+            true => Ok(self.freeing.lock()),
         }
     }
 
     /// Frees an orphan if nobody has it open; for the kernel's "forget". A living inode is not concerned: before the kernel
     /// removes a name it looks it up again.
-    pub fn forget(&self, context: &Context, inode: u64) -> Result<(), Error> {
+    pub fn forget(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
         if self.orphan_count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
@@ -401,10 +401,10 @@ impl Files {
             Some(orphan) => orphan.held = false,
             None => return Ok(()),
         }
-        let _freeing = self.freeing(context.wait)?;
+        let _freeing = self.freeing(context.io)?;
         let held = self.table.hold(inode);
         // Whoever has it locked may be waiting for what is freed here; then the next step frees it.
-        let Ok(mut state) = held.write(Wait::Never) else { return Ok(()) };
+        let Ok(mut state) = held.write(Io::NON_BLOCKING) else { return Ok(()) };
         if state.opens == 0 && self.is_removed_for_good(inode) {
             self.discard(inode, &mut state);
             self.free_orphan_step(context, inode)?;
@@ -413,8 +413,8 @@ impl Files {
     }
 
     /// Frees a piece of what lies behind a cut file's size. Tells whether nothing is left.
-    fn truncation_step(&self, context: &Context, inode: u64) -> Result<bool, Error> {
-        let (done, nameless) = self.store.update(context.wait, |transaction| {
+    fn truncation_step(&self, context: &Context<'_>, inode: u64) -> Result<bool, Error> {
+        let (done, nameless) = self.store.update(context.io, |transaction| {
             transaction.set_freeing();
             let Some(mut value) = keys::inode_if_any(transaction, inode)? else {
                 transaction.delete(Key::orphan(inode));
@@ -440,8 +440,8 @@ impl Files {
         Ok(done)
     }
 
-    pub(crate) fn finish_truncation(&self, context: &Context, inode: u64) -> Result<(), Error> {
-        let _freeing = self.freeing(context.wait)?;
+    pub(crate) fn finish_truncation(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
+        let _freeing = self.freeing(context.io)?;
         while !self.truncation_step(context, inode)? {}
         Ok(())
     }

@@ -77,7 +77,7 @@ impl Files {
     /// How many of `length` bytes at `offset` may be written; they are promised. Not one: whose quota is used up.
     pub(crate) fn grant_write(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &Content,
         offset: u64,
@@ -99,7 +99,13 @@ impl Files {
     }
 
     /// Promises that a file may have a size, or says whose quota is used up.
-    pub(crate) fn grant_size(&self, context: &Context, inode: u64, content: &Content, size: u64) -> Result<(), Error> {
+    pub(crate) fn grant_size(
+        &self,
+        context: &Context<'_>,
+        inode: u64,
+        content: &Content,
+        size: u64,
+    ) -> Result<(), Error> {
         if !self.accounts.is_on() || in_blocks(size) <= in_blocks(content.size) {
             return Ok(());
         }
@@ -112,10 +118,10 @@ impl Files {
         }
     }
 
-    fn grant(&self, context: &Context, inode: u64, size: u64) -> Result<Grant, Error> {
+    fn grant(&self, context: &Context<'_>, inode: u64, size: u64) -> Result<Grant, Error> {
         self.accounts.note_time(context.now);
         let now = self.accounts.now_seconds();
-        self.store.view(context.wait, |view| {
+        self.store.view(context.io, |view| {
             let value = keys::inode(view, inode)?;
             let accounts = accounts_of(view, &value)?;
             let limits = limits(view, &accounts, now)?;

@@ -3,7 +3,7 @@
 //! Invariant: what is noted and read again is the same; a part of the policy that says nothing takes no room.
 //! Read next: `stere_format::InodePolicy`, `stere_policy::Own`.
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy,
     RuledMore, RuledPolicy, Site, SwitchesPolicy, Timestamp,

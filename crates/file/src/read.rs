@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use stere_format::{FileKind, InodeValue};
-use stere_store::{Owner, Piece, View, Wait};
+use stere_store::{Io, Owner, Piece, View};
 
 use crate::error::Error;
 use crate::keys::{self, visit_extents};
@@ -23,14 +23,14 @@ pub struct ReadOutcome {
 
 impl Files {
     /// Reads at `offset`.
-    pub fn read(&self, context: &Context, inode: u64, offset: u64, out: &mut [u8]) -> Result<ReadOutcome, Error> {
+    pub fn read(&self, context: &Context<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<ReadOutcome, Error> {
         self.read_and_note(context, inode, offset, out, true)
     }
 
     /// The same for who uses nothing: copies, proves, counts.
     pub fn read_unnoted(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         offset: u64,
         out: &mut [u8],
@@ -40,7 +40,7 @@ impl Files {
 
     fn read_and_note(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         offset: u64,
         out: &mut [u8],
@@ -48,12 +48,12 @@ impl Files {
     ) -> Result<ReadOutcome, Error> {
         let held = self.table.find(inode);
         let state = match &held {
-            Some(held) => Some(held.read(context.wait)?),
+            Some(held) => Some(held.read(context.io)?),
             None => None,
         };
         let content = state.as_ref().and_then(|state| state.content.as_ref());
         let length_max = out.len();
-        let (value, length, pieces) = self.store.view(context.wait, |view| {
+        let (value, length, pieces) = self.store.view(context.io, |view| {
             let mut value = keys::inode(view, inode)?;
             match value.kind() {
                 Some(FileKind::File) => {}
@@ -69,14 +69,14 @@ impl Files {
             let pieces = gather(view, inode, offset, stored_length)?;
             Ok((value, length, pieces))
         })?;
-        let is_recalled = context.wait == Wait::Allowed && is_any_released(&pieces);
+        let is_recalled = context.io.may_recall() && is_any_released(&pieces);
         if is_recalled && offset == 0 {
-            self.expect_rest(inode)?;
+            self.expect_rest(context.io, inode)?;
         }
         let out = &mut out[..length];
         fill_holes(&pieces, out);
         if !pieces.is_empty() {
-            let read = self.read_pieces(context.wait, &pieces, out, Owner { inode, offset });
+            let read = self.read_pieces(context.io, &pieces, out, Owner { inode, offset });
             if is_recalled {
                 self.note_recalled(inode, &read);
             }
@@ -92,12 +92,12 @@ impl Files {
     }
 
     /// Reads what the store has, whatever is dirty in memory; zeros in holes and behind the end.
-    pub(crate) fn read_stored(&self, wait: Wait, inode: u64, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn read_stored(&self, io: Io<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let length = out.len();
-        let pieces = self.store.view(wait, |view| gather(view, inode, offset, length))?;
+        let pieces = self.store.view(io, |view| gather(view, inode, offset, length))?;
         fill_holes(&pieces, out);
         if !pieces.is_empty() {
-            self.read_pieces(wait, &pieces, out, Owner { inode, offset })?;
+            self.read_pieces(io, &pieces, out, Owner { inode, offset })?;
         }
         Ok(())
     }

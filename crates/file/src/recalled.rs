@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use stere_store::{BlobHandle, Piece, Refusal, Wait};
+use stere_store::{BlobHandle, Io, Piece, Refusal};
 
 use crate::Files;
 use crate::error::Error;
@@ -34,10 +34,10 @@ pub(crate) fn is_any_released(pieces: &[Piece]) -> bool {
 
 impl Files {
     /// Tells the store where a released file lies that is read from its beginning.
-    pub(crate) fn expect_rest(&self, inode: u64) -> Result<(), Error> {
-        let (extents, _) = stored_extents(&self.store, Wait::Allowed, inode, 0, EXPECTED_EXTENTS_MAX)?;
+    pub(crate) fn expect_rest(&self, io: Io<'_>, inode: u64) -> Result<(), Error> {
+        let (extents, _) = stored_extents(&self.store, io, inode, 0, EXPECTED_EXTENTS_MAX)?;
         let blobs: Vec<BlobHandle> = extents.into_iter().map(|extent| extent.blob).collect();
-        self.store.expect(&blobs);
+        self.store.expect(io, &blobs);
         Ok(())
     }
 

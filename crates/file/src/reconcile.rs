@@ -98,14 +98,14 @@ impl Files {
     /// Moves what of a file does not lie as its policy says, from `from` on, about `budget_bytes` of it.
     pub fn reconcile(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         from: u64,
         budget_bytes: u64,
         shared: &mut SharedWishes,
     ) -> Result<Reconciled, Error> {
         let mut done = Reconciled { next: Some(from), ..Reconciled::default() };
-        let effective = self.store.view(context.wait, |view| {
+        let effective = self.store.view(context.io, |view| {
             let value = keys::inode_if_any(view, inode)?;
             let Some(value) = value.filter(|value| value.kind() == Some(FileKind::File)) else { return Ok(None) };
             let used_seconds = value.atime.seconds.max(value.mtime.seconds);
@@ -113,11 +113,11 @@ impl Files {
         })?;
         let Some((effective, used_seconds)) = effective else { return Ok(Reconciled::default()) };
         let (placement, asked) = (self.placement_of(&effective), self.asked(&effective));
-        let known = self.table.find(inode).and_then(|held| held.read(context.wait).ok()?.content.as_ref()?.home);
-        let home = self.home(context.wait, inode, known, placement)?;
+        let known = self.table.find(inode).and_then(|held| held.read(context.io).ok()?.content.as_ref()?.home);
+        let home = self.home(context.io, inode, known, placement)?;
         let tertiary = self.tertiary(effective.wish.tier);
         while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
-            let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
+            let (extents, next) = stored_extents(&self.store, context.io, inode, at, EXTENTS_PER_STEP)?;
             let (extents, next) = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
             // By the volumes that they belong on.
             let (mut moves, mut apart): (BTreeMap<u16, Vec<Move>>, Vec<u64>) = (BTreeMap::new(), Vec::new());
@@ -144,7 +144,7 @@ impl Files {
                 if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
                     continue;
                 }
-                let recoded = match is_other.then(|| self.recode(context.wait, &extent.blob, asked)) {
+                let recoded = match is_other.then(|| self.recode(context.io, &extent.blob, asked)) {
                     None => None,
                     Some(Ok(recoded)) => Some(recoded),
                     Some(Err(Error::Undecodable { .. } | Error::Store(stere_store::Error::Damaged { .. }))) => {
@@ -175,7 +175,7 @@ impl Files {
                     continue;
                 }
             }
-            self.recharge(context.wait, inode, at..next.unwrap_or(END))?;
+            self.recharge(context.io, inode, at..next.unwrap_or(END))?;
             done.next = next;
         }
         Ok(done)
@@ -239,7 +239,7 @@ impl Files {
     /// to go on: there may be more now.
     fn with_keys(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         (at, next): (u64, Option<u64>),
         effective: &Effective,
@@ -256,7 +256,7 @@ impl Files {
         done.moved_bytes += anew.moved_bytes;
         done.locked_bytes += anew.locked_bytes;
         done.damaged_blobs += anew.damaged_blobs;
-        let (mut extents, again) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
+        let (mut extents, again) = stored_extents(&self.store, context.io, inode, at, EXTENTS_PER_STEP)?;
         extents.retain(|extent| extent.start < end && !is_of_other_key(extent, asked));
         Ok((extents, again.filter(|again| *again < end).or(next)))
     }

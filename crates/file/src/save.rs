@@ -41,7 +41,7 @@ struct Entering {
 
 impl Files {
     /// Saves all of a file's unsaved changes.
-    pub(crate) fn save_all(&self, context: &Context, inode: u64, content: &mut Content) -> Result<(), Error> {
+    pub(crate) fn save_all(&self, context: &Context<'_>, inode: u64, content: &mut Content) -> Result<(), Error> {
         while content.records.len() > RECORDS_PER_STEP {
             let batch: Vec<u64> = content.records.keys().copied().take(RECORDS_PER_STEP).collect();
             self.save_batch(context, inode, content, &batch)?;
@@ -52,7 +52,7 @@ impl Files {
 
     /// Saves records together. Where there is no room for all of them beside what they replace, one after the other,
     /// each making room for the next.
-    fn save_batch(&self, context: &Context, inode: u64, content: &mut Content, batch: &[u64]) -> Result<(), Error> {
+    fn save_batch(&self, context: &Context<'_>, inode: u64, content: &mut Content, batch: &[u64]) -> Result<(), Error> {
         match self.save_records(context, inode, content, batch) {
             Err(Error::Store(stere_store::Error::NoSpace)) if batch.len() > 1 => {
                 batch.iter().try_for_each(|record| self.save_records(context, inode, content, &[*record]))
@@ -64,7 +64,7 @@ impl Files {
     /// Saves one record, and before it those that must not be missing when the size on media grows over it.
     pub(crate) fn save_record(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         record: u64,
@@ -77,20 +77,26 @@ impl Files {
         self.save_records(context, inode, content, &batch)
     }
 
-    fn save_records(&self, context: &Context, inode: u64, content: &mut Content, batch: &[u64]) -> Result<(), Error> {
+    fn save_records(
+        &self,
+        context: &Context<'_>,
+        inode: u64,
+        content: &mut Content,
+        batch: &[u64],
+    ) -> Result<(), Error> {
         for record in batch {
             self.fill_partial_blocks(context, inode, content, *record)?;
         }
         let mut appended = Vec::with_capacity(batch.len());
         if !batch.is_empty() {
-            let storing = self.storing(context.wait, inode)?;
-            let mut home = self.home(context.wait, inode, content.home, storing.placement)?;
+            let storing = self.storing(context.io, inode)?;
+            let mut home = self.home(context.io, inode, content.home, storing.placement)?;
             for several in batch.chunks(RECORDS_AT_ONCE) {
                 let pieces = pieces_of(&storing, content, several);
                 let passed = self.pass_many(&storing, pieces.iter().map(|(_, data)| *data).collect());
                 for ((start, _), passed) in pieces.iter().zip(passed) {
                     let owner = Owner { inode, offset: *start };
-                    let blob = self.append_passed(context.wait, &storing, home, owner, passed?)?;
+                    let blob = self.append_passed(context.io, &storing, home, owner, passed?)?;
                     home = blob.home();
                     appended.push(Appended { start: *start, blob });
                 }
@@ -103,7 +109,7 @@ impl Files {
     /// Enters appended blobs into the file; the records in `replaced` leave memory.
     pub(crate) fn enter(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         appended: &[Appended],
@@ -115,7 +121,7 @@ impl Files {
     /// The same; `is_same`: the file holds afterwards what it held before, stored in another way.
     pub(crate) fn enter_as(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         appended: &[Appended],
@@ -127,7 +133,7 @@ impl Files {
         let size = if all { content.size } else { content.stored_size.max(reached.min(content.size)) };
         let entering = Entering { size, modified: content.modified, changed: content.changed };
         let (extents_end, file_size) = (content.extents_end, content.size);
-        self.store.update(context.wait, |transaction| {
+        self.store.update(context.io, |transaction| {
             if is_same {
                 transaction.set_content_kept();
             }
@@ -173,7 +179,7 @@ impl Files {
     /// Reads what the store has in blocks that are dirty in part, so that whole blocks can be written.
     pub(crate) fn fill_partial_blocks(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         index: u64,
@@ -191,7 +197,7 @@ impl Files {
                     out.fill(0);
                     return Ok(());
                 }
-                self.read_stored(context.wait, inode, offset, out)
+                self.read_stored(context.io, inode, offset, out)
             })
         });
         let after = record.memory_bytes();

@@ -18,9 +18,9 @@ pub enum Whence {
 
 impl Files {
     /// The next data or hole at or behind `offset`.
-    pub fn seek(&self, context: &Context, inode: u64, offset: u64, whence: Whence) -> Result<u64, Error> {
+    pub fn seek(&self, context: &Context<'_>, inode: u64, offset: u64, whence: Whence) -> Result<u64, Error> {
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
+        let mut state = held.write(context.io)?;
         let content = self.load(context, inode, &mut state)?;
         if offset >= content.size {
             return Err(Error::NoSuchOffset);
@@ -29,7 +29,7 @@ impl Files {
             self.save_all(context, inode, content)?;
         }
         let size = content.size;
-        let found = self.store.view(context.wait, |view| {
+        let found = self.store.view(context.io, |view| {
             let mut data = None;
             let mut hole = offset;
             visit_extents(view, inode, offset, &mut |extent| {

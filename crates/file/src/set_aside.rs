@@ -7,7 +7,7 @@
 //! class, the data that there was at the mount, and the files that room was set aside for since.
 
 use stere_format::{Key, Scheme};
-use stere_store::{Placement, Reservation, Store, Transaction, View, Wait};
+use stere_store::{Io, Placement, Reservation, Store, Transaction, View};
 
 use crate::Files;
 use crate::error::Error;
@@ -46,17 +46,17 @@ fn decode(value: &[u8]) -> u64 {
 
 impl Files {
     /// Makes the reservation what the count says.
-    pub(crate) fn hold_set_aside(&self, wait: Wait) -> Result<(), Error> {
-        self.hold_set_aside_with(wait, None)
+    pub(crate) fn hold_set_aside(&self, io: Io<'_>) -> Result<(), Error> {
+        self.hold_set_aside_with(io, None)
     }
 
     /// The same where the room for what is new was granted to a file, and is still held by the caller.
-    pub(crate) fn hold_granted(&self, wait: Wait, scheme: Scheme, granted: &Reservation) -> Result<(), Error> {
-        self.hold_set_aside_with(wait, Some((scheme, granted)))
+    pub(crate) fn hold_granted(&self, io: Io<'_>, scheme: Scheme, granted: &Reservation) -> Result<(), Error> {
+        self.hold_set_aside_with(io, Some((scheme, granted)))
     }
 
-    fn hold_set_aside_with(&self, wait: Wait, granted: Option<(Scheme, &Reservation)>) -> Result<(), Error> {
-        let wanted = self.store.view(wait, counted)?;
+    fn hold_set_aside_with(&self, io: Io<'_>, granted: Option<(Scheme, &Reservation)>) -> Result<(), Error> {
+        let wanted = self.store.view(io, counted)?;
         let mut held = self.set_aside.lock();
         if held.bytes == wanted {
             return Ok(());

@@ -19,7 +19,7 @@ impl Files {
     /// Sets the size, and in the same transaction what `change` does to the inode.
     pub fn set_size(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         size: u64,
         change: AttributeChange<'_>,
@@ -28,7 +28,7 @@ impl Files {
             return Err(Error::TooBig);
         }
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
+        let mut state = held.write(context.io)?;
         let content = self.load(context, inode, &mut state)?;
         let value = self.resize(context, inode, content, size, change)?;
         Ok(value)
@@ -36,7 +36,7 @@ impl Files {
 
     fn resize(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         size: u64,
@@ -52,7 +52,7 @@ impl Files {
         if grows {
             self.grant_size(context, inode, content, size)?;
         }
-        let resized = self.store.update(context.wait, |transaction| {
+        let resized = self.store.update(context.io, |transaction| {
             if !grows {
                 transaction.set_freeing();
             }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::error::Error;
 use crate::state::State;
@@ -26,18 +26,18 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Locks for changing; a caller who must not wait is sent away when somebody else has the lock.
-    pub fn write(&self, wait: Wait) -> Result<RwLockWriteGuard<'_, State>, Error> {
-        match wait {
-            Wait::Never => self.state.try_write().ok_or(Error::Store(stere_store::Error::WouldBlock)),
-            Wait::Allowed | Wait::Devices => Ok(self.state.write()),
+    pub fn write(&self, io: Io<'_>) -> Result<RwLockWriteGuard<'_, State>, Error> {
+        match io.may_block() {
+            false => self.state.try_write().ok_or(Error::Store(stere_store::Error::WouldBlock)),
+            true => Ok(self.state.write()),
         }
     }
 
     /// Locks for reading, likewise.
-    pub fn read(&self, wait: Wait) -> Result<RwLockReadGuard<'_, State>, Error> {
-        match wait {
-            Wait::Never => self.state.try_read().ok_or(Error::Store(stere_store::Error::WouldBlock)),
-            Wait::Allowed | Wait::Devices => Ok(self.state.read()),
+    pub fn read(&self, io: Io<'_>) -> Result<RwLockReadGuard<'_, State>, Error> {
+        match io.may_block() {
+            false => self.state.try_read().ok_or(Error::Store(stere_store::Error::WouldBlock)),
+            true => Ok(self.state.read()),
         }
     }
 }

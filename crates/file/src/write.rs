@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use stere_format::{BlobEncoding, BlobFlags, DeviceIndex};
-use stere_store::{Owner, Placement, Reservation, View, Wait};
+use stere_store::{Io, Owner, Placement, Reservation, View};
 
 use crate::charge::StoredGrant;
 use crate::edges::Edge;
@@ -58,7 +58,7 @@ fn parts(offset: u64, data: &[u8]) -> Vec<Part<'_>> {
 
 impl Files {
     /// Writes `data` at `offset`; gives how much was accepted.
-    pub fn write(&self, context: &Context, inode: u64, offset: u64, data: &[u8]) -> Result<usize, Error> {
+    pub fn write(&self, context: &Context<'_>, inode: u64, offset: u64, data: &[u8]) -> Result<usize, Error> {
         let end = offset.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
         if data.is_empty() {
             return Ok(0);
@@ -72,7 +72,7 @@ impl Files {
         let range = offset..offset + data.len() as u64;
         for attempt in 0.. {
             let held = self.table.hold(inode);
-            let mut state = held.write(context.wait)?;
+            let mut state = held.write(context.io)?;
             let content = self.load(context, inode, &mut state)?;
             edges = self.edges_needed(context, inode, content, &range, edges)?;
             if attempt == EDGES_READ_MAX || !edges.iter().any(Edge::is_lacking) {
@@ -88,7 +88,7 @@ impl Files {
 
     pub(crate) fn write_parts(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         offset: u64,
@@ -100,7 +100,7 @@ impl Files {
     /// Writes where these edges were read before.
     fn write_beside(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         offset: u64,
@@ -132,7 +132,7 @@ impl Files {
     /// Writes what no quota refuses.
     fn write_granted(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         storing: &Storing,
@@ -140,8 +140,8 @@ impl Files {
         data: &[u8],
     ) -> Result<usize, Error> {
         let parts = parts(offset, data);
-        self.check_keys(context.wait, inode, storing, offset..offset + data.len() as u64)?;
-        if context.wait == Wait::Never && storing.is_slow() && parts.iter().any(Part::ends_its_record) {
+        self.check_keys(context.io, inode, storing, offset..offset + data.len() as u64)?;
+        if !context.io.may_block() && storing.is_slow() && parts.iter().any(Part::ends_its_record) {
             // Those who call without waiting have others to serve.
             return Err(Error::Store(stere_store::Error::WouldBlock));
         }
@@ -157,7 +157,7 @@ impl Files {
     /// Several parts, or a whole record: blobs are appended first, because only that may have to wait.
     fn write_many<'data>(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         storing: &Storing,
@@ -167,7 +167,7 @@ impl Files {
         let mut appended = Vec::with_capacity(parts.len());
         let mut failure = None;
         let _room_until_entered = self.reserve_whole(context, inode, storing, parts)?;
-        let mut home = self.home(context.wait, inode, content.home, placement)?;
+        let mut home = self.home(context.io, inode, content.home, placement)?;
         let whole = || parts.iter().filter(|part| part.is_whole());
         let cut = |part: &Part<'data>| storing.cut(Content::record_start(part.record), part.data);
         let mut passed = self.pass_many(storing, whole().flat_map(cut).map(|(_, piece)| piece).collect());
@@ -214,7 +214,7 @@ impl Files {
     /// Enters what was streamed of these parts, which were accepted. Records before it that are dirty go first where the size on media would grow over them.
     fn enter_streamed(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         streamed: Vec<Appended>,
@@ -243,7 +243,7 @@ impl Files {
     /// Room for the whole records of a write, held until they are entered and count themselves.
     fn reserve_whole(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         storing: &Storing,
         parts: &[Part<'_>],
@@ -258,19 +258,19 @@ impl Files {
     /// Reserves room for new bytes in `range`. In a full pool bytes that replace as many of the file's own may still come.
     fn reserve(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         storing: &Storing,
         range: Range<u64>,
         bytes: u64,
     ) -> Result<Option<Reservation>, Error> {
         let (placement, bytes) = (storing.placement, storing.stored_bytes_max(bytes));
-        match self.promise(context.wait, placement, bytes) {
+        match self.promise(context.io, placement, bytes) {
             Ok(reservation) => Ok(Some(reservation)),
             // Its room is held, that of its metadata too.
             Err(Error::Store(stere_store::Error::NoSpace)) if self.is_set_aside(context, inode, &range)? => Ok(None),
             Err(Error::Store(stere_store::Error::NoSpace))
-                if self.is_replacement(context, inode, &range, true)? && self.store.may_replace(context.wait)? =>
+                if self.is_replacement(context, inode, &range, true)? && self.store.may_replace(context.io)? =>
             {
                 Ok(None)
             }
@@ -279,23 +279,23 @@ impl Files {
     }
 
     /// Promises room for so many bytes; where there is none, what was removed is freed first.
-    pub(crate) fn promise(&self, wait: Wait, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
+    pub(crate) fn promise(&self, io: Io<'_>, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
         let mut may_be_freed = true;
         loop {
-            match self.store.reserve(wait, placement, bytes) {
-                Err(stere_store::Error::NoSpace) if may_be_freed => may_be_freed = self.free_removed(wait, true)?,
+            match self.store.reserve(io, placement, bytes) {
+                Err(stere_store::Error::NoSpace) if may_be_freed => may_be_freed = self.free_removed(io, true)?,
                 reserved => return Ok(reserved?),
             }
         }
     }
 
     /// Whether all of `range` is set aside, and room for that is held.
-    fn is_set_aside(&self, context: &Context, inode: u64, range: &Range<u64>) -> Result<bool, Error> {
+    fn is_set_aside(&self, context: &Context<'_>, inode: u64, range: &Range<u64>) -> Result<bool, Error> {
         if !self.holds_set_aside() {
             return Ok(false);
         }
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
-        self.store.view(context.wait, |view| {
+        self.store.view(context.io, |view| {
             let mut covered_to = blocks.start;
             for extent in extents_touching(view, inode, blocks.start, blocks.end, usize::MAX - 1)? {
                 if extent.start > covered_to || !extent.is_preallocated() {
@@ -311,13 +311,13 @@ impl Files {
     /// its room free, which replacing a part of an encoded blob does not.
     pub(crate) fn is_replacement(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         range: &Range<u64>,
         set_aside_counts: bool,
     ) -> Result<bool, Error> {
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
-        self.store.view(context.wait, |view| {
+        self.store.view(context.io, |view| {
             let mut covered_to = blocks.start;
             for extent in extents_touching(view, inode, blocks.start, blocks.end, usize::MAX - 1)? {
                 if extent.start > covered_to {
@@ -338,7 +338,7 @@ impl Files {
 
     pub(crate) fn append_whole(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         storing: &Storing,
         home: Option<DeviceIndex>,
         owner: Owner,
@@ -351,7 +351,7 @@ impl Files {
     /// Appends what passed of the blobs that `data` is cut into.
     fn append_cut<'data>(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         storing: &Storing,
         mut home: Option<DeviceIndex>,
         owner: Owner,
@@ -361,7 +361,7 @@ impl Files {
         let mut blobs = Vec::with_capacity(1);
         for ((start, _), passed) in storing.cut(owner.offset, data).zip(passed) {
             let owner = Owner { offset: start, ..owner };
-            let blob = self.append_passed(context.wait, storing, home, owner, passed?)?;
+            let blob = self.append_passed(context.io, storing, home, owner, passed?)?;
             home = blob.home();
             blobs.push(Appended { start, blob });
         }
@@ -372,7 +372,7 @@ impl Files {
     /// (something of the same request is in the store already) it is tried and done without.
     fn buffer(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         storing: &Storing,
         content: &mut Content,
@@ -406,7 +406,7 @@ impl Files {
         record.add_reservation(reservation, bytes);
     }
 
-    fn extend(&self, context: &Context, content: &mut Content, part: &Part<'_>) {
+    fn extend(&self, context: &Context<'_>, content: &mut Content, part: &Part<'_>) {
         self.note_dirty(content);
         let end = Content::record_start(part.record) + u64::from(part.range().end);
         content.size = content.size.max(end);
@@ -429,14 +429,14 @@ impl Files {
 
     /// Hands a record that has become full to the store. A failure is no failure of the write: the record stays in memory,
     /// with its room reserved, and the next save tells.
-    fn hand_over_full(&self, context: &Context, inode: u64, content: &mut Content, record: u64) {
+    fn hand_over_full(&self, context: &Context<'_>, inode: u64, content: &mut Content, record: u64) {
         if content.records.get(&record).is_some_and(crate::record::Record::is_full) {
             let _stays_in_memory = self.save_record(context, inode, content, record);
         }
     }
 
     /// Keeps the memory for dirty bytes within its limit: saves this file, then others.
-    fn relieve(&self, context: &Context, inode: u64, content: &mut Content, coming: u64) -> Result<(), Error> {
+    fn relieve(&self, context: &Context<'_>, inode: u64, content: &mut Content, coming: u64) -> Result<(), Error> {
         let limit = self.options.dirty_bytes_max;
         if self.dirty_bytes() + coming <= limit {
             return Ok(());
@@ -447,7 +447,7 @@ impl Files {
     /// Saves this file, then others, until so many dirty bytes are left.
     pub(crate) fn relieve_to(
         &self,
-        context: &Context,
+        context: &Context<'_>,
         inode: u64,
         content: &mut Content,
         limit: u64,
@@ -458,7 +458,7 @@ impl Files {
         if self.dirty_bytes() <= limit {
             return Ok(());
         }
-        if context.wait == Wait::Never {
+        if !context.io.may_block() {
             return Err(Error::Store(stere_store::Error::WouldBlock));
         }
         for other in self.table.inodes() {
@@ -467,7 +467,7 @@ impl Files {
             }
             let Some(held) = self.table.find(other) else { continue };
             // Never wait for another inode's lock while holding one: whoever has it may be doing the same.
-            let Ok(mut state) = held.write(Wait::Never) else { continue };
+            let Ok(mut state) = held.write(Io::NON_BLOCKING) else { continue };
             if let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) {
                 match self.save_all(context, other, content) {
                     // That is its own trouble, told to those who close it.

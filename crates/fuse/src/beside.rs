@@ -55,7 +55,7 @@ unsafe impl fuse_wire::Reading for OneRead {
     }
 
     fn patience(&self) -> Duration {
-        self.read.patience()
+        self.read.timeout()
     }
 
     fn late(&mut self) {

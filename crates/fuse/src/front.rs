@@ -13,8 +13,8 @@ use std::time::Duration;
 use fuse_wire::abi::opcode;
 use fuse_wire::{Negotiated, Notifier, Operation, Request, Unmount, Unmounter, Write};
 use parking_lot::Mutex;
-use stere_naming::{Caller, FileSystem, ROOT, Timestamp, Wait};
-use stere_store::{PendingRead, pending, waiting};
+use stere_naming::{Caller, FileSystem, Io, ROOT, Timestamp};
+use stere_store::{Call, Cancellation, PendingRead};
 
 use crate::answer::{Answer, Failure};
 use crate::beside;
@@ -132,26 +132,26 @@ impl Front {
     }
 
     /// Who calls. Groups are not needed: the kernel has checked permissions.
-    pub fn caller(&self, request: &Request, umask: u32, wait: Wait) -> Caller<'static> {
+    pub fn caller<'a>(&self, request: &Request, umask: u32, io: Io<'a>) -> Caller<'a> {
         let context = request.context();
-        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), wait, process: context.pid }
+        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), io, process: context.pid }
     }
 
     /// The file system's own caller.
-    pub fn own_caller(wait: Wait) -> Caller<'static> {
-        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait, process: 0 }
+    pub fn own_caller(io: Io<'_>) -> Caller<'_> {
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), io, process: 0 }
     }
 
     /// Performs it, and again while removed files may be about to give their room.
-    fn perform_with_room(&self, request: &mut Request, wait: Wait) -> Outcome {
+    fn perform_with_room(&self, request: &mut Request, io: Io<'_>) -> Outcome {
         let mut tries = 0;
         loop {
-            let outcome = self.perform(request, wait);
+            let outcome = self.perform(request, io);
             let is_full = matches!(outcome, Err(Failure::Errno(libc::ENOSPC | libc::EDQUOT)));
-            if is_full && wait == Wait::Never && self.removals.are_recent() {
+            if is_full && !io.may_block() && self.removals.are_recent() {
                 return Err(Failure::WouldBlock);
             }
-            if !is_full || wait == Wait::Never || !self.removals.may_bring_room(tries) {
+            if !is_full || !io.may_block() || !self.removals.may_bring_room(tries) {
                 self.removals.note(request.opcode());
                 return outcome;
             }
@@ -160,11 +160,11 @@ impl Front {
     }
 
     /// Tries a request; gives it back when it has to wait and may not.
-    fn attempt(&self, mut request: Request, wait: Wait) -> Option<Request> {
+    fn attempt(&self, mut request: Request, io: Io<'_>) -> Option<Request> {
         if matches!(request.opcode(), opcode::READ | opcode::WRITE) {
             self.paged.note(&request);
         }
-        let outcome = self.perform_with_room(&mut request, wait);
+        let outcome = self.perform_with_room(&mut request, io);
         let doubtful = match &outcome {
             Err(Failure::WouldBlock) => None,
             outcome => cached::doubtful(&request, outcome.is_ok()),
@@ -175,7 +175,7 @@ impl Front {
                 None => answer.send(request, self.ttl),
             },
             Err(Failure::Errno(errno)) => request.reply_error(errno),
-            Err(Failure::WouldBlock) if wait != Wait::Allowed => return Some(request),
+            Err(Failure::WouldBlock) if !io.may_recall() => return Some(request),
             Err(Failure::WouldBlock) => {
                 tracing::error!(opcode = request.opcode(), "a call that may wait says that it would have to");
                 request.reply_error(libc::EIO);
@@ -206,8 +206,9 @@ impl Front {
 
     /// A read: its own thread has the ring make small ones.
     fn read_beside(&self, request: Request) {
-        let (left, reads) = pending::collect(|| self.attempt(request, Wait::Never));
-        let Some(request) = left else { return };
+        let call = Call::collecting();
+        let Some(request) = self.attempt(request, Io::NON_BLOCKING.of(&call)) else { return };
+        let reads = call.into_reads();
         let left = match self.own.upgrade() {
             Some(own) => beside::read(own, request, reads),
             None => Some(request),
@@ -217,7 +218,8 @@ impl Front {
 
     /// What a request needs has arrived.
     pub fn try_again(&self, request: Request, arrived: Vec<PendingRead>) {
-        let left = pending::with(arrived, || self.attempt(request, Wait::Never));
+        let call = Call::arrived(arrived);
+        let left = self.attempt(request, Io::NON_BLOCKING.of(&call));
         left.into_iter().for_each(|request| self.hand_over(request));
     }
 
@@ -234,7 +236,7 @@ impl Front {
                 self.searches.iter().for_each(|searches| searches.forget(inode, lookups));
                 return;
             }
-            let caller = Self::own_caller(Wait::Never);
+            let caller = Self::own_caller(Io::NON_BLOCKING);
             match self.filesystem.forget(&caller, inode) {
                 Ok(()) => {}
                 Err(stere_naming::Error::WouldBlock) => waiting.push(inode),
@@ -253,22 +255,22 @@ impl Front {
     }
 
     /// Something of `.find`: at once, or in the lane of searches.
-    fn answer_search(&self, searches: &Searches, request: Request, wait: Wait) {
+    fn answer_search(&self, searches: &Searches, request: Request, io: Io<'_>) {
         if request.node() == ROOT {
             // What somebody has called so himself goes first.
-            match self.filesystem.lookup(&self.caller(&request, 0, wait), ROOT, searches::NAME) {
+            match self.filesystem.lookup(&self.caller(&request, 0, io), ROOT, searches::NAME) {
                 Err(stere_naming::Error::NotFound) => {}
                 Err(stere_naming::Error::WouldBlock) => {
                     return self.lanes.submit(Lane::Searching, Job::Search(request));
                 }
                 _ => {
-                    let left = self.attempt(request, wait);
+                    let left = self.attempt(request, io);
                     return left.into_iter().for_each(|request| self.hand_over(request));
                 }
             }
         }
         let Next::Search(request) = searches.answer(&self.filesystem, request) else { return };
-        if wait == Wait::Allowed {
+        if io.may_recall() {
             return searches.search(&self.filesystem, request);
         }
         match searches.may_begin(&request) {
@@ -292,27 +294,28 @@ impl Front {
             {
                 // A long one is ended by a signal, and tells how far it came.
                 let waiter = Waiter::of(&request);
-                waiting::unless(move || waiter.is_interrupted(), || self.serve(request));
+                let call = Call::cancelled_by(Cancellation::when(move || waiter.is_interrupted()));
+                self.serve(request, call);
             }
             Job::Recall(request, turn) => {
                 let waiter = Waiter::of(&request);
-                waiting::unless(move || waiter.is_gone(), || self.wait_for(request));
+                self.wait_for(request, Call::cancelled_by(Cancellation::when(move || waiter.is_gone())));
                 drop(turn);
             }
             Job::Search(request) => {
                 let Some(searches) = &self.searches else { return request.reply_error(libc::EIO) };
                 let uid = request.context().uid;
                 let is_counted = request.node() != ROOT;
-                self.answer_search(searches, request, Wait::Allowed);
+                self.answer_search(searches, request, Io::BLOCKING);
                 if is_counted {
                     searches.has_ended(uid);
                 }
             }
-            Job::Request(request) => self.serve(request),
+            Job::Request(request) => self.serve(request, Call::default()),
             Job::Retain(request) => {
                 // What was stored through a mapping before was accepted, and is refused once the file is retained.
                 self.invalidate(&CachedRange::whole(request.node()));
-                self.wait_for(request);
+                self.wait_for(request, Call::default());
             }
             Job::Passed(request, answer, range) => {
                 self.invalidate(&range);
@@ -321,7 +324,7 @@ impl Front {
             Job::Invalidate(range) => self.invalidate(&range),
             Job::Forgets(inodes) => {
                 for inode in inodes {
-                    if let Err(error) = self.filesystem.forget(&Self::own_caller(Wait::Allowed), inode) {
+                    if let Err(error) = self.filesystem.forget(&Self::own_caller(Io::BLOCKING), inode) {
                         self.forget_failed(inode, &error);
                     }
                 }
@@ -342,7 +345,7 @@ impl Front {
     fn recall(&self, request: Request) {
         if self.filesystem.recalls().is_recall_refused(request.context().pid) {
             // Whatever it needs of a volume is refused, so it waits for none.
-            return self.wait_for(request);
+            return self.wait_for(request, Call::default());
         }
         if !self.filesystem.recalls().recalls_wait() {
             return self.lanes.submit(Lane::Recalling, Job::Recall(request, None));
@@ -354,7 +357,7 @@ impl Front {
         };
         let volumes = match self.turns.are_by_volumes() {
             // What cannot be found out now is told when it is read.
-            true => self.filesystem.recalls().volumes_of_released(Wait::Devices, node, offset, length).unwrap_or(0),
+            true => self.filesystem.recalls().volumes_of_released(Io::DEVICES_ONLY, node, offset, length).unwrap_or(0),
             false => 0,
         };
         let claim = Claim { user: request.context().uid, volumes };
@@ -367,19 +370,19 @@ impl Front {
     }
 
     /// Does what a worker may wait for.
-    fn serve(&self, request: Request) {
+    fn serve(&self, request: Request, call: Call) {
         if !self.may_need_volumes(request.opcode()) {
-            return self.wait_for(request);
+            return self.wait_for(request, call);
         }
         // Who waits for a tertiary volume waits elsewhere, and not before those who wait for devices.
-        if let Some(request) = self.attempt(request, Wait::Devices) {
+        if let Some(request) = self.attempt(request, Io::DEVICES_ONLY.of(&call)) {
             self.recall(request);
         }
     }
 
-    fn wait_for(&self, request: Request) {
-        let (filesystem, thread) = (&self.filesystem, request.context().pid);
-        let left = filesystem.recalls().refusing_recalls(thread, || self.attempt(request, Wait::Allowed));
+    fn wait_for(&self, request: Request, call: Call) {
+        let call = self.filesystem.recalls().refusing_recalls(request.context().pid, call);
+        let left = self.attempt(request, Io::BLOCKING.of(&call));
         assert!(left.is_none(), "a request was waited for and is not answered");
     }
 
@@ -407,7 +410,7 @@ impl fuse_wire::Filesystem for Front {
             return self.forget(request);
         }
         if let Some(searches) = self.searches.as_ref().filter(|_| Searches::concerns(&request)) {
-            return self.answer_search(searches, request, Wait::Never);
+            return self.answer_search(searches, request, Io::NON_BLOCKING);
         }
         if cached::retains(&request) {
             return self.lanes.submit(Lane::Syncing, Job::Retain(request));
@@ -418,7 +421,7 @@ impl fuse_wire::Filesystem for Front {
         if request.opcode() == opcode::READ {
             return self.read_beside(request);
         }
-        if let Some(request) = self.attempt(request, Wait::Never) {
+        if let Some(request) = self.attempt(request, Io::NON_BLOCKING) {
             self.hand_over(request);
         }
     }

@@ -1,7 +1,7 @@
 //! The FUSE front end: requests of the kernel, answered by naming.
 //!
 //! [`mount`] gives a [`FileSystem`](stere_naming::FileSystem) to the kernel. Every request is first tried on the transport's own thread
-//! with `Wait::Never`; one that would have to wait for a device moves to a bounded lane of workers and is repeated
+//! with `Io::NON_BLOCKING`; one that would have to wait for a device moves to a bounded lane of workers and is repeated
 //! there (small reads are made by the transport's ring instead: `beside`). Reading, changing and syncing have lanes of their own, so that a slow one of them never holds up the others.
 //!
 //! Invariants: a request is answered exactly once, by whoever owns it (`fuse_wire::Request`); errno numbers appear

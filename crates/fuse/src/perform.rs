@@ -11,7 +11,7 @@ mod names;
 mod trim;
 
 use fuse_wire::{Operation, Request};
-use stere_naming::Wait;
+use stere_naming::Io;
 
 use crate::answer::{Answer, Failure};
 use crate::front::Front;
@@ -23,16 +23,16 @@ const UNSUPPORTED: Outcome = Err(Failure::Errno(libc::ENOSYS));
 
 impl Front {
     /// Does what the request asks, as far as it can be done without waiting if `wait` says so.
-    pub(crate) fn perform(&self, request: &mut Request, wait: Wait) -> Outcome {
+    pub(crate) fn perform(&self, request: &mut Request, io: Io<'_>) -> Outcome {
         let operation = request.operation();
         match operation {
             // These write into the request's buffer, so the borrow of the operation has to end.
-            Operation::Read { node, offset, size, .. } => self.read(request, wait, node, offset, size),
+            Operation::Read { node, offset, size, .. } => self.read(request, io, node, offset, size),
             Operation::Readdir { node, handle, offset, size } => {
-                self.readdir(request, wait, Listing { node, handle, offset, size }, false)
+                self.readdir(request, io, Listing { node, handle, offset, size }, false)
             }
             Operation::Readdirplus { node, handle, offset, size } => {
-                self.readdir(request, wait, Listing { node, handle, offset, size }, true)
+                self.readdir(request, io, Listing { node, handle, offset, size }, true)
             }
             Operation::Lookup { .. }
             | Operation::Readlink { .. }
@@ -44,7 +44,7 @@ impl Front {
             | Operation::Rename { .. }
             | Operation::Link { .. }
             | Operation::Create { .. }
-            | Operation::Tmpfile { .. } => self.name_operation(request, &operation, wait),
+            | Operation::Tmpfile { .. } => self.name_operation(request, &operation, io),
             Operation::Getattr { .. }
             | Operation::Setattr { .. }
             | Operation::Statx { .. }
@@ -52,8 +52,8 @@ impl Front {
             | Operation::Setxattr { .. }
             | Operation::Getxattr { .. }
             | Operation::Listxattr { .. }
-            | Operation::Removexattr { .. } => self.attribute_operation(request, &operation, wait),
-            _ => self.content_operation(request, &operation, wait),
+            | Operation::Removexattr { .. } => self.attribute_operation(request, &operation, io),
+            _ => self.content_operation(request, &operation, io),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use fuse_wire::abi::opcode;
 use fuse_wire::{Attributes, DirectoryEntry, Entry, Operation, Request};
 use parking_lot::Mutex;
-use stere_naming::{Caller, FileSystem, ROOT, Wait};
+use stere_naming::{Caller, FileSystem, Io, ROOT};
 
 use crate::front::now;
 use crate::waiter::Waiter;
@@ -472,7 +472,7 @@ impl Searches {
         let text = std::str::from_utf8(&search).map_err(|_| libc::EINVAL)?;
         let search = filesystem.search().parse_search(text).map_err(|_| libc::EINVAL)?;
         let Asker { uid, gid, groups } = &asker;
-        let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: now(), wait: Wait::Allowed, process: 0 };
+        let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: now(), io: Io::BLOCKING, process: 0 };
         let errno = |error: stere_naming::Error| error.errno();
         let mut find = filesystem.search().find(&caller, ROOT, b"", search).map_err(errno)?;
         let mut links = Links::default();

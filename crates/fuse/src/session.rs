@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fuse_wire::{Transport, Unmount, Unmounter};
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 use stere_store::Store;
 
 use crate::error::Error;
@@ -106,7 +106,7 @@ impl Session {
             return Err(Error::WorkerPanicked);
         }
         ended?;
-        self.front.filesystem.close(&Front::own_caller(Wait::Allowed)).map_err(Error::Close)
+        self.front.filesystem.close(&Front::own_caller(Io::BLOCKING)).map_err(Error::Close)
     }
 
     /// Unmounts. `wait` then returns, when files that are still open (after a lazy one) are closed.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stere_device::{Access, Device, FileDevice, FileOptions};
 use stere_format::FileKind;
 use stere_multihost::{Guard, Multihost, claimant};
-use stere_naming::{Caller, FileSystem, Handle, OpenFlags, ROOT, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Handle, Io, OpenFlags, ROOT, Timestamp};
 use stere_pool::{AssembleOptions, Assembly, Candidate, Degraded};
 use stere_store::RecallMode;
 
@@ -56,7 +56,7 @@ fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() };
     // SAFETY: both take nothing and cannot fail.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    Caller { uid, gid, groups: &[], umask: 0, now, wait: Wait::Allowed, process: std::process::id() }
+    Caller { uid, gid, groups: &[], umask: 0, now, io: Io::BLOCKING, process: std::process::id() }
 }
 
 /// The open pool.
@@ -257,7 +257,7 @@ fn start(filesystem: Arc<FileSystem>, stop: Arc<AtomicBool>, read_only: bool) ->
             }
             if now >= next_commit {
                 next_commit = now + COMMIT;
-                outcome = outcome.and(filesystem.store().commit(Wait::Allowed).map_err(Into::into));
+                outcome = outcome.and(filesystem.store().commit(Io::BLOCKING).map_err(Into::into));
             }
             let stepped = filesystem.store().step(false);
             if let Err(error) =

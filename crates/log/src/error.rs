@@ -23,9 +23,9 @@ pub enum LogError {
         "record {tag} is damaged at {offset} for {length} bytes on every device that should hold it; restore it from a backup"
     )]
     Damaged { tag: u64, offset: u32, length: u32 },
-    /// On tertiary volumes only, and they cannot be reached, or shall not be read now.
-    #[error("{why}")]
-    Elsewhere { why: String, refusal: crate::Refusal },
+    /// Only tertiary media have it.
+    #[error("segment {segment} is released: only tertiary media have it; recall it")]
+    Released { segment: u64 },
     /// From the layer below.
     #[error(transparent)]
     Stripe(StripeError),

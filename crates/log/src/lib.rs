@@ -9,7 +9,6 @@ mod ahead;
 mod error;
 mod heat;
 mod read;
-mod recall;
 mod recent;
 mod recover;
 mod repair;
@@ -25,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+pub use stere_device::Io;
 use stere_device::{BufferPool, Completion};
 use stere_format::{BLOCK_BYTES, DeviceIndex, PoolId, Scheme, SegmentKind, Site};
 use stere_stripe::Stripe;
@@ -32,7 +32,6 @@ use stere_stripe::Stripe;
 pub use error::LogError;
 pub use heat::HeatCell;
 pub use read::{Part, RowContents, are_of, is_digest_of, read_by_block, read_whole};
-pub use recall::{Recall, RecallError, Refusal};
 pub use repair::RepairTotals;
 pub use segment::{FormerPlaces, Segment, SegmentTable};
 pub use stream::StreamKey;
@@ -45,17 +44,6 @@ use repair::Repairs;
 use stranded::Stranded;
 use stream::Stream;
 use write::RowInMemory;
-
-/// Whether a call may wait for a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Answer from memory or say `WouldBlock`.
-    Never,
-    /// Waiting for devices is fine, waiting for tertiary volumes is not: `WouldBlock`.
-    Devices,
-    /// Waiting is fine.
-    Allowed,
-}
 
 /// Limits of a log.
 #[derive(Clone, Debug)]
@@ -162,7 +150,6 @@ pub struct Log {
     lost_row: Mutex<Option<String>>,
     uncommitted_bytes: AtomicU64,
     meta_room: Mutex<MetaRoom>,
-    recall: RwLock<Option<Arc<dyn Recall>>>,
     next_segment: AtomicU64,
     next_sequence: AtomicU64,
 }
@@ -194,7 +181,6 @@ impl Log {
             lost_row: Mutex::default(),
             uncommitted_bytes: AtomicU64::new(0),
             meta_room: Mutex::default(),
-            recall: RwLock::default(),
             next_segment: AtomicU64::new(1),
             next_sequence: AtomicU64::new(1),
         }

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use stere_device::Buffer;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{Address, BLOCK_BYTES, ChecksumKind, Checksums, RowHeader, SegmentChunks, Summary, SummaryEntry};
 use stere_stripe::{Attempt, ReadReport, ReadRequest, Stripe, StripeError};
 
 use crate::segment::Segment;
 use crate::write::{FlyingRow, RowInMemory};
-use crate::{Log, LogError, Wait};
+use crate::{Io, Log, LogError};
 
 /// A run of bytes of one record, and where they go.
 pub struct Part<'a> {
@@ -29,14 +29,14 @@ pub struct Part<'a> {
 
 impl Part<'_> {
     /// The blocks of the record that the part touches, as a byte range of the record.
-    pub(crate) fn covering(&self) -> std::ops::Range<usize> {
+    pub fn covering(&self) -> std::ops::Range<usize> {
         let start = self.offset as usize / BLOCK_BYTES * BLOCK_BYTES;
         let end = (self.offset as usize + self.into.len()).next_multiple_of(BLOCK_BYTES);
         start..end.min(self.address.length as usize)
     }
 
     /// Whether these bytes, the blocks that cover the part, have their checksums.
-    pub(crate) fn matches(&self, blocks: &[u8]) -> bool {
+    pub fn matches(&self, blocks: &[u8]) -> bool {
         if is_planted(Bug::ChecksumIgnored) {
             return true;
         }
@@ -129,8 +129,9 @@ pub struct RowContents {
 }
 
 impl Log {
-    /// Reads all parts, each verified.
-    pub fn read(&self, wait: Wait, parts: &mut [Part<'_>]) -> Result<(), LogError> {
+    /// Reads all parts that devices have, each verified. Gives the indices of those that only tertiary media have, for a caller that may
+    /// recall; another one is told `WouldBlock` before anything is read.
+    pub fn read(&self, io: Io<'_>, parts: &mut [Part<'_>]) -> Result<Vec<usize>, LogError> {
         let mut on_devices = Vec::with_capacity(parts.len());
         for (index, part) in parts.iter_mut().enumerate() {
             let offset = part.offset as usize;
@@ -141,54 +142,56 @@ impl Log {
             }
         }
         if on_devices.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        if wait == Wait::Never {
-            return self.read_without_waiting(parts, &on_devices);
+        if !io.may_block() {
+            return self.read_non_blocking(io, parts, &on_devices).map(|()| Vec::new());
         }
-        let (elsewhere, on_devices): (Vec<usize>, Vec<usize>) =
+        let (on_media, on_devices): (Vec<usize>, Vec<usize>) =
             on_devices.into_iter().partition(|index| parts[*index].segment.is_released());
-        if !elsewhere.is_empty() {
-            self.recall_parts(wait, parts, &elsewhere)?;
+        if !on_media.is_empty() && !io.may_recall() {
+            return Err(LogError::WouldBlock);
         }
         if on_devices.is_empty() {
-            return Ok(());
+            return Ok(on_media);
         }
         if let [index] = on_devices[..] {
             let is_ahead = self.ahead.prepare(&self.stripe, &parts[index], self.chunk_bytes());
             if is_ahead && self.ahead.serve(&mut parts[index]) {
-                return Ok(());
+                return Ok(on_media);
             }
         }
         match self.read_from_devices(parts, &on_devices) {
-            // Devices have lost it, or it was released this moment; a volume may have it.
+            Ok(()) => Ok(on_media),
+            // Devices have lost it, or it was released this moment; a medium may have it.
             Err(error) if on_devices.iter().any(|index| parts[*index].segment.tertiary().there != 0) => {
-                self.read_one_by_one(wait, parts, &on_devices, error)
+                self.read_one_by_one(io, parts, &on_devices, on_media, error)
             }
-            outcome => outcome,
+            Err(error) => Err(error),
         }
     }
 
-    /// Each part for itself: from devices, else from tertiary volumes.
+    /// Each part by itself from devices; adds those that only media may have to `on_media`.
     fn read_one_by_one(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         parts: &mut [Part<'_>],
         wanted: &[usize],
+        mut on_media: Vec<usize>,
         error: LogError,
-    ) -> Result<(), LogError> {
-        let mut first_error = None;
+    ) -> Result<Vec<usize>, LogError> {
+        let mut is_any_lost = false;
         for index in wanted {
             if self.read_from_devices(parts, &[*index]).is_ok() {
                 continue;
             }
-            if parts[*index].segment.tertiary().there == 0 {
-                first_error = first_error.or(Some(()));
-                continue;
+            match parts[*index].segment.tertiary().there {
+                0 => is_any_lost = true,
+                _ if !io.may_recall() => return Err(LogError::WouldBlock),
+                _ => on_media.push(*index),
             }
-            self.recall_parts(wait, parts, &[*index])?;
         }
-        first_error.map_or(Ok(()), |()| Err(error))
+        if is_any_lost { Err(error) } else { Ok(on_media) }
     }
 
     fn read_from_devices(&self, parts: &mut [Part<'_>], wanted: &[usize]) -> Result<(), LogError> {
@@ -267,7 +270,7 @@ impl Log {
         self.repair(part.segment, placed, &part.address, &range, covering.unwrap_or(part.into), report);
     }
 
-    /// One whole record.
+    /// One whole record; `Released` where only tertiary media have it.
     pub fn read_record(
         &self,
         segment: &Arc<Segment>,
@@ -303,13 +306,14 @@ impl Log {
             return Ok((bytes, ReadReport::default()));
         }
         if segment.is_released() {
-            return Ok((self.recall_record(segment, address, verify)?, ReadReport::default()));
+            return Err(LogError::Released { segment: segment.id });
         }
         let report = read_whole(&self.stripe, placed, address, &mut bytes, verify)?;
         Ok((bytes, report))
     }
 
-    /// One whole record, each 4 KiB of it checked by itself: different blocks may be good on different devices.
+    /// One whole record, each 4 KiB of it checked by itself: different blocks may be good on different devices. `Released` where only
+    /// tertiary media have it.
     pub fn read_blocks(
         &self,
         segment: &Arc<Segment>,
@@ -321,7 +325,7 @@ impl Log {
             return Ok(bytes);
         }
         if segment.is_released() {
-            return self.recall_record(segment, address, &|bytes| are_of(checksums, bytes));
+            return Err(LogError::Released { segment: segment.id });
         }
         let placed = segment.placed();
         let report = read_by_block(&self.stripe, &placed, address, checksums, &mut bytes)?;

@@ -4,7 +4,7 @@
 //! that `Arc` until it has read, so the slot that a chunk left is free once nobody else holds the place that named it.
 //! `live_bytes` is changed only under the store's lock; a segment's slots go back to the allocator only when nobody else holds
 //! its `Arc`. A *released* segment has no chunks on devices: it is on tertiary volumes, and all that goes through segments for the
-//! sake of devices passes it over. Read next: `stream.rs`, `recall.rs`.
+//! sake of devices passes it over. Read next: `stream.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

@@ -1,9 +1,9 @@
-//! Reads of a call that may not wait (`stere_device::pending`): those that are small are left for the caller to make, and served when it
-//! comes back with the bytes, verified like any others. What is wrong, large, elsewhere, or better read with what follows it goes the
-//! way of calls that may wait, which knows how to count, repair and look elsewhere.
+//! Reads of a non-blocking call (`stere_device::Io`): small ones are left for the caller to make, and served when it repeats the call
+//! with the bytes, verified like any others. What is wrong, large, on media, or better read with what follows it is left to calls that
+//! may block, which count errors, repair, and read other copies.
 
-use stere_device::pending;
-use stere_device::planted::{Bug, is_planted};
+use stere_device::Io;
+use stere_faults::{Bug, is_planted};
 
 use crate::read::Part;
 use crate::{Log, LogError};
@@ -13,12 +13,17 @@ const SMALL_BYTES: usize = 64 << 10;
 
 impl Log {
     /// Serves these parts from what has arrived, or leaves their reads; `WouldBlock` unless all are served.
-    pub(crate) fn read_without_waiting(&self, parts: &mut [Part<'_>], wanted: &[usize]) -> Result<(), LogError> {
-        if pending::is_collecting() {
-            self.leave_reads(parts, wanted);
+    pub(crate) fn read_non_blocking(
+        &self,
+        io: Io<'_>,
+        parts: &mut [Part<'_>],
+        wanted: &[usize],
+    ) -> Result<(), LogError> {
+        if io.collects_reads() {
+            self.leave_reads(io, parts, wanted);
             return Err(LogError::WouldBlock);
         }
-        if !wanted.iter().all(|index| self.serve_arrived(&mut parts[*index])) {
+        if !wanted.iter().all(|index| self.serve_arrived(io, &mut parts[*index])) {
             return Err(LogError::WouldBlock);
         }
         if let [index] = wanted {
@@ -27,7 +32,7 @@ impl Log {
         Ok(())
     }
 
-    fn leave_reads(&self, parts: &[Part<'_>], wanted: &[usize]) {
+    fn leave_reads(&self, io: Io<'_>, parts: &[Part<'_>], wanted: &[usize]) {
         let bytes: usize = wanted.iter().map(|index| parts[*index].covering().len()).sum();
         if bytes > SMALL_BYTES || wanted.iter().any(|index| parts[*index].segment.is_released()) {
             return;
@@ -45,16 +50,16 @@ impl Log {
                 None => return,
             }
         }
-        pending::leave(reads);
+        io.leave_reads(reads);
     }
 
-    fn serve_arrived(&self, part: &mut Part<'_>) -> bool {
+    fn serve_arrived(&self, io: Io<'_>, part: &mut Part<'_>) -> bool {
         let covering = part.covering();
         let range = covering.start as u32..covering.end as u32;
         let skip = part.offset as usize - covering.start;
         let placed = part.segment.placed();
         let address = part.address;
-        self.stripe.look_at_arrived(&placed, &address, &range, |blocks| {
+        self.stripe.look_at_arrived(io, &placed, &address, &range, |blocks| {
             let is_right = part.matches(blocks) || is_planted(Bug::ArrivedBelieved);
             if is_right {
                 part.into.copy_from_slice(&blocks[skip..skip + part.into.len()]);

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{Completion, DeviceError, SharedBuffer};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, SummaryEntry,
 };
@@ -15,7 +15,7 @@ use stere_stripe::{Kept, StripeError, split_tag, write_tag};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
-use crate::{DataKind, Log, LogError, MetaRoom, Wait};
+use crate::{DataKind, Io, Log, LogError, MetaRoom};
 
 /// Rows grow to about this many logical bytes before they leave for the devices.
 pub const ROW_BYTES_TARGET: usize = 1 << 20;
@@ -63,13 +63,13 @@ impl Log {
         &self,
         key: &StreamKey,
         length: usize,
-        wait: Wait,
+        io: Io<'_>,
         fill: impl FnOnce(&mut [u8]) -> SummaryEntry,
     ) -> Result<Appended, LogError> {
         assert!(length > 0 && length <= self.record_bytes_max(), "a record of {length} bytes");
-        self.throttle(wait)?;
+        self.throttle(io)?;
         let stream = self.stream(key);
-        self.throttle_stream(&stream, wait)?;
+        self.throttle_stream(&stream, io)?;
         let mut guard = stream.lock();
         self.ensure_room(key, &stream, &mut guard, length)?;
         let Stream { segment, row, idle_rounds } = &mut *guard;
@@ -200,10 +200,10 @@ impl Log {
         }
     }
 
-    fn throttle(&self, wait: Wait) -> Result<(), LogError> {
+    fn throttle(&self, io: Io<'_>) -> Result<(), LogError> {
         // Rows on one device only are kept until they are flushed. Writers commit before it comes to this; the cleaner does not.
         if self.keeps_too_much() {
-            if wait == Wait::Never {
+            if !io.may_block() {
                 return Err(LogError::WouldBlock);
             }
             self.reap();
@@ -216,7 +216,7 @@ impl Log {
         if *self.flying_bytes.lock() <= self.options.flying_bytes_max {
             return Ok(());
         }
-        if wait == Wait::Never {
+        if !io.may_block() {
             return Err(LogError::WouldBlock);
         }
         let first = self.rows.read().values().find_map(|row| match row {
@@ -232,7 +232,7 @@ impl Log {
 
     /// Lets only those wait for a device with too many writes before it who cannot write elsewhere: their stream goes on in a new
     /// segment, or waits here.
-    fn throttle_stream(&self, stream: &Arc<Mutex<Stream>>, wait: Wait) -> Result<(), LogError> {
+    fn throttle_stream(&self, stream: &Arc<Mutex<Stream>>, io: Io<'_>) -> Result<(), LogError> {
         let congested = self.stripe.congested_devices();
         if congested.is_empty() {
             return Ok(());
@@ -255,10 +255,10 @@ impl Log {
             RowInMemory::Flying(row) if id.0 == segment.id => Some(row.completion.clone()),
             _ => None,
         });
-        match (first, wait) {
+        match (first, io.may_block()) {
             (None, _) => Ok(()),
-            (Some(_), Wait::Never) => Err(LogError::WouldBlock),
-            (Some(completion), Wait::Allowed | Wait::Devices) => {
+            (Some(_), false) => Err(LogError::WouldBlock),
+            (Some(completion), true) => {
                 completion.wait_done();
                 self.reap();
                 Ok(())

@@ -16,7 +16,7 @@ use stere_device::{Device, DeviceError, MemoryDevice, Piece, Ticket};
 use stere_format::{
     DeviceEntry, DeviceId, DeviceLayout, PoolId, RecordSubject, RowHeader, Scheme, Summary, Superblock,
 };
-use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Io, OpenFlags, Options, ROOT, Timestamp};
 use stere_store::{CleanerPolicy, DeviceIn, Statistics, Store, StoreOptions};
 
 const BLOCK_BYTES: u64 = 4096;
@@ -161,7 +161,7 @@ struct Pool {
 
 fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
 }
 
 impl Pool {

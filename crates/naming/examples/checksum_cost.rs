@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use stere_device::{Device, MemoryDevice};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
-use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, SetMode, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Io, OpenFlags, Options, ROOT, SetMode, Timestamp};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
 const FILE_BYTES: usize = 256 << 20;
@@ -17,7 +17,7 @@ const KINDS: [&str; 4] = ["crc32c", "xxh3", "blake3", "none"];
 
 fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
 }
 
 fn file_system() -> FileSystem {

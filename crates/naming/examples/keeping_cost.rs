@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use stere_device::{Device, MemoryDevice, MemoryVolume};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Succession, Superblock, VolumeEntry, VolumeId};
-use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, SetMode, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Io, OpenFlags, Options, ROOT, SetMode, Timestamp};
 use stere_store::{DeviceIn, Store, StoreOptions, TierMarks};
 
 const DIRECTORIES: usize = 100;
@@ -17,7 +17,7 @@ const SIZE_BYTES: u64 = 2 << 30;
 
 fn caller(seconds: i64) -> Caller<'static> {
     let now = Timestamp { seconds, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
 }
 
 fn file_system() -> FileSystem {
@@ -107,7 +107,7 @@ fn once(what: &str, rules: &str, pins_directory: bool, is_shared: bool) {
     let took = start.elapsed();
     let start = Instant::now();
     for (_, file) in &found {
-        fs.units().unit_of(Wait::Allowed, *file).expect("asked");
+        fs.units().unit_of(Io::BLOCKING, *file).expect("asked");
     }
     let unit = start.elapsed() / DIRECTORIES as u32;
     let left = fs.store().releasable_segments().len();

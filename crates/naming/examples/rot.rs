@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use stere_device::{Buffer, Device, FileDevice, FileOptions};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, ExtentValue, Key, PoolId, SegmentKind, Superblock, key};
-use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Io, OpenFlags, Options, ROOT, Timestamp};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
 const DEVICE_BYTES: u64 = 1 << 30;
@@ -31,7 +31,7 @@ fn open_device(path: &Path) -> FileDevice {
 
 fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
 }
 
 fn store_options() -> StoreOptions {
@@ -94,7 +94,7 @@ impl Pool {
 fn places_of(fs: &FileSystem, inode: u64, offset: u64) -> Vec<(u16, u64)> {
     let (segment, at) = fs
         .store()
-        .view(Wait::Allowed, |view| {
+        .view(Io::BLOCKING, |view| {
             let mut found = None;
             view.scan(Key::extent(inode, offset + 1), Key::extent(inode, u64::MAX), |key, value| {
                 if key.kind == key::kind::EXTENT {

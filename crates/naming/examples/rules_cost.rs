@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use stere_device::{Device, MemoryDevice};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
-use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, SetMode, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Io, OpenFlags, Options, ROOT, SetMode, Timestamp};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
 const CREATES: usize = 10_000;
@@ -13,7 +13,7 @@ const ROUNDS: usize = 12;
 
 fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
 }
 
 fn file_system() -> FileSystem {

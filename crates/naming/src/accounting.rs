@@ -15,7 +15,7 @@ use stere_file::accounts::{Sums, accounting, add_inode, put_account, volume_plac
 use stere_file::inode_if_any;
 use stere_file::metadata::attributes_of;
 use stere_format::{AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
-use stere_store::{Transaction, Wait};
+use stere_store::{Io, Transaction};
 
 use crate::Caller;
 use crate::error::Error;
@@ -93,13 +93,13 @@ impl Quotas {
     }
 
     /// Whether inodes may count elsewhere than where they lie.
-    pub(crate) fn has_recounts(&self, wait: Wait) -> Result<bool, Error> {
-        Ok(!self.read_notes(wait)?.0.is_empty())
+    pub(crate) fn has_recounts(&self, io: Io<'_>) -> Result<bool, Error> {
+        Ok(!self.read_notes(io)?.0.is_empty())
     }
 
     /// Directories with a note, and directories that are to be emptied.
-    fn read_notes(&self, wait: Wait) -> Result<(VecDeque<u64>, VecDeque<u64>), Error> {
-        self.core.store.view(wait, |view| {
+    fn read_notes(&self, io: Io<'_>) -> Result<(VecDeque<u64>, VecDeque<u64>), Error> {
+        self.core.store.view(io, |view| {
             let (mut recounts, mut emptying) = (VecDeque::new(), VecDeque::new());
             let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
             view.scan(from, to, |key, bytes| {
@@ -123,14 +123,14 @@ impl Quotas {
         accounts.note_time(caller.now);
         let Some(mut state) = self.state.try_lock() else { return Ok(step) };
         if self.count_some(caller)?
-            || self.core.files.count_metadata_some(caller.wait)?
-            || (accounts.keeps_stored() && self.core.files.charge_some(caller.wait)?)
+            || self.core.files.count_metadata_some(caller.io)?
+            || (accounts.keeps_stored() && self.core.files.charge_some(caller.io)?)
         {
             (step.is_counting, step.has_more) = (true, true);
             return Ok(step);
         }
         if self.has_new_notes.swap(false, Ordering::AcqRel) {
-            match self.read_notes(caller.wait) {
+            match self.read_notes(caller.io) {
                 Ok((recounts, emptying)) => (state.recounts, step.emptying) = (recounts, Some(emptying)),
                 Err(error) => {
                     self.note_accounting_work();
@@ -150,11 +150,11 @@ impl Quotas {
 
     /// Counts some of the inodes that are not counted yet.
     pub(crate) fn count_some(&self, caller: &Caller<'_>) -> Result<bool, Error> {
-        let counted = self.core.store.view(caller.wait, |view| accounting(view))?.map(|accounting| accounting.counted);
+        let counted = self.core.store.view(caller.io, |view| accounting(view))?.map(|accounting| accounting.counted);
         if counted.is_none_or(|counted| counted == AccountingValue::ALL) {
             return Ok(false);
         }
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             let Some(accounting) = accounting(transaction)? else { return Ok(false) };
             let (mut at, mut sums) = (accounting.counted, Sums::new());
             for _ in 0..INODES_PER_STEP {
@@ -195,14 +195,14 @@ impl Quotas {
             Some(recount) => recount,
             None => {
                 let Some(directory) = state.recounts.pop_front() else { return Ok(false) };
-                let note = self.core.store.view(caller.wait, |view| view.get(&Key::recount(directory)))?;
+                let note = self.core.store.view(caller.io, |view| view.get(&Key::recount(directory)))?;
                 let Some(note) = note else { return Ok(!state.recounts.is_empty()) };
                 let walk = Walk::new(directory, FileKind::Directory, Vec::new(), Form::Plain);
                 Recount { directory, number: number_of(&note), walk }
             }
         };
         for _ in 0..NAMES_PER_STEP {
-            let Some(met) = recount.walk.next(&self.core.store, &self.core.names, caller.wait)? else {
+            let Some(met) = recount.walk.next(&self.core.store, &self.core.names, caller.io)? else {
                 self.finish_recount(caller, &recount)?;
                 return Ok(!state.recounts.is_empty());
             };
@@ -218,7 +218,7 @@ impl Quotas {
     /// What was met in a directory counts where that does. Tells whether it is a volume of its own.
     fn recount_met(&self, caller: &Caller<'_>, directory: u64, met: &Met) -> Result<bool, Error> {
         let inode = met.inode;
-        let (is_right, is_volume) = self.core.store.view(caller.wait, |view| {
+        let (is_right, is_volume) = self.core.store.view(caller.io, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok((true, false)) };
             let home = inode_if_any(view, directory)?.map_or(value.volume, |directory| directory.volume);
             let place = volume_place(view, value.volume)?;
@@ -252,7 +252,7 @@ impl Quotas {
 
     /// A volume that was met in a directory lies in the volume of that.
     fn recount_volume(&self, caller: &Caller<'_>, directory: u64, inode: u64) -> Result<(), Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             let Some(mut value) = inode_if_any(transaction, inode)?.filter(|value| value.parent == directory) else {
                 return Ok(());
             };
@@ -266,7 +266,7 @@ impl Quotas {
     /// Takes the note away, unless the directory was moved again meanwhile.
     fn finish_recount(&self, caller: &Caller<'_>, recount: &Recount) -> Result<(), Error> {
         let key = Key::recount(recount.directory);
-        let is_done = self.core.store.update(caller.wait, |transaction| {
+        let is_done = self.core.store.update(caller.io, |transaction| {
             let number = transaction.get(&key)?.map(|bytes| number_of(&bytes));
             let is_done = number.is_none_or(|number| number == recount.number);
             if is_done {
@@ -281,7 +281,7 @@ impl Quotas {
     }
 
     /// Whether deleted volumes are still being emptied.
-    pub fn is_emptying(&self, wait: Wait) -> Result<bool, Error> {
-        Ok(!self.read_notes(wait)?.1.is_empty())
+    pub fn is_emptying(&self, io: Io<'_>) -> Result<bool, Error> {
+        Ok(!self.read_notes(io)?.1.is_empty())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use stere_format::{InodeValue, Key, Timestamp};
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::error::Error;
 use crate::inode::Core;
@@ -95,12 +95,12 @@ impl LazyTimes {
     }
 
     /// Saves times of access when many have gathered.
-    pub(crate) fn save_many_lazy_times(&self, wait: Wait) -> Result<(), Error> {
-        if self.count.load(Ordering::Acquire) > KEPT_MAX { self.save_lazy_times(wait) } else { Ok(()) }
+    pub(crate) fn save_many_lazy_times(&self, io: Io<'_>) -> Result<(), Error> {
+        if self.count.load(Ordering::Acquire) > KEPT_MAX { self.save_lazy_times(io) } else { Ok(()) }
     }
 
     /// Saves all times of access; the caller commits.
-    pub(crate) fn save_lazy_times(&self, wait: Wait) -> Result<(), Error> {
+    pub(crate) fn save_lazy_times(&self, io: Io<'_>) -> Result<(), Error> {
         let mut all = self.all();
         if self.core.store.has_folds() {
             // A time of access brings nothing back from a volume.
@@ -110,7 +110,7 @@ impl LazyTimes {
             all = here;
         }
         for batch in all.chunks(BATCH) {
-            self.core.store.update(wait, |transaction| {
+            self.core.store.update(io, |transaction| {
                 for (inode, time) in batch {
                     // Somebody may have set the time since the list was made.
                     if self.get(*inode) != Some(*time) {

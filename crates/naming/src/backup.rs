@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_file::inode_if_any;
 use stere_format::{BackupValue, Key};
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::Caller;
 use crate::error::Error;
@@ -26,8 +26,8 @@ pub struct Backups {
 
 impl Backups {
     /// The destinations of backups with their numbers.
-    pub fn list(&self, wait: Wait) -> Result<Vec<(u64, BackupValue)>, Error> {
-        self.core.store.view(wait, |view| {
+    pub fn list(&self, io: Io<'_>) -> Result<Vec<(u64, BackupValue)>, Error> {
+        self.core.store.view(io, |view| {
             let mut found = Vec::new();
             for number in 1..=BACKUPS_MAX {
                 let Some(bytes) = view.get(&Key::backup(number))? else { continue };
@@ -42,7 +42,7 @@ impl Backups {
 
     /// Notes a destination: a new one without a number.
     pub fn put_backup(&self, caller: &Caller<'_>, number: Option<u64>, value: &BackupValue) -> Result<(), Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             let mut free = None;
             for one in (1..=BACKUPS_MAX).filter(|_| number.is_none()) {
                 if transaction.get(&Key::backup(one))?.is_none() {
@@ -59,7 +59,7 @@ impl Backups {
 
     /// Forgets a destination; what lies there stays.
     pub fn remove_backup(&self, caller: &Caller<'_>, number: u64) -> Result<(), Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             transaction.delete(Key::backup(number));
             Ok(())
         })
@@ -70,8 +70,8 @@ impl Backups {
         if !self.core.files.keyring().has_keys() || is_planted(Bug::CopiedInTheClear) {
             return Ok(false);
         }
-        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        self.tiers.is_secret(caller.wait, inode, &value)
+        let value = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        self.tiers.is_secret(caller.io, inode, &value)
     }
 
     /// Reads as `read` does, without anybody being asked or told, and without a time of access.

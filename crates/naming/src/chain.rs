@@ -36,10 +36,10 @@ impl PolicyProvenance {
         let reachable = self.visibility.reachable(caller, inode)?;
         let caller = &Caller { uid: 0, ..*caller };
         let (upward, hidden) = self.upward(caller, inode, reachable.as_ref())?;
-        let value = self.core.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
+        let value = self.core.files.attributes(caller.io, inode)?.ok_or(Error::Stale)?;
         let is_file = value.kind() == Some(FileKind::File);
         let mut matched = match is_file {
-            true => self.rules.matched(caller.wait, caller.now, inode, reachable.as_ref())?,
+            true => self.rules.matched(caller.io, caller.now, inode, reachable.as_ref())?,
             false => Vec::new(),
         };
         self.add_matched_above(caller, &upward, is_file, &mut matched)?;
@@ -93,9 +93,9 @@ impl PolicyProvenance {
         matched: &mut Vec<Matched>,
     ) -> Result<(), Error> {
         for directory in upward.iter().skip(usize::from(is_file)) {
-            for mut of_directory in self.residency.matched_of(caller.wait, caller.now, *directory, None, None)? {
+            for mut of_directory in self.residency.matched_of(caller.io, caller.now, *directory, None, None)? {
                 if *directory != upward[0] {
-                    let path = self.core.path_of(caller.wait, *directory)?;
+                    let path = self.core.path_of(caller.io, *directory)?;
                     let last = of_directory.rules.last_mut();
                     last.into_iter().for_each(|rule| {
                         rule.push_str(&format!(", which matches {}", String::from_utf8_lossy(&path)));
@@ -115,7 +115,7 @@ impl PolicyProvenance {
         inode: u64,
         among: Option<&BTreeSet<u64>>,
     ) -> Result<(Vec<u64>, usize), Error> {
-        self.core.store.view(caller.wait, |view| {
+        self.core.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let (mut upward, mut hidden) = (vec![inode], 0);
             for directory in directories_of(view, inode, &value)? {
@@ -138,7 +138,7 @@ impl PolicyProvenance {
 
     /// What is set and locked at one inode, as `KEY=VALUE` each.
     fn said_at(&self, caller: &Caller<'_>, inode: u64) -> Result<Said, Error> {
-        let mut said = Said { path: self.core.path_of(caller.wait, inode)?, locks: Vec::new(), settings: Vec::new() };
+        let mut said = Said { path: self.core.path_of(caller.io, inode)?, locks: Vec::new(), settings: Vec::new() };
         for name in self.attributes(caller, inode)? {
             let (to, key) = match parse_name(&name) {
                 None | Some(Err(_) | Ok(Name::Rules | Name::Computed(_))) => continue,

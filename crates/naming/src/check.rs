@@ -16,7 +16,7 @@ use stere_format::{
     AccountValue, AccountingValue, BLOCK_BYTES, ContentDigests, DirentBucket, ExtentFlags, ExtentValue, FileKind,
     Holder, InodeValue, Key, XattrBucket, key,
 };
-use stere_store::{Finding, Store, Wait};
+use stere_store::{Finding, Io, Store};
 
 use crate::ROOT;
 use crate::error::Error;
@@ -104,7 +104,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         index: IndexCheck::new(store)?,
         named_in: NamedInCheck::default(),
     };
-    match store.view(Wait::Allowed, |view| named_in_known(view)) {
+    match store.view(Io::BLOCKING, |view| named_in_known(view)) {
         Ok(known) => checker.named_in = NamedInCheck::new(known),
         Err(error @ stere_store::Error::BadValue { .. }) => {
             checker.findings.push(Finding { data_lost: false, inode: None, text: error.to_string() });
@@ -143,7 +143,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
     checker.check_reachable();
     checker.check_accounts();
     checker.check_index();
-    let counted = store.view(Wait::Allowed, stere_file::preallocated_bytes)?;
+    let counted = store.view(Io::BLOCKING, stere_file::preallocated_bytes)?;
     if counted != checker.preallocated_bytes {
         let text = format!("{} bytes are set aside, and {counted} are counted", checker.preallocated_bytes);
         checker.findings.push(Finding { data_lost: false, inode: None, text });
@@ -153,7 +153,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
 
 impl Checker {
     fn read_accounts(&mut self, store: &Store) -> Result<(), Error> {
-        self.accounting = store.view(Wait::Allowed, |view| accounting(view))?;
+        self.accounting = store.view(Io::BLOCKING, |view| accounting(view))?;
         let (from, to) = (Key::new(key::tree::INDEXES, 0, 0, 0), Key::new(key::tree::INDEXES + 1, 0, 0, 0));
         store.for_each_key(from, to, |key, bytes| {
             let account = Holder::from_code(key.object).zip(u32::try_from(key.position).ok());

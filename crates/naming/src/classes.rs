@@ -15,7 +15,7 @@ use stere_format::{ClassKeeping, ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, 
 use stere_policy::{
     CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Keep, Keeping, Own, PolicyError, Setting, Switches, Versions,
 };
-use stere_store::{Store, Transaction, Wait};
+use stere_store::{Io, Store, Transaction};
 
 use crate::error::Error;
 use crate::inode::Core;
@@ -45,8 +45,8 @@ pub struct ClassInfo {
 }
 
 /// The classes that a pool has. What is damaged is told, and says nothing.
-pub fn read_classes(store: &Store, wait: Wait) -> Result<Classes, Error> {
-    store.view(wait, |view| {
+pub fn read_classes(store: &Store, io: Io<'_>) -> Result<Classes, Error> {
+    store.view(io, |view| {
         let mut classes = Classes::default();
         let (from, to) = (Key::class(0), Key::new(key::tree::SYSTEM, u64::from(u8::MAX) + 1, 0, 0));
         view.scan(from, to, |key, bytes| {
@@ -254,14 +254,13 @@ impl PolicyClasses {
     }
 
     /// All classes in use.
-    pub fn list(&self, wait: Wait) -> Result<Vec<ClassInfo>, Error> {
+    pub fn list(&self, io: Io<'_>) -> Result<Vec<ClassInfo>, Error> {
         let classes = self.core.files.resolver().classes();
         let infos = classes.in_use().map(|(class, definition)| {
             let (mut members, mut rules) = (0, 0);
             for one in classes.all_of(class) {
-                members +=
-                    self.count(wait, Key::class_member(one.code(), 0), Key::class_member(one.code(), u64::MAX))?;
-                rules += self.count(wait, Key::class_rules(one.code(), 0), Key::class_rules(one.code(), u64::MAX))?;
+                members += self.count(io, Key::class_member(one.code(), 0), Key::class_member(one.code(), u64::MAX))?;
+                rules += self.count(io, Key::class_rules(one.code(), 0), Key::class_rules(one.code(), u64::MAX))?;
                 rules += u64::from(self.rules.name_class(one));
             }
             let settings = definition.settings().into_iter().map(|(setting, value)| match setting {
@@ -279,12 +278,12 @@ impl PolicyClasses {
     }
 
     /// Whether anything has this class itself, or by rules; the pool's default class is what all else has.
-    pub fn is_class_used(&self, wait: Wait, class: Class) -> Result<bool, Error> {
+    pub fn is_class_used(&self, io: Io<'_>, class: Class) -> Result<bool, Error> {
         if class == self.core.files.resolver().default_class() || self.rules.name_class(class) {
             return Ok(true);
         }
         let of = [Key::class_member, Key::class_rules];
-        self.core.store.view(wait, |view| {
+        self.core.store.view(io, |view| {
             let mut is_any = false;
             for key in of {
                 view.scan(key(class.code(), 0), key(class.code(), u64::MAX), |_, _| {
@@ -296,8 +295,8 @@ impl PolicyClasses {
         })
     }
 
-    fn count(&self, wait: Wait, from: Key, to: Key) -> Result<u64, Error> {
-        self.core.store.view(wait, |view| {
+    fn count(&self, io: Io<'_>, from: Key, to: Key) -> Result<u64, Error> {
+        self.core.store.view(io, |view| {
             let mut count = 0;
             view.scan(from, to, |_, _| {
                 count += 1;

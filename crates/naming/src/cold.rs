@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stere_format::{Key, NamesUse, key};
-use stere_store::{Transaction, Wait, passing_over};
+use stere_store::{Io, Transaction};
 
 use crate::atime::LazyTimes;
 use crate::error::Error;
@@ -67,7 +67,7 @@ impl Offload {
         access_times: Arc<LazyTimes>,
     ) -> Result<Offload, Error> {
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
-        let is_on = core.store.view(Wait::Allowed, |view| {
+        let is_on = core.store.view(Io::BLOCKING, |view| {
             let mut is_on = false;
             let mut note = |is_it: bool| {
                 is_on |= is_it;
@@ -81,7 +81,7 @@ impl Offload {
         let (is_on_now, is_said_anew) = (AtomicBool::new(is_on), AtomicBool::new(true));
         let offload =
             Offload { core, flagged, residency, tiers, access_times, is_on: is_on_now, uses, round, is_said_anew };
-        offload.switch(is_on || offload.residency.ruled(Wait::Allowed)?.names);
+        offload.switch(is_on || offload.residency.ruled(Io::BLOCKING)?.names);
         Ok(offload)
     }
 
@@ -129,17 +129,17 @@ impl Offload {
         }
         let mut round = self.round.lock();
         // None of this brings anything back.
-        passing_over(|| self.step_round(caller, &mut round, budget))
+        self.step_round(&caller.skipping_offloaded(), &mut round, budget)
     }
 
     /// The shortest age that any directory says, or rules and classes, and whether any says something.
-    fn ages(&self, wait: Wait) -> Result<(Option<u64>, bool), Error> {
-        let saying = self.flagged.all_that_say(wait, key::kind::NAMES_AGE, Key::names_age)?;
-        let mut ages: BTreeSet<u64> = self.core.store.view(wait, |view| {
+    fn ages(&self, io: Io<'_>) -> Result<(Option<u64>, bool), Error> {
+        let saying = self.flagged.all_that_say(io, key::kind::NAMES_AGE, Key::names_age)?;
+        let mut ages: BTreeSet<u64> = self.core.store.view(io, |view| {
             let own = |inode: &u64| Ok(keeping::own(view, *inode)?.names_seconds);
             saying.iter().filter_map(|inode| own(inode).transpose()).collect::<Result<_, Error>>()
         })?;
-        let ruled = self.residency.ruled(wait)?;
+        let ruled = self.residency.ruled(io)?;
         ages.extend(ruled.shortest_seconds);
         Ok((ages.into_iter().find(|age| *age > 0), !saying.is_empty() || ruled.names))
     }

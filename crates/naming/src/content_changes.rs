@@ -41,7 +41,7 @@ impl ContentChanges {
         let write = |done: usize| {
             self.eviction.with_room(caller, || {
                 let (offset, rest) = (offset + done as u64, &data[done..]);
-                self.core.told(caller.wait, inode, self.core.files.write(&caller.context(), inode, offset, rest))
+                self.core.told(caller.io, inode, self.core.files.write(&caller.context(), inode, offset, rest))
             })
         };
         let mut done = write(0)?;
@@ -79,7 +79,7 @@ impl ContentChanges {
 
     /// Whether two files are to be stored in different ways.
     fn are_stored_otherwise(&self, caller: &Caller<'_>, one: u64, other: u64) -> Result<bool, Error> {
-        self.core.store.view(caller.wait, |view| {
+        self.core.store.view(caller.io, |view| {
             let wish = |inode| {
                 let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
                 Ok::<_, Error>(self.core.files.effective(view, inode, &value)?.wish.scheme)

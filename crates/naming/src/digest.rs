@@ -20,7 +20,7 @@ pub struct Digests {
 impl Digests {
     /// A digest of a file's content as it is, in hexadecimal digits.
     pub(crate) fn digest_text(&self, caller: &Caller<'_>, inode: u64, kind: DigestKind) -> Result<Vec<u8>, Error> {
-        let digests = self.core.files.content_digests(caller.wait, inode)?;
+        let digests = self.core.files.content_digests(caller.io, inode)?;
         let digest = digests.and_then(|digests| kind.of(&digests)).ok_or(Error::NoAttribute)?;
         Ok(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect())
     }

@@ -115,7 +115,7 @@ impl PolicyEditor {
         let definition = classes.get(class).ok_or(Error::Stale)?;
         let bytes = encode(definition, caller.now.seconds);
         let _until_it_holds = self.core.reconcile.changing_policy();
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             transaction.put(Key::class(class.code()), &bytes);
             self.audit.note_watched(transaction, classes.switches(class))?;
             if classes.versions(class).is_some() {
@@ -238,7 +238,7 @@ impl PolicyEditor {
     /// Makes these the pool's rules. What they change is done in the background.
     pub fn load_rules(&self, caller: &Caller<'_>, text: &str) -> Result<u64, Error> {
         let set = self.rules.parse_rules(caller, text, true)?;
-        let last_version: u64 = collect(&self.core.store, caller.wait, |last, kind, number, _| {
+        let last_version: u64 = collect(&self.core.store, caller.io, |last, kind, number, _| {
             if kind == key::kind::RULES {
                 *last = number;
             }
@@ -251,7 +251,7 @@ impl PolicyEditor {
         let says_names = all().any(|rule| stere_policy::keeping_of(rule, &classes).says(Keep::Names));
         let entry = RulesValue { seconds: caller.now.seconds, user: caller.uid, text: text.to_owned() }.encode();
         let _until_it_holds = self.core.reconcile.changing_policy();
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             transaction.put(Key::rules(version), &entry);
             self.audit.note_watched(transaction, says)?;
             if set.rules().iter().any(|rule| rule.own.versions.is_some()) {
@@ -300,7 +300,7 @@ impl PolicyEditor {
         })?;
         self.core.files.resolver().invalidate();
         self.core.policy.note_change();
-        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let value = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         match value.kind() {
             Some(FileKind::File) => self.versions.pass_on(caller, inode, &value),
             _ => Ok(()),
@@ -381,7 +381,7 @@ impl PolicyEditor {
         if caller.uid == 0 {
             return Ok(());
         }
-        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let value = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         match value.uid == caller.uid {
             true => Ok(()),
             false => Err(Error::NotPermitted("what policy a file or directory has, its owner and root say")),

@@ -11,7 +11,7 @@ use stere_file::accounts::{volume_place, volumes_of};
 use stere_file::{OF_VERSIONS, OrphanKind, inode_if_any};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, Key};
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::accounting::EMPTYING;
 use crate::error::Error;
@@ -75,7 +75,7 @@ impl FileSystem {
             }
             let Some(level) = state.levels.last_mut() else { return Ok(false) };
             let (directory, from) = (level.directory, level.next_sequence);
-            let Some((sequence, inode, kind, name)) = self.next_name(caller.wait, directory, from)? else {
+            let Some((sequence, inode, kind, name)) = self.next_name(caller.io, directory, from)? else {
                 let Some(done) = state.levels.pop() else { return Ok(false) };
                 match state.levels.last() {
                     Some(above) => self.try_remove(caller, above.directory, &done.name, true)?,
@@ -90,7 +90,7 @@ impl FileSystem {
             }
             let top = state.levels.first().map_or(directory, |level| level.directory);
             self.leave_deleted_volume(caller, top, inode)?;
-            if self.is_of_versions(caller.wait, inode)? {
+            if self.is_of_versions(caller.io, inode)? {
                 self.features.versions.remove_version(caller, inode)?;
             } else {
                 self.try_remove(caller, directory, &name, false)?;
@@ -99,13 +99,13 @@ impl FileSystem {
         Ok(true)
     }
 
-    fn is_of_versions(&self, wait: Wait, inode: u64) -> Result<bool, Error> {
-        let value = self.namespace.core.store.view(wait, |view| inode_if_any(view, inode))?;
+    fn is_of_versions(&self, io: Io<'_>, inode: u64) -> Result<bool, Error> {
+        let value = self.namespace.core.store.view(io, |view| inode_if_any(view, inode))?;
         Ok(value.is_some_and(|value| value.flags & OF_VERSIONS != 0))
     }
 
-    fn next_name(&self, wait: Wait, directory: u64, from: u64) -> Result<Option<NextName>, Error> {
-        self.namespace.core.store.view(wait, |view| {
+    fn next_name(&self, io: Io<'_>, directory: u64, from: u64) -> Result<Option<NextName>, Error> {
+        self.namespace.core.store.view(io, |view| {
             let (mut found, mut failure) = (None, None);
             view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {
                 match DirentView::decode(bytes) {
@@ -137,7 +137,7 @@ impl FileSystem {
 
     /// A file that has names elsewhere counts in what the deleted volume lay in, whose directory is `top`.
     fn leave_deleted_volume(&self, caller: &Caller<'_>, top: u64, inode: u64) -> Result<(), Error> {
-        let value = self.namespace.core.store.view(caller.wait, |view| inode_if_any(view, inode))?;
+        let value = self.namespace.core.store.view(caller.io, |view| inode_if_any(view, inode))?;
         if value.is_none_or(|value| value.nlink < 2) {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl FileSystem {
 
     /// The directory itself goes, if nothing is left in it.
     fn finish_emptying(&self, caller: &Caller<'_>, directory: u64) -> Result<(), Error> {
-        let is_done = self.namespace.core.store.update(caller.wait, |transaction| {
+        let is_done = self.namespace.core.store.update(caller.io, |transaction| {
             let is_listed = transaction.get(&Key::orphan(directory))?.is_some_and(|kind| *kind == EMPTYING);
             let is_done = is_listed && is_empty(transaction, directory)?;
             if is_done {

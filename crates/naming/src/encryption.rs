@@ -15,7 +15,7 @@ use stere_file::{Keys, inode_if_any};
 use stere_format::dirent::DirentView;
 use stere_format::{BlobValue, EncryptionKey, FileKind, InodeValue, Key, WrappedKey, Wrapping, key};
 use stere_policy::{Effective, Encryption, Rule, RuleSet};
-use stere_store::{Store, Wait};
+use stere_store::{Io, Store};
 use zeroize::Zeroizing;
 
 use crate::Caller;
@@ -74,7 +74,7 @@ pub struct KeyUse {
 
 /// Puts what the pool says of its keys into the keyring. A record that is damaged is a key that is not there.
 pub(crate) fn load(store: &Store, keyring: &Keyring) -> Result<(), Error> {
-    let records = store.view(Wait::Allowed, |view| {
+    let records = store.view(Io::BLOCKING, |view| {
         let mut records = Vec::new();
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
         view.scan(from, to, |key, bytes| {
@@ -162,7 +162,7 @@ impl EncryptionKeys {
         if !self.keyring().has_keys() {
             return Ok(());
         }
-        let effective = self.core.store.view(caller.wait, |view| {
+        let effective = self.core.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let is_file = value.kind() == Some(FileKind::File);
             Ok::<_, Error>(if is_file { Some(self.core.files.effective(view, inode, &value)?) } else { None })
@@ -235,7 +235,7 @@ impl EncryptionKeys {
         }
         // Without such a key nothing can be as it should.
         let wanted = self.wanted_key(effective).unwrap_or(u16::MAX);
-        self.core.store.view(caller.wait, |view| {
+        self.core.store.view(caller.io, |view| {
             let mut count = 0;
             view.scan(Key::dirent(inode, 0), Key::dirent(inode, u64::MAX), |_, bytes| {
                 count += u64::from(DirentView::decode(bytes).is_ok_and(|entry| entry.key != wanted));
@@ -266,8 +266,8 @@ impl EncryptionKeys {
     }
 
     /// Names from a sequence on that are not encrypted as asked for, and where to go on.
-    fn other_names(&self, wait: Wait, directory: u64, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
-        self.core.store.view(wait, |view| {
+    fn other_names(&self, io: Io<'_>, directory: u64, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
+        self.core.store.view(io, |view| {
             let Some(value) = inode_if_any(view, directory)? else { return Ok((Vec::new(), None)) };
             let wanted = self.wanted_key(&self.core.files.effective(view, directory, &value)?).unwrap_or(u16::MAX);
             // Found without a key, whoever has one.
@@ -288,11 +288,11 @@ impl EncryptionKeys {
 
     /// Some names from a sequence on; gives how many wait for a key, and where to go on.
     fn reencrypt_some(&self, caller: &Caller<'_>, directory: u64, from: u64) -> Result<(u64, Option<u64>), Error> {
-        let (others, next) = self.other_names(caller.wait, directory, from)?;
+        let (others, next) = self.other_names(caller.io, directory, from)?;
         if others.is_empty() {
             return Ok((0, None));
         }
-        let locked = self.core.store.update(caller.wait, |transaction| {
+        let locked = self.core.store.update(caller.io, |transaction| {
             let Some(mut value) = inode_if_any(transaction, directory)? else { return Ok(0) };
             let effective = self.core.files.effective(transaction, directory, &value)?;
             let key = match self.wanted_key(&effective) {
@@ -321,7 +321,7 @@ impl EncryptionKeys {
     }
 
     fn reencrypt_target(&self, caller: &Caller<'_>, inode: u64) -> Result<u64, Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             let Some(mut value) = inode_if_any(transaction, inode)? else { return Ok(0) };
             let effective = self.core.files.effective(transaction, inode, &value)?;
             let wanted = self.wanted_key(&effective).unwrap_or(u16::MAX);
@@ -365,11 +365,11 @@ impl EncryptionKeys {
 
     fn put_key(&self, caller: &Caller<'_>, record: EncryptionKey) -> Result<(), Error> {
         let (key, bytes) = (Key::encryption_key(record.number), record.encode());
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             transaction.put(key, &bytes);
             Ok::<_, Error>(())
         })?;
-        self.core.store.commit(caller.wait)?;
+        self.core.store.commit(caller.io)?;
         self.keyring().put(record);
         Ok(())
     }
@@ -413,7 +413,7 @@ impl EncryptionKeys {
             match stere_crypt::unwrap(&record, secret) {
                 Ok((key, _)) => {
                     if unlocked.is_empty() {
-                        stale = self.stale(Wait::Allowed)?;
+                        stale = self.stale(Io::BLOCKING)?;
                     }
                     self.keyring().unlock(key)?;
                     unlocked.push(record.name);
@@ -436,7 +436,7 @@ impl EncryptionKeys {
     fn lock_number(&self, caller: &Caller<'_>, number: u16) -> Result<Stale, Error> {
         // From here on nothing more is told of it, and what was told can still be found out.
         self.keyring().begin_lock(number);
-        let locked = self.stale(caller.wait).and_then(|stale| {
+        let locked = self.stale(caller.io).and_then(|stale| {
             self.core.files.finish_lock(&caller.context(), number)?;
             Ok(stale)
         });
@@ -444,7 +444,7 @@ impl EncryptionKeys {
             self.keyring().abandon_lock(number);
         }
         let stale = locked?;
-        self.core.store.commit(caller.wait)?;
+        self.core.store.commit(caller.io)?;
         Ok(stale)
     }
 
@@ -462,11 +462,11 @@ impl EncryptionKeys {
     }
 
     /// What the kernel may know of encrypted things, as it knows it now.
-    fn stale(&self, wait: Wait) -> Result<Stale, Error> {
+    fn stale(&self, io: Io<'_>) -> Result<Stale, Error> {
         let directories: Vec<u64> = self.seen.directories.lock().iter().copied().collect();
         let mut stale = Stale { inodes: self.seen.files.lock().iter().copied().collect(), names: Vec::new() };
         for directory in directories {
-            let (names, links) = self.core.store.view(wait, |view| {
+            let (names, links) = self.core.store.view(io, |view| {
                 let (mut names, mut links) = (Vec::new(), Vec::new());
                 view.scan(Key::dirent(directory, 0), Key::dirent(directory, u64::MAX), |key, bytes| {
                     if let Some(entry) = DirentView::decode(bytes).ok().filter(|entry| entry.key != 0) {

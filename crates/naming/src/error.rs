@@ -6,7 +6,7 @@ use thiserror::Error;
 /// Errors of file system calls.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The call would have to wait and the caller asked not to: repeat it with `Wait::Allowed`.
+    /// The call would have to wait and the caller asked not to: repeat it with `Io::BLOCKING`.
     #[error("the call has to wait for a device; repeat it on a thread that may wait")]
     WouldBlock,
     /// ENOENT.

@@ -62,7 +62,7 @@ impl ExtendedAttributes {
         mode: SetMode,
         acl_kill_sgid: bool,
     ) -> Result<(), Error> {
-        self.versions.check_writable(caller.wait, inode)?;
+        self.versions.check_writable(caller.io, inode)?;
         check_attribute_name(name)?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::AttributeTooBig);
@@ -88,7 +88,7 @@ impl ExtendedAttributes {
 
     /// Removes a plain attribute in one transaction.
     pub(crate) fn remove(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
-        self.versions.check_writable(caller.wait, inode)?;
+        self.versions.check_writable(caller.io, inode)?;
         check_attribute_name(name)?;
         self.core.changing_attribute(caller, inode, |transaction, inode_value| {
             stere_file::check_changeable(inode_value, caller.now)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stere_format::{FileKind, FindIndexValue, InodeValue, Key, NamedInValue};
-use stere_store::{Store, Wait};
+use stere_store::{Io, Store};
 
 use crate::accounting::Quotas;
 use crate::backup::Backups;
@@ -61,7 +61,7 @@ impl FileSystem {
     /// As `format`, with a root directory that belongs to the one who makes the pool: a pool of an ordinary user would be
     /// of no use if only root could write to it.
     pub fn format_for(store: &Store, now: Timestamp, uid: u32, gid: u32) -> Result<(), Error> {
-        store.update(Wait::Allowed, |transaction| {
+        store.update(Io::BLOCKING, |transaction| {
             if transaction.get(&Key::inode(ROOT))?.is_some() {
                 return Err(Error::Exists);
             }
@@ -207,8 +207,8 @@ impl FileSystem {
     }
 
     /// The path of an inode from the root of the pool; the root where it has no name.
-    pub fn path_of(&self, wait: Wait, inode: u64) -> Result<Vec<u8>, Error> {
-        self.namespace.core.path_of(wait, inode)
+    pub fn path_of(&self, io: Io<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+        self.namespace.core.path_of(io, inode)
     }
 
     /// The directory an inode has (or had last) a name in; the root's is the root.
@@ -231,9 +231,9 @@ impl FileSystem {
         if saved.as_ref().is_err_and(stere_file::Error::would_block) {
             return Ok(saved?);
         }
-        self.namespace.access_times.save_lazy_times(caller.wait)?;
-        self.features.audit.save_watched(caller.wait)?;
-        self.namespace.core.store.commit(caller.wait)?;
+        self.namespace.access_times.save_lazy_times(caller.io)?;
+        self.features.audit.save_watched(caller.io)?;
+        self.namespace.core.store.commit(caller.io)?;
         Ok(saved?)
     }
 
@@ -241,15 +241,15 @@ impl FileSystem {
     /// At most `budget` pieces. Tells whether there is more to do.
     pub fn step(&self, caller: &Caller<'_>, budget: usize) -> Result<bool, Error> {
         self.namespace.core.files.following().note_time(caller.now.seconds);
-        self.namespace.access_times.save_many_lazy_times(caller.wait)?;
+        self.namespace.access_times.save_many_lazy_times(caller.io)?;
         self.namespace.rules.review_now_and_then(caller)?;
         let reviewed = self.namespace.rules.review_changed(caller);
         self.features.audit.deduplicate_now_and_then(caller)?;
-        self.features.audit.save_watched(caller.wait)?;
+        self.features.audit.save_watched(caller.io)?;
         let begun = self.features.retention.begin_retentions(caller);
         let accounted = self.step_accounting(caller);
         let expired = self.features.versions.expire_versions(caller, budget);
-        let indexed = match self.namespace.core.files.index_some(caller.wait) {
+        let indexed = match self.namespace.core.files.index_some(caller.io) {
             // Searches do without an index until there is room for it.
             Err(stere_store::Error::NoSpace) => Ok(false),
             other => other,

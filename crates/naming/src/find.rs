@@ -131,7 +131,7 @@ impl Searches {
     /// the caller may get as far as there, whoever asks has made sure.
     pub fn find(&self, caller: &Caller<'_>, start: u64, name: &[u8], search: Search) -> Result<Find<'_>, Error> {
         let mut find = self.find_without_index(caller, start, name, search.clone())?;
-        find.by_notes = self.core.names_are_counted(caller.wait)?;
+        find.by_notes = self.core.names_are_counted(caller.io)?;
         if find.is_directory
             && let Some(candidates) = candidates::candidates(self, caller, &search)?
         {
@@ -149,7 +149,7 @@ impl Searches {
         search: Search,
     ) -> Result<Find<'_>, Error> {
         let value =
-            self.core.files.attributes(caller.wait, start)?.filter(|value| value.nlink > 0).ok_or(Error::Stale)?;
+            self.core.files.attributes(caller.io, start)?.filter(|value| value.nlink > 0).ok_or(Error::Stale)?;
         let is_directory = value.kind() == Some(FileKind::Directory);
         let (mut by_inode, mut by_name, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for step in search.into_steps() {
@@ -187,10 +187,10 @@ impl Find<'_> {
     /// Looks at some more; gives what was found among them, none when all was looked at. Ages count back from the caller's clock.
     /// Names that were put away stay away, and are not found.
     pub fn step(&mut self, caller: &Caller<'_>) -> Result<Option<Vec<Found>>, Error> {
-        stere_store::passing_over(|| self.step_passing_over(caller))
+        self.step_skipping_offloaded(&caller.skipping_offloaded())
     }
 
-    fn step_passing_over(&mut self, caller: &Caller<'_>) -> Result<Option<Vec<Found>>, Error> {
+    fn step_skipping_offloaded(&mut self, caller: &Caller<'_>) -> Result<Option<Vec<Found>>, Error> {
         let mut found = Vec::new();
         match self.stage {
             Stage::Inodes(from) if self.is_directory => {
@@ -262,7 +262,7 @@ impl Find<'_> {
         inodes.sort_unstable();
         let mut directories = BTreeSet::new();
         for some in inodes.chunks(BATCH) {
-            directories.extend(self.search.core.store.view(caller.wait, |view| {
+            directories.extend(self.search.core.store.view(caller.io, |view| {
                 let mut found = BTreeSet::new();
                 for inode in some {
                     if let Some(value) = stere_file::inode_if_any(view, *inode)? {
@@ -284,7 +284,7 @@ impl Find<'_> {
     /// Inodes from this number on, and where to go on.
     fn read_inodes(&self, caller: &Caller<'_>, from: u64) -> Result<Inodes, Error> {
         let end = Key::new(tree::NAMES + 1, 0, 0, 0);
-        self.search.core.store.view(caller.wait, |view| {
+        self.search.core.store.view(caller.io, |view| {
             let (mut inodes, mut keys, mut at) = (Vec::with_capacity(BATCH), 0, from);
             loop {
                 let (mut passed_over, mut next, mut failure) = (0, None, None);
@@ -316,7 +316,7 @@ impl Find<'_> {
     }
 
     fn read_candidates(&self, caller: &Caller<'_>, inodes: &[u64]) -> Result<Vec<(u64, InodeValue)>, Error> {
-        self.search.core.store.view(caller.wait, |view| {
+        self.search.core.store.view(caller.io, |view| {
             let read = |inode: &u64| match stere_file::inode_if_any(view, *inode) {
                 Ok(value) => Ok(value.map(|value| (*inode, value))),
                 Err(error) => unless_away(Err(error.into())).map(|()| None),
@@ -333,7 +333,7 @@ impl Find<'_> {
         removals: u64,
         found: &mut Vec<Found>,
     ) -> Result<(), Error> {
-        let Some(value) = self.search.core.files.refresh(caller.wait, inode, value, removals)? else { return Ok(()) };
+        let Some(value) = self.search.core.files.refresh(caller.io, inode, value, removals)? else { return Ok(()) };
         self.looked_at += 1;
         if value.nlink == 0 || value.flags & OF_VERSIONS != 0 {
             return Ok(());
@@ -369,7 +369,7 @@ impl Find<'_> {
 
     /// What is searched itself: that the caller gets there is known.
     fn look_at_start(&mut self, caller: &Caller<'_>, inode: u64, found: &mut Vec<Found>) -> Result<(), Error> {
-        let Some(value) = self.search.core.files.attributes(caller.wait, inode)? else { return Ok(()) };
+        let Some(value) = self.search.core.files.attributes(caller.io, inode)? else { return Ok(()) };
         let mut file = File::new(self.search, caller, inode, &value);
         file.place(&self.start_name, b"");
         let steps = [&self.by_inode, &self.by_name, &self.others];
@@ -379,7 +379,7 @@ impl Find<'_> {
             }
         }
         let is_readable = file.may_read()?;
-        let attributes = self.search.stat.shown(caller.wait, inode, value)?;
+        let attributes = self.search.stat.shown(caller.io, inode, value)?;
         found.push(Found { path: Vec::new(), attributes, is_readable });
         Ok(())
     }
@@ -406,7 +406,7 @@ impl Find<'_> {
             return Ok(());
         }
         let is_readable = file.may_read()?;
-        let attributes = self.search.stat.shown(caller.wait, inode, value.clone())?;
+        let attributes = self.search.stat.shown(caller.io, inode, value.clone())?;
         found.push(Found { path, attributes, is_readable });
         Ok(())
     }
@@ -437,7 +437,7 @@ impl Find<'_> {
         at: &Name<'_>,
         found: &mut Vec<Found>,
     ) -> Result<(), Error> {
-        let value = self.search.core.files.attributes(caller.wait, inode)?;
+        let value = self.search.core.files.attributes(caller.io, inode)?;
         let Some(value) = value.filter(|value| value.nlink > 0) else { return Ok(()) };
         let mut file = File::new(self.search, caller, inode, &value);
         if all_hold(&self.by_inode, &mut file)? {
@@ -448,7 +448,7 @@ impl Find<'_> {
 
     /// The names that are to be looked at among some names of a directory.
     fn read_names(&self, caller: &Caller<'_>, directory: u64, from: u64) -> Result<NamesRead, Error> {
-        self.search.core.store.view(caller.wait, |view| {
+        self.search.core.store.view(caller.io, |view| {
             let (mut names, mut keys, mut next, mut failure) = (Vec::new(), 0, None, None);
             view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {
                 keys += 1;

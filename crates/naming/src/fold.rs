@@ -17,7 +17,7 @@ use stere_format::{
     NamedInValue, key,
 };
 use stere_policy::Switch;
-use stere_store::{FoldInfo, ToFold, View, Wait};
+use stere_store::{FoldInfo, Io, ToFold, View};
 
 use crate::Caller;
 use crate::cold::Offload;
@@ -61,7 +61,7 @@ struct Level {
 /// What is gathered of a subtree, from below upwards.
 pub(crate) struct Gathered<'a> {
     pub core: &'a Core,
-    pub wait: Wait,
+    pub io: Io<'a>,
     /// Inodes that the pool's lists name.
     pub listed: &'a BTreeSet<u64>,
     pub volume: u32,
@@ -114,22 +114,22 @@ pub(crate) fn whole(inode: u64) -> KeyRange {
 impl Offload {
     /// Puts away what is below the directories in this one, as far as it is on tertiary volumes only. The caller commits.
     pub fn fold_below(&self, caller: &Caller<'_>, directory: u64) -> Result<FoldOutcome, Error> {
-        let value = self.core.store.view(caller.wait, |view| crate::directory(view, directory))?;
+        let value = self.core.store.view(caller.io, |view| crate::directory(view, directory))?;
         let tertiary = self.where_names_go(caller, directory)?;
-        if !self.is_counted_and_indexed(caller.wait)? {
+        if !self.is_counted_and_indexed(caller.io)? {
             return Err(Error::NotPermitted("files are still being counted or indexed; try again in a while"));
         }
-        self.access_times.save_lazy_times(caller.wait)?;
-        let listed = self.listed_inodes(caller.wait)?;
+        self.access_times.save_lazy_times(caller.io)?;
+        let listed = self.listed_inodes(caller.io)?;
         let mut outcome = FoldOutcome::default();
         let mut next = Some(0);
         while let Some(from) = next {
-            let (entries, behind) = read_names(&self.core.store, &self.core.names, caller.wait, directory, from)?;
+            let (entries, behind) = read_names(&self.core.store, &self.core.names, caller.io, directory, from)?;
             next = behind;
             for entry in entries.iter().filter(|entry| entry.kind == FileKind::Directory) {
                 let mut gathered = Gathered {
                     core: &self.core,
-                    wait: caller.wait,
+                    io: caller.io,
                     listed: &listed,
                     volume: value.volume,
                     pieces: Vec::new(),
@@ -189,8 +189,8 @@ impl Offload {
     }
 
     /// Whether all that goes over inodes one by one has come to its end, and would not bring back what is put away.
-    pub(crate) fn is_counted_and_indexed(&self, wait: Wait) -> Result<bool, Error> {
-        self.core.store.view(wait, |view| {
+    pub(crate) fn is_counted_and_indexed(&self, io: Io<'_>) -> Result<bool, Error> {
+        self.core.store.view(io, |view| {
             let is_counted = accounting(view)?.is_none_or(|value| value.counted == AccountingValue::ALL);
             let index = view.get(&Key::find_index())?.and_then(|bytes| FindIndexValue::decode(&bytes).ok());
             let names_known = named_in_known(view)? == Some(NamedInValue::ALL);
@@ -199,7 +199,7 @@ impl Offload {
     }
 
     /// Inodes that background work comes to otherwise than by their names.
-    pub(crate) fn listed_inodes(&self, wait: Wait) -> Result<BTreeSet<u64>, Error> {
+    pub(crate) fn listed_inodes(&self, io: Io<'_>) -> Result<BTreeSet<u64>, Error> {
         use key::{kind, tree};
         let of_inodes = [
             kind::ORPHAN,
@@ -212,7 +212,7 @@ impl Offload {
             kind::KEEPING_RULES,
         ];
         let lists = [Key::retention, Key::follow, Key::versions_many];
-        self.core.store.view(wait, |view| {
+        self.core.store.view(io, |view| {
             let mut listed = BTreeSet::new();
             view.scan(Key::new(tree::SYSTEM, 0, 0, 0), Key::new(tree::SYSTEM + 1, 0, 0, 0), |key, _| {
                 listed.extend(of_inodes.contains(&key.kind).then_some(key.object));
@@ -231,8 +231,8 @@ impl Offload {
     /// Brings back all names below an inode. How many keys those were.
     pub fn unfold_below(&self, caller: &Caller<'_>, root: u64) -> Result<u64, Error> {
         let mut keys = 0;
-        for fold in self.tiers.folds_below(caller.wait, root)?.into_values().flatten() {
-            self.core.store.unfold(caller.wait, fold.number)?;
+        for fold in self.tiers.folds_below(caller.io, root)?.into_values().flatten() {
+            self.core.store.unfold(caller.io, fold.number)?;
             keys += u64::from(fold.keys);
         }
         Ok(keys + self.unfold_within(caller, root)?)
@@ -240,22 +240,22 @@ impl Offload {
 
     /// The same of what was put away for a directory above: which of that lies below, only the names tell, so they are looked at.
     fn unfold_within(&self, caller: &Caller<'_>, root: u64) -> Result<u64, Error> {
-        let folds = self.core.store.folds(caller.wait)?;
+        let folds = self.core.store.folds(caller.io)?;
         let above: BTreeSet<u64> = folds.iter().map(|fold| fold.directory).collect();
         let within = |view: &View<'_>| nearest(view, root, |at, _| Ok(above.contains(&at).then_some(())));
-        if above.is_empty() || self.core.store.view(caller.wait, within)?.is_none() {
+        if above.is_empty() || self.core.store.view(caller.io, within)?.is_none() {
             return Ok(0);
         }
-        let kind = self.core.files.attributes(caller.wait, root)?.and_then(|value| value.kind()).ok_or(Error::Stale)?;
+        let kind = self.core.files.attributes(caller.io, root)?.and_then(|value| value.kind()).ok_or(Error::Stale)?;
         let mut walk = Walk::new(root, kind, Vec::new(), Form::Plain);
-        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.wait)? {
-            self.core.store.view(caller.wait, |view| {
+        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.io)? {
+            self.core.store.view(caller.io, |view| {
                 let first = |inode| Key::new(key::tree::NAMES, inode, 0, 0);
                 view.scan(first(met.inode), first(met.inode + 1), |_, _| ControlFlow::Continue(()))
             })?;
         }
         let count = |folds: &[FoldInfo]| folds.iter().map(|fold| u64::from(fold.keys)).sum::<u64>();
-        Ok(count(&folds).saturating_sub(count(&self.core.store.folds(caller.wait)?)))
+        Ok(count(&folds).saturating_sub(count(&self.core.store.folds(caller.io)?)))
     }
 }
 
@@ -288,7 +288,7 @@ impl Gathered<'_> {
             }
             if let Some(from) = level.next_sequence {
                 let (store, names) = (&self.core.store, &self.core.names);
-                (level.entries, level.next_sequence) = read_names(store, names, self.wait, level.directory, from)?;
+                (level.entries, level.next_sequence) = read_names(store, names, self.io, level.directory, from)?;
                 continue;
             }
             let Some(done) = levels.pop() else { break };
@@ -314,7 +314,7 @@ impl Gathered<'_> {
         if self.listed.contains(&inode) || core.files.is_in_memory(inode) {
             return Ok(false);
         }
-        let value = core.store.view(self.wait, |view| stere_file::inode_if_any(view, inode))?;
+        let value = core.store.view(self.io, |view| stere_file::inode_if_any(view, inode))?;
         let is_plain = |value: &InodeValue| {
             let links = if is_directory { value.nlink > 0 } else { value.nlink == 1 };
             let of_versions = stere_file::HAS_VERSIONS | stere_file::OF_VERSIONS;
@@ -327,7 +327,7 @@ impl Gathered<'_> {
     fn is_on_volumes_only(&self, inode: u64) -> Result<bool, Error> {
         let mut at = Some(Key::extent(inode, 0));
         while let Some(from) = at {
-            let (all, next) = self.core.store.view(self.wait, |view| {
+            let (all, next) = self.core.store.view(self.io, |view| {
                 let (mut blobs, mut next, mut count, mut all) = (Vec::new(), None, 0, true);
                 view.scan(from, Key::extent(inode, u64::MAX), |key, bytes| {
                     match ExtentValue::decode(bytes) {
@@ -355,7 +355,7 @@ impl Gathered<'_> {
     pub fn take(&mut self, range: KeyRange) -> Result<(), Error> {
         for (mut from, to) in self.core.store.ranges_here(range) {
             loop {
-                let (bytes, next) = self.core.store.view(self.wait, |view| measure(view, from, to))?;
+                let (bytes, next) = self.core.store.view(self.io, |view| measure(view, from, to))?;
                 if bytes > 0 {
                     self.pieces.push(Piece { range: (from, next.unwrap_or(to)), bytes });
                 }

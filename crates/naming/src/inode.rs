@@ -16,7 +16,7 @@ use stere_file::{Files, HAS_VERSIONS, Keys, OF_VERSIONS, StoredFact, inode_if_an
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key, NamedInValue};
 use stere_plugin::StackFailure;
-use stere_store::{Store, Transaction, Wait};
+use stere_store::{Io, Store, Transaction};
 
 use crate::error::Error;
 use crate::names::{Form, Found, NAME_BYTES_MAX, Names, damaged};
@@ -157,26 +157,26 @@ impl Core {
 
     /// The directory an inode has (or had last) a name in; the root's is the root.
     pub fn parent(&self, caller: &Caller<'_>, inode: u64) -> Result<u64, Error> {
-        let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?;
+        let value = self.store.view(caller.io, |view| stere_file::inode_if_any(view, inode))?;
         Ok(value.ok_or(Error::Stale)?.parent)
     }
 
     /// What came of a call on a file's content; where a plugin failed, that is told with the file's path.
-    pub(crate) fn told<T>(&self, wait: Wait, inode: u64, outcome: Result<T, stere_file::Error>) -> Result<T, Error> {
+    pub(crate) fn told<T>(&self, io: Io<'_>, inode: u64, outcome: Result<T, stere_file::Error>) -> Result<T, Error> {
         if let Err(stere_file::Error::Plugin(failure)) = &outcome {
-            self.tell(wait, inode, failure);
+            self.tell(io, inode, failure);
         }
         Ok(outcome?)
     }
 
-    pub(crate) fn tell(&self, wait: Wait, inode: u64, failure: &StackFailure) {
-        let path = self.path_of(wait, inode).unwrap_or_else(|_| format!("inode {inode}").into_bytes());
+    pub(crate) fn tell(&self, io: Io<'_>, inode: u64, failure: &StackFailure) {
+        let path = self.path_of(io, inode).unwrap_or_else(|_| format!("inode {inode}").into_bytes());
         let path = String::from_utf8_lossy(&path).into_owned();
         tracing::error!(path, "{failure}; what was to be done to this file was not done");
     }
 
     pub(crate) fn effective(&self, caller: &Caller<'_>, inode: u64) -> Result<stere_policy::Effective, Error> {
-        self.store.view(caller.wait, |view| {
+        self.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             Ok(self.files.effective(view, inode, &value)?)
         })
@@ -194,7 +194,7 @@ impl Core {
     /// Requests that everything below an inode is looked at, and that what does not lie as its policy says is moved. The
     /// reconciler does it in the background.
     pub fn request_reconcile(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.store.update(caller.wait, |transaction| self.put_reconcile_request(transaction, inode))
+        self.store.update(caller.io, |transaction| self.put_reconcile_request(transaction, inode))
     }
 
     /// The same within a transaction; only files and directories are stored by policy.
@@ -207,14 +207,14 @@ impl Core {
     }
 
     /// The path of an inode from the root of the pool; the root where it has no name.
-    pub fn path_of(&self, wait: Wait, inode: u64) -> Result<Vec<u8>, Error> {
+    pub fn path_of(&self, io: Io<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         assert!(inode >= ROOT, "inodes are numbered from the root");
-        Ok(path_of(&self.store, &self.names, wait, inode)?.unwrap_or_else(|| b"(without a name)".to_vec()))
+        Ok(path_of(&self.store, &self.names, io, inode)?.unwrap_or_else(|| b"(without a name)".to_vec()))
     }
 
     /// So many names of a file, by which it is shown first of all.
-    pub(crate) fn some_names(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<Vec<OneName>, Error> {
-        self.store.view(wait, |view| {
+    pub(crate) fn some_names(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<Vec<OneName>, Error> {
+        self.store.view(io, |view| {
             let mut found = Vec::new();
             for directory in directories_of(view, inode, value)?.into_iter().take(SHOWN_MAX) {
                 let mut failure = None;
@@ -239,16 +239,16 @@ impl Core {
     }
 
     /// Whether it is known of all files with several names in which directories those lie.
-    pub(crate) fn names_are_counted(&self, wait: Wait) -> Result<bool, Error> {
+    pub(crate) fn names_are_counted(&self, io: Io<'_>) -> Result<bool, Error> {
         if !self.names_are_counted.load(Ordering::Acquire) {
-            let known = self.store.view(wait, |view| named_in_known(view))?;
+            let known = self.store.view(io, |view| named_in_known(view))?;
             self.names_are_counted.store(known == Some(NamedInValue::ALL), Ordering::Release);
         }
         Ok(self.names_are_counted.load(Ordering::Acquire))
     }
 
-    pub(crate) fn inode_value(&self, wait: Wait, inode: u64) -> Result<Option<InodeValue>, Error> {
-        self.store.view(wait, |view| Ok(stere_file::inode_if_any(view, inode)?))
+    pub(crate) fn inode_value(&self, io: Io<'_>, inode: u64) -> Result<Option<InodeValue>, Error> {
+        self.store.view(io, |view| Ok(stere_file::inode_if_any(view, inode)?))
     }
 
     /// The directory of versions below a directory that is said to have one.
@@ -272,7 +272,7 @@ impl Core {
     }
 
     pub(crate) fn stored_attribute(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
-        self.store.view(caller.wait, |view| {
+        self.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             if value.flags & xattr::HAS_ATTRIBUTES == 0 {
                 return Err(Error::NoAttribute);

@@ -19,7 +19,7 @@ use stere_file::named_in::{directories_of, has_several_names};
 use stere_file::{Keys, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key, Timestamp, key};
 use stere_policy::{Classes, Keep, Keeping, KeptBy, MatchedRules, Rule, Said, Statements};
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::error::Error;
 use crate::inode::Core;
@@ -110,15 +110,15 @@ impl ResidencyPolicy {
     }
 
     /// A directory got another owner, group or mode: rules may match it otherwise now, and speak for what is below it.
-    pub(crate) fn note_directory_changed(&self, wait: Wait) {
+    pub(crate) fn note_directory_changed(&self, io: Io<'_>) {
         // Who cannot tell whether there are any rules may not wait: what was made out is forgotten.
-        if self.ruled(wait).map_or(true, |ruled| ruled.by_rules) {
+        if self.ruled(io).map_or(true, |ruled| ruled.by_rules) {
             self.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     /// Which keys rules and classes say something of.
-    pub(crate) fn ruled(&self, wait: Wait) -> Result<Ruled, Error> {
+    pub(crate) fn ruled(&self, io: Io<'_>) -> Result<Ruled, Error> {
         let count = self.keeping_count();
         if let Some((_, ruled)) = self.ruled.lock().filter(|(known, _)| *known == count) {
             return Ok(ruled);
@@ -139,8 +139,8 @@ impl ResidencyPolicy {
         let pool_rules = self.rules.pool_rules();
         pool_rules.iter().for_each(|set| add(&mut ruled, set.rules()));
         ruled.may_be_anywhere = ruled.is_any();
-        for directory in self.directories_with_such_rules(wait)? {
-            let text = self.core.store.view(wait, |view| xattr::get(view, directory, crate::rules::ATTRIBUTE))?;
+        for directory in self.directories_with_such_rules(io)? {
+            let text = self.core.store.view(io, |view| xattr::get(view, directory, crate::rules::ATTRIBUTE))?;
             let set = text.and_then(|text| self.rules.parse_stored(directory, &text, &classes));
             set.iter().for_each(|set| add(&mut ruled, set.rules()));
         }
@@ -149,12 +149,12 @@ impl ResidencyPolicy {
     }
 
     /// The directories whose rules say something of this.
-    pub(crate) fn directories_with_such_rules(&self, wait: Wait) -> Result<Vec<u64>, Error> {
-        self.flagged.all_that_say(wait, key::kind::KEEPING_RULES, Key::keeping_rules)
+    pub(crate) fn directories_with_such_rules(&self, io: Io<'_>) -> Result<Vec<u64>, Error> {
+        self.flagged.all_that_say(io, key::kind::KEEPING_RULES, Key::keeping_rules)
     }
 
     /// All that is said of a directory and above it.
-    pub(crate) fn statements(&self, wait: Wait, directory: u64) -> Result<Arc<Statements>, Error> {
+    pub(crate) fn statements(&self, io: Io<'_>, directory: u64) -> Result<Arc<Statements>, Error> {
         let count = self.keeping_count();
         let (mut way, mut at, mut above) = (Vec::new(), directory, None);
         while way.len() < DEPTH_MAX && above.is_none() {
@@ -162,7 +162,7 @@ impl ResidencyPolicy {
             above = known.1.get(&at).filter(|_| known.0 == count).cloned();
             drop(known);
             if above.is_none() {
-                let Some(value) = self.core.store.view(wait, |view| inode_if_any(view, at))? else { break };
+                let Some(value) = self.core.store.view(io, |view| inode_if_any(view, at))? else { break };
                 let parent = value.parent;
                 way.push((at, value));
                 if parent == at {
@@ -174,20 +174,20 @@ impl ResidencyPolicy {
         if let (true, Some(above)) = (way.is_empty(), &above) {
             return Ok(above.clone());
         }
-        let (ruled, classes) = (self.ruled(wait)?, self.core.files.resolver().classes());
+        let (ruled, classes) = (self.ruled(io)?, self.core.files.resolver().classes());
         let default = classes.keeping(self.core.files.resolver().default_class());
         let mut statements = above.unwrap_or_else(|| Arc::new(Statements::of_pool(default)));
         let mut is_certain = true;
         for (inode, value) in way.iter().rev() {
             let speaking = ruled.by_classes.then_some(&*classes);
-            let mut says = self.core.store.view(wait, |view| said(view, *inode, value, speaking))?;
+            let mut says = self.core.store.view(io, |view| said(view, *inode, value, speaking))?;
             says.has_rules &= ruled.by_rules;
             let mut matched = Vec::new();
             if ruled.by_rules && value.parent != *inode {
-                let name = self.core.store.view(wait, |view| self.core.names.name_of(view, *inode, value))?;
+                let name = self.core.store.view(io, |view| self.core.names.name_of(view, *inode, value))?;
                 is_certain &= name.as_ref().is_none_or(|(_, form)| *form != Form::Opaque);
                 let name = name.map(|(name, form)| (value.parent, name, form));
-                matched = self.matched_keeping(wait, name, value, Timestamp::default(), &ruled)?;
+                matched = self.matched_keeping(io, name, value, Timestamp::default(), &ruled)?;
             }
             statements = statements.below(*inode, &says, &matched);
             // What was made out without knowing a name holds until somebody can read it.
@@ -205,7 +205,7 @@ impl ResidencyPolicy {
     /// What rules say of something by one of its names.
     fn matched_keeping(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         name: Option<(u64, Vec<u8>, Form)>,
         value: &InodeValue,
         now: Timestamp,
@@ -213,40 +213,39 @@ impl ResidencyPolicy {
     ) -> Result<Vec<MatchedRules>, Error> {
         let Some((directory, name, form)) = name else { return Ok(Vec::new()) };
         if form != Form::Opaque {
-            return Ok(self.rules.scopes(wait, directory)?.keeping(&name, value, now, &mut |_, _| {}));
+            return Ok(self.rules.scopes(io, directory)?.keeping(&name, value, now, &mut |_, _| {}));
         }
         let keeping = Keeping { pin: ruled.pin.then_some(true), ..Keeping::default() };
         Ok(vec![MatchedRules { place: None, overrides: true, keeping, has_class: false }])
     }
 
     /// What is said of a file by each of its names, or of a directory.
-    fn all_statements(&self, wait: Wait, now: Timestamp, inode: u64) -> Result<Vec<Arc<Statements>>, Error> {
-        let value = self.core.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+    fn all_statements(&self, io: Io<'_>, now: Timestamp, inode: u64) -> Result<Vec<Arc<Statements>>, Error> {
+        let value = self.core.store.view(io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         if value.kind() == Some(FileKind::Directory) {
-            return Ok(vec![self.statements(wait, inode)?]);
+            return Ok(vec![self.statements(io, inode)?]);
         }
-        let (ruled, classes) = (self.ruled(wait)?, self.core.files.resolver().classes());
+        let (ruled, classes) = (self.ruled(io)?, self.core.files.resolver().classes());
         let speaking = ruled.by_classes.then_some(&*classes);
-        let says = self.core.store.view(wait, |view| said(view, inode, &value, speaking))?;
-        let directories = self.core.store.view(wait, |view| directories_of(view, inode, &value))?;
+        let says = self.core.store.view(io, |view| said(view, inode, &value, speaking))?;
+        let directories = self.core.store.view(io, |view| directories_of(view, inode, &value))?;
         let mut names: Vec<InDirectory> = Vec::new();
         if !ruled.by_rules {
             names.extend(directories.iter().map(|directory| (*directory, None)));
         } else if has_several_names(&value) {
-            let some = self.core.some_names(wait, inode, &value)?;
+            let some = self.core.some_names(io, inode, &value)?;
             names.extend(some.into_iter().map(|one| (one.directory, Some((one.name, one.form)))));
             // By more names than anybody looks at it inherits all the same.
             let met: BTreeSet<u64> = names.iter().map(|(directory, _)| *directory).collect();
             names.extend(directories.iter().filter(|directory| !met.contains(directory)).map(|one| (*one, None)));
         } else {
-            names
-                .push((value.parent, self.core.store.view(wait, |view| self.core.names.name_of(view, inode, &value))?));
+            names.push((value.parent, self.core.store.view(io, |view| self.core.names.name_of(view, inode, &value))?));
         }
         let mut all = Vec::new();
         for (directory, name) in names {
             let name = name.map(|(name, form)| (directory, name, form));
-            let matched = self.matched_keeping(wait, name, &value, now, &ruled)?;
-            all.push(self.statements(wait, directory)?.below(inode, &says, &matched));
+            let matched = self.matched_keeping(io, name, &value, now, &ruled)?;
+            all.push(self.statements(io, directory)?.below(inode, &says, &matched));
         }
         Ok(all)
     }
@@ -254,16 +253,16 @@ impl ResidencyPolicy {
     /// What is said of a directory, or of a file by one of its names.
     pub(crate) fn statements_by_first_name(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         now: Timestamp,
         inode: u64,
     ) -> Result<Arc<Statements>, Error> {
-        self.all_statements(wait, now, inode)?.into_iter().next().ok_or(Error::Stale)
+        self.all_statements(io, now, inode)?.into_iter().next().ok_or(Error::Stale)
     }
 
     /// Whether content stays on devices, and who says so: of several names what is locked goes first, then who says that it stays.
-    pub(crate) fn pin_of(&self, wait: Wait, now: Timestamp, inode: u64) -> Result<Option<(bool, KeptBy)>, Error> {
-        let all = self.all_statements(wait, now, inode)?;
+    pub(crate) fn pin_of(&self, io: Io<'_>, now: Timestamp, inode: u64) -> Result<Option<(bool, KeptBy)>, Error> {
+        let all = self.all_statements(io, now, inode)?;
         let found = all.iter().filter_map(|statements| statements.kept(|keeping| keeping.pin));
         // Of equals the first.
         Ok(found.rev().max_by_key(|(is_pinned, by)| (matches!(by, KeptBy::Lock(_)), *is_pinned)))
@@ -271,7 +270,7 @@ impl ResidencyPolicy {
 
     /// Whether content stays on devices; what has been removed meanwhile need not.
     pub(crate) fn is_pinned(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        match self.pin_of(caller.wait, caller.now, inode) {
+        match self.pin_of(caller.io, caller.now, inode) {
             Err(Error::Stale) => Ok(false),
             found => Ok(found?.is_some_and(|(is_pinned, _)| is_pinned)),
         }
@@ -280,37 +279,37 @@ impl ResidencyPolicy {
     /// What holds for a directory, or for the one that a file got its last name in, and at which directory that begins.
     pub(crate) fn kept_in<T>(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         inode: u64,
         of: impl Fn(&Keeping) -> Option<T>,
     ) -> Result<Option<(T, KeptBy, u64)>, Error> {
-        let Some(value) = self.core.store.view(wait, |view| inode_if_any(view, inode))? else { return Ok(None) };
+        let Some(value) = self.core.store.view(io, |view| inode_if_any(view, inode))? else { return Ok(None) };
         let directory = if value.kind() == Some(FileKind::Directory) { inode } else { value.parent };
-        Ok(self.statements(wait, directory)?.kept(of).map(|(found, by)| (found, by, begins_at(by))))
+        Ok(self.statements(io, directory)?.kept(of).map(|(found, by)| (found, by, begins_at(by))))
     }
 
     /// The rules that match something and say what of it stays on devices (of one key what holds, or anything), by all of its names.
     pub(crate) fn matched_of(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         now: Timestamp,
         inode: u64,
         held: Option<(Keep, Keeping)>,
         among: Option<&BTreeSet<u64>>,
     ) -> Result<Vec<crate::rules::Matched>, Error> {
-        let value = self.core.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let value = self.core.store.view(io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         let mut names = Vec::new();
         if has_several_names(&value) {
-            let some = self.core.some_names(wait, inode, &value)?.into_iter();
+            let some = self.core.some_names(io, inode, &value)?.into_iter();
             let some = some.filter(|one| among.is_none_or(|among| among.contains(&one.directory)));
             names.extend(some.map(|one| (one.directory, one.name, one.form)));
         } else if value.parent != inode {
-            let name = self.core.store.view(wait, |view| self.core.names.name_of(view, inode, &value))?;
+            let name = self.core.store.view(io, |view| self.core.names.name_of(view, inode, &value))?;
             names.extend(name.map(|(name, form)| (value.parent, name, form)));
         }
         let mut matched = Vec::new();
         for (directory, name, _) in names.into_iter().filter(|(_, _, form)| *form != Form::Opaque) {
-            let scopes = self.rules.scopes(wait, directory)?;
+            let scopes = self.rules.scopes(io, directory)?;
             let says = |rule: &&&Rule| {
                 let keeping = stere_policy::keeping_of(rule, &scopes.classes);
                 held.map_or(!keeping.is_empty(), |(keep, held)| keeping.only(keep) == held)
@@ -336,7 +335,7 @@ impl ResidencyPolicy {
             if said.peek().is_none() {
                 continue;
             }
-            let held = self.statements_by_first_name(caller.wait, caller.now, inode)?.kept(of);
+            let held = self.statements_by_first_name(caller.io, caller.now, inode)?.kept(of);
             if let Some((locked, KeptBy::Lock(_))) = held
                 && said.any(|one| one != locked)
             {

@@ -1,8 +1,8 @@
 //! Directories, inodes, links, extended attributes: POSIX over the store.
 //!
 //! One [`FileSystem`] serves all front ends: FUSE, the simulator and the library. Every call names its [`Caller`], whose
-//! clock it uses and who says whether it may wait for a device. With `Wait::Never` a call that would have to wait answers
-//! [`Error::WouldBlock`] and is to be repeated with `Wait::Allowed`. Permission to look and to change is checked by the
+//! clock it uses and who says whether it may wait for a device. With `Io::NON_BLOCKING` a call that would have to wait answers
+//! [`Error::WouldBlock`] and is to be repeated with `Io::BLOCKING`. Permission to look and to change is checked by the
 //! front end (the kernel); what follows from a change (set-id bits, ACL and mode, link counts, times) is done here.
 //!
 //! Invariants: every call is one transaction, or several of which each leaves a file system that some sequence of calls
@@ -114,7 +114,7 @@ pub use stere_file::{
 pub use stere_format::BackupValue;
 pub use stere_format::Timestamp;
 pub use stere_format::{AccountValue, Holder, SoftLimits};
-pub use stere_store::Wait;
+pub use stere_store::Io;
 pub use tier::{TierMet, Tiers};
 pub use units::Units;
 pub use unkept::{Unkept, UnmetPolicies};
@@ -142,15 +142,21 @@ pub struct Caller<'a> {
     pub umask: u32,
     /// The front end's clock.
     pub now: Timestamp,
-    /// Whether the call may wait for a device.
-    pub wait: Wait,
+    /// How the call may use devices and media.
+    pub io: Io<'a>,
     /// The thread that calls, where the front end knows it; else 0.
     pub process: u32,
 }
 
-impl Caller<'_> {
-    fn context(&self) -> Context {
-        Context { now: self.now, wait: self.wait }
+impl<'a> Caller<'a> {
+    /// The same caller for a call that passes over offloaded metadata.
+    #[must_use]
+    pub fn skipping_offloaded(&self) -> Caller<'a> {
+        Caller { io: self.io.skipping_offloaded(), ..*self }
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context { now: self.now, io: self.io }
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
 use stere_format::FileKind;
-use stere_store::{Loss, Store, Wait};
+use stere_store::{Io, Loss, Store};
 
 use crate::error::Error;
 use crate::names::Names;
@@ -45,13 +45,13 @@ pub fn lost_files(store: &Store, loss: &Loss, visit: &mut dyn FnMut(LostFile) ->
     let names = Names::without_keys(&store.hash_key());
     // Names that were put away are of files that are on volumes.
     let mut walk = Walk::everything().passing_over();
-    while let Some(met) = walk.next(store, &names, Wait::Allowed)? {
+    while let Some(met) = walk.next(store, &names, Io::BLOCKING)? {
         if met.kind != FileKind::File {
             continue;
         }
         let Some(mut file) = lost_of(store, loss, met.inode)? else { continue };
         file.path = walk.path().to_vec();
-        let links = store.view(Wait::Allowed, |view| stere_file::inode_if_any(view, met.inode))?;
+        let links = store.view(Io::BLOCKING, |view| stere_file::inode_if_any(view, met.inode))?;
         if let Some(value) = links {
             file.size_bytes = value.size;
             file.is_repeated = value.nlink > 1 && !told.insert(met.inode);
@@ -64,13 +64,13 @@ pub fn lost_files(store: &Store, loss: &Loss, visit: &mut dyn FnMut(LostFile) ->
 }
 
 /// How many bytes of a file cannot be read now: known to be damaged, or on devices that are away.
-pub(crate) fn unreadable_bytes(store: &Store, wait: Wait, inode: u64) -> Result<u64, Error> {
+pub(crate) fn unreadable_bytes(store: &Store, io: Io<'_>, inode: u64) -> Result<u64, Error> {
     if !store.has_damage() && !store.is_any_away() {
         return Ok(0);
     }
     let (mut bytes, mut from) = (0, Some(0));
     while let Some(at) = from {
-        let (extents, next) = stere_file::stored_extents(store, wait, inode, at, EXTENTS_PER_VIEW)?;
+        let (extents, next) = stere_file::stored_extents(store, io, inode, at, EXTENTS_PER_VIEW)?;
         for extent in extents {
             let (first, behind) = (extent.blob_offset, extent.blob_offset + extent.length);
             let lost = store.unreadable_ranges(&extent.blob);
@@ -95,7 +95,7 @@ fn lost_of(store: &Store, loss: &Loss, inode: u64) -> Result<Option<LostFile>, E
     };
     let mut from = Some(0);
     while let Some(at) = from {
-        let (extents, next) = stere_file::stored_extents(store, Wait::Allowed, inode, at, EXTENTS_PER_VIEW)?;
+        let (extents, next) = stere_file::stored_extents(store, Io::BLOCKING, inode, at, EXTENTS_PER_VIEW)?;
         for extent in extents {
             let (first, behind) = (extent.blob_offset, extent.blob_offset + extent.length);
             for range in loss.lost_ranges(&extent.blob) {

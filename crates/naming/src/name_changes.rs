@@ -78,7 +78,7 @@ impl NameChanges {
         new: &New<'_>,
         mut number: impl FnMut(&mut Transaction<'_>) -> u64,
     ) -> Result<(u64, InodeValue), Error> {
-        let made = self.core.store.update(caller.wait, |transaction| {
+        let made = self.core.store.update(caller.io, |transaction| {
             let directory = living_directory(transaction, parent)?;
             self.encryption.name_key(transaction, parent, &directory)?;
             let inode = number(transaction);
@@ -95,8 +95,8 @@ impl NameChanges {
 
     /// With what is in memory of the inode locked, because closing a file without a name would free it.
     fn link_locked(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<(), Error> {
-        let scopes = self.rules.scopes(caller.wait, new_parent)?;
-        let nameless = self.core.store.update(caller.wait, |transaction| {
+        let scopes = self.rules.scopes(caller.io, new_parent)?;
+        let nameless = self.core.store.update(caller.io, |transaction| {
             let mut directory = living_directory(transaction, new_parent)?;
             let mut value = inode_if_any(transaction, inode)?.ok_or(Error::NotFound)?;
             let is_removed = self.versions.is_removed_in_use(&value, inode);
@@ -177,8 +177,8 @@ impl NameChanges {
         mut number: impl FnMut(&mut Transaction<'_>) -> u64,
     ) -> Result<Attributes, Error> {
         loop {
-            let scopes = (new.kind == FileKind::File).then(|| self.rules.scopes(caller.wait, parent)).transpose()?;
-            let made = self.core.store.update(caller.wait, |transaction| {
+            let scopes = (new.kind == FileKind::File).then(|| self.rules.scopes(caller.io, parent)).transpose()?;
+            let made = self.core.store.update(caller.io, |transaction| {
                 if scopes.as_ref().is_some_and(|scopes| !self.rules.is_current(scopes)) {
                     return Ok(None);
                 }

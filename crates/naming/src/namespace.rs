@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use stere_file::Files;
 use stere_format::FileKind;
-use stere_store::{Store, Wait};
+use stere_store::{Io, Store};
 
 use crate::atime::LazyTimes;
 use crate::classes::{PolicyClasses, read_classes};
@@ -45,11 +45,11 @@ fn open_core(store: Arc<Store>, options: Options) -> Result<Arc<Core>, Error> {
     let names = Names::new(&store.hash_key(), files.keyring().clone());
     encryption::load(&store, files.keyring())?;
     plugins::load(&store, files.plugins())?;
-    let root = store.view(Wait::Allowed, |view| stere_file::inode_if_any(view, ROOT))?;
+    let root = store.view(Io::BLOCKING, |view| stere_file::inode_if_any(view, ROOT))?;
     if root.is_none_or(|root| root.kind() != Some(FileKind::Directory)) {
         return Err(Error::Damaged("the pool has no root directory; run `stere check`".into()));
     }
-    files.resolver().set_classes(read_classes(&store, Wait::Allowed)?);
+    files.resolver().set_classes(read_classes(&store, Io::BLOCKING)?);
     let (reconcile, policy, names_used) = Default::default();
     let names_are_counted = AtomicBool::new(false);
     Ok(Arc::new(Core { store, files, names, options, reconcile, policy, names_used, names_are_counted }))

@@ -31,7 +31,7 @@ impl Reconciler {
         };
         let roots = match concerned {
             Some(roots) => roots,
-            None => self.tiers.tiered_roots(caller.wait)?,
+            None => self.tiers.tiered_roots(caller.io)?,
         };
         for root in roots {
             match self.reconcile_new(caller, root) {
@@ -47,14 +47,14 @@ impl Reconciler {
     fn where_written(&self, caller: &Caller<'_>, inodes: BTreeSet<u64>) -> Result<Option<BTreeSet<u64>>, Error> {
         let (mut concerned, mut parents) = (BTreeSet::new(), BTreeSet::new());
         for inode in inodes {
-            let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?;
+            let value = self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, inode))?;
             let Some(value) = value else { continue };
             let goes_down = match value.kind() {
                 Some(FileKind::File) => {
                     let effective = self
                         .core
                         .store
-                        .view(caller.wait, |view| Ok::<_, Error>(self.core.files.effective(view, inode, &value)?))?;
+                        .view(caller.io, |view| Ok::<_, Error>(self.core.files.effective(view, inode, &value)?))?;
                     self.core.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0)
                 }
                 // A unit that was not quiet.

@@ -296,7 +296,7 @@ impl Pipeline {
             Kind::Read => self.judge(caller, EventKind::Read, inode, doing)?,
             Kind::Write { kill_set_id } => {
                 self.judge(caller, EventKind::Write, inode, doing)?;
-                if *kill_set_id && self.core.store.view(caller.wait, |view| needs_kill(view, inode, caller))? {
+                if *kill_set_id && self.core.store.view(caller.io, |view| needs_kill(view, inode, caller))? {
                     self.contents.kill_set_id(caller, inode)?;
                 }
                 self.versions.keep_before_change(caller, inode)?;
@@ -314,11 +314,11 @@ impl Pipeline {
             Kind::SetAttributes(set) => {
                 if let Some(size) = set.size {
                     self.judge(caller, EventKind::Write, inode, Doing { offset: size, ..Doing::default() })?;
-                    self.versions.check_writable(caller.wait, inode)?;
+                    self.versions.check_writable(caller.io, inode)?;
                     self.versions.keep_before_change(caller, inode)?;
                 }
             }
-            Kind::SetExtended | Kind::RemoveExtended => self.versions.check_writable(caller.wait, inode)?,
+            Kind::SetExtended | Kind::RemoveExtended => self.versions.check_writable(caller.io, inode)?,
             Kind::Create { name, .. } => return self.events.judge_new(caller, inode, name).map(Some),
             Kind::CreateNameless { .. } => return self.events.judge_new(caller, inode, b"").map(Some),
             Kind::Link { parent, name } => {
@@ -339,7 +339,7 @@ impl Pipeline {
         let (caller, inode) = (op.caller, op.inode);
         self.encryption.check_key(caller, inode)?;
         if flags.write || flags.truncate {
-            self.core.store.view(caller.wait, |view| match inode_if_any(view, inode)? {
+            self.core.store.view(caller.io, |view| match inode_if_any(view, inode)? {
                 Some(value) => {
                     self.versions.check_no_version(inode, &value)?;
                     Ok::<_, Error>(stere_file::check_changeable(&value, caller.now)?)
@@ -395,7 +395,7 @@ impl Pipeline {
                 if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
                     self.rules.note_facts_changed(inode);
                     if value.kind() == Some(FileKind::Directory) {
-                        self.residency.note_directory_changed(caller.wait);
+                        self.residency.note_directory_changed(caller.io);
                     }
                 }
             }

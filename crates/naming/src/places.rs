@@ -52,7 +52,7 @@ impl PolicyClasses {
         if changed.is_empty() {
             return Ok(());
         }
-        let noted = self.core.store.update(caller.wait, |transaction| {
+        let noted = self.core.store.update(caller.io, |transaction| {
             let concerned = self.concerned_by_places(transaction, &changed)?;
             concerned.into_iter().try_for_each(|inode| self.core.reconcile.note(transaction, inode))
         });

@@ -146,7 +146,7 @@ impl PluginRegistry {
         let number = next_number(self.plugins().list().last().map(|(number, _)| *number))?;
         let pieces = module.chunks(PluginRecord::PIECE_BYTES).zip(1..);
         for (piece, at) in pieces {
-            self.core.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.io, |transaction| {
                 transaction.put(Key::plugin(number, at), piece);
                 Ok::<_, Error>(())
             })?;
@@ -155,11 +155,11 @@ impl PluginRegistry {
         let (module_bytes, added_seconds) = (module.len() as u32, caller.now.seconds);
         let record = PluginRecord { name: name.into(), module_bytes, added_seconds, is_removed: false };
         let bytes = record.encode();
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             transaction.put(Key::plugin(number, 0), &bytes);
             Ok::<_, Error>(())
         })?;
-        self.core.store.commit(caller.wait)?;
+        self.core.store.commit(caller.io)?;
         self.plugins().put_plugin(number, record, module.into());
         Ok(number)
     }
@@ -186,14 +186,14 @@ impl PluginRegistry {
             let record = PluginRecord { is_removed: true, ..record };
             let bytes = record.encode();
             let pieces = (record.module_bytes as usize).div_ceil(PluginRecord::PIECE_BYTES) as u64;
-            self.core.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.io, |transaction| {
                 transaction.put(Key::plugin(number, 0), &bytes);
                 (1..=pieces).for_each(|piece| transaction.delete(Key::plugin(number, piece)));
                 Ok::<_, Error>(())
             })?;
             self.plugins().put_plugin(number, record, Arc::new([]));
         }
-        Ok(self.core.store.commit(caller.wait)?)
+        Ok(self.core.store.commit(caller.io)?)
     }
 
     /// Records that passed one of these stacks, and files and directories that ask for one, from what is stored.
@@ -273,7 +273,7 @@ impl PluginRegistry {
             None => {
                 let number = next_number(self.plugins().stacks().last().map(|(number, _)| *number))?;
                 let bytes = stack.encode();
-                self.core.store.update(caller.wait, |transaction| {
+                self.core.store.update(caller.io, |transaction| {
                     transaction.put(Key::plugin_stack(number), &bytes);
                     Ok::<_, Error>(())
                 })?;

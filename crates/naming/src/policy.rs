@@ -151,10 +151,10 @@ impl PolicyProvenance {
             Source::Inode(number) if number == inode => b"set here".to_vec(),
             Source::Lock(number) if number == inode => b"locked here by the administrator".to_vec(),
             Source::Lock(number) => {
-                [b"locked by the administrator at ", &*self.core.path_of(caller.wait, number)?].concat()
+                [b"locked by the administrator at ", &*self.core.path_of(caller.io, number)?].concat()
             }
             Source::Rule => self.rule_source(caller, inode, keys)?,
-            Source::Inode(number) => [b"inherited from ", &*self.core.path_of(caller.wait, number)?].concat(),
+            Source::Inode(number) => [b"inherited from ", &*self.core.path_of(caller.io, number)?].concat(),
         };
         Ok(text)
     }
@@ -163,14 +163,14 @@ impl PolicyProvenance {
     fn rule_source(&self, caller: &Caller<'_>, inode: u64, keys: &[&str]) -> Result<Vec<u8>, Error> {
         let says = |rule: &String| keys.iter().any(|word| rule.contains(&format!("{word}=")));
         let reachable = self.visibility.reachable(caller, inode)?;
-        for matched in self.rules.matched(caller.wait, caller.now, inode, reachable.as_ref())? {
+        for matched in self.rules.matched(caller.io, caller.now, inode, reachable.as_ref())? {
             let rules: Vec<String> = matched.rules.into_iter().filter(says).collect();
             if rules.is_empty() {
                 continue;
             }
             let whose = match matched.directory {
                 None => b"the pool".to_vec(),
-                Some(number) => self.core.path_of(caller.wait, number)?,
+                Some(number) => self.core.path_of(caller.io, number)?,
             };
             return Ok([b"rule of ", &whose[..], b": ", rules.join("; ").as_bytes()].concat());
         }
@@ -181,7 +181,7 @@ impl PolicyProvenance {
     }
 
     pub(crate) fn state(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let lost_bytes = crate::lost::unreadable_bytes(&self.core.store, caller.wait, inode)?;
+        let lost_bytes = crate::lost::unreadable_bytes(&self.core.store, caller.io, inode)?;
         if lost_bytes > 0 {
             return Ok(format!("lost: {lost_bytes} bytes cannot be read from the devices that are there").into_bytes());
         }
@@ -215,7 +215,7 @@ impl PolicyProvenance {
         if let Some(why) = self.unmet.why_effective_unkept(&effective) {
             return Ok(format!("impossible: {why}").into_bytes());
         }
-        if let Some((rule, why)) = self.unmet.why_rules_unkept(caller.wait, inode)? {
+        if let Some((rule, why)) = self.unmet.why_rules_unkept(caller.io, inode)? {
             return Ok(format!("impossible: rule '{rule}': {why}").into_bytes());
         }
         if wrongly > 0 {

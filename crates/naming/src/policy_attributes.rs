@@ -39,7 +39,7 @@ impl PolicyProvenance {
 
     /// The names of all attributes, sorted; `trusted.*` only for the superuser.
     pub(crate) fn attributes(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<Vec<u8>>, Error> {
-        let mut list = self.core.store.view(caller.wait, |view| {
+        let mut list = self.core.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let (own, locked) = (stere_file::own_policy(&value), stere_file::own_locks(&value));
             let mut list = if value.flags & HAS_ATTRIBUTES == 0 { Vec::new() } else { xattr::names(view, inode)? };
@@ -89,11 +89,11 @@ impl PolicyProvenance {
 
     fn keep_of(&self, caller: &Caller<'_>, inode: u64, keep: Keep) -> Result<Option<(Keeping, KeptBy)>, Error> {
         if keep == Keep::Pin {
-            let found = self.residency.pin_of(caller.wait, caller.now, inode)?;
+            let found = self.residency.pin_of(caller.io, caller.now, inode)?;
             return Ok(found.map(|(pin, by)| (Keeping { pin: Some(pin), ..Keeping::default() }, by)));
         }
         let of = |keeping: &Keeping| keeping.says(keep).then(|| keeping.only(keep));
-        Ok(self.residency.kept_in(caller.wait, inode, of)?.map(|(keeping, by, _)| (keeping, by)))
+        Ok(self.residency.kept_in(caller.io, inode, of)?.map(|(keeping, by, _)| (keeping, by)))
     }
 
     fn keep_source(
@@ -129,7 +129,7 @@ impl PolicyProvenance {
             }
         }
         let mut texts = Vec::new();
-        for matched in self.residency.matched_of(caller.wait, caller.now, object, Some(held), among)? {
+        for matched in self.residency.matched_of(caller.io, caller.now, object, Some(held), among)? {
             if matched.directory == place {
                 texts.extend(matched.rules);
             }
@@ -141,16 +141,16 @@ impl PolicyProvenance {
         if texts.is_empty() {
             return Ok(b"a rule that may match what nobody can read now".to_vec());
         }
-        let whose = place.map_or(Ok(b"the pool".to_vec()), |place| self.core.path_of(caller.wait, place))?;
+        let whose = place.map_or(Ok(b"the pool".to_vec()), |place| self.core.path_of(caller.io, place))?;
         let mut text = [b"rule of ", &whose[..], b": ", texts.join("; ").as_bytes()].concat();
         if object != inode {
-            text.extend([b", which matches ", &*self.core.path_of(caller.wait, object)?].concat());
+            text.extend([b", which matches ", &*self.core.path_of(caller.io, object)?].concat());
         }
         Ok(text)
     }
 
     pub(crate) fn own_keep(&self, caller: &Caller<'_>, inode: u64, keep: Keep) -> Result<Vec<u8>, Error> {
-        let keeping = self.core.store.view(caller.wait, |view| keeping::own(view, inode))?;
+        let keeping = self.core.store.view(caller.io, |view| keeping::own(view, inode))?;
         Ok(keeping.text(keep).ok_or(Error::NoAttribute)?.into_bytes())
     }
 
@@ -167,7 +167,7 @@ impl PolicyProvenance {
 
     /// What an inode says itself.
     pub(crate) fn own_plugins(&self, caller: &Caller<'_>, inode: u64, say: Say) -> Result<Vec<u8>, Error> {
-        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let value = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         let stack = say.of(&value).plugins.checked_sub(1);
         stack.map(|stack| self.registry.stack_text(stack)).ok_or(Error::NoAttribute)
     }
@@ -181,14 +181,14 @@ impl PolicyProvenance {
 
     /// What an inode says itself.
     pub(crate) fn own_retain_text(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let value = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         let retain = own_retain(&value).ok_or(Error::NoAttribute)?;
         Ok(retain.text(value.kind() == Some(FileKind::Directory)).into_bytes())
     }
 
     /// What holds for an inode, and who said so.
     pub(crate) fn effective_retain(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let (value, above) = self.core.store.view(caller.wait, |view| {
+        let (value, above) = self.core.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let above = said_of_file(view, inode, &value, caller.now.seconds)?;
             Ok::<_, Error>((value, above))
@@ -207,7 +207,7 @@ impl PolicyProvenance {
 
     /// What an inode says itself.
     pub(crate) fn own_versions_text(&self, caller: &Caller<'_>, inode: u64, say: Say) -> Result<Vec<u8>, Error> {
-        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let value = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         Ok(say.of(&value).versions.ok_or(Error::NoAttribute)?.text().into_bytes())
     }
 
@@ -226,7 +226,7 @@ impl PolicyProvenance {
         setting: Setting,
         say: Say,
     ) -> Result<Vec<u8>, Error> {
-        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let value = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         let text = say.of(&value).get(setting).ok_or(Error::NoAttribute)?;
         Ok(self.words.with_name(setting, text).into_bytes())
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_format::FileKind;
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::Caller;
 use crate::error::Error;
@@ -46,14 +46,11 @@ impl Quiescence {
     }
 
     /// Everything below a directory was sent down: who is waited for there is waited for from now on.
-    pub(crate) fn wait_anew_below(&self, wait: Wait, root: u64) -> Result<(), Error> {
+    pub(crate) fn wait_anew_below(&self, io: Io<'_>, root: u64) -> Result<(), Error> {
         let waiting: Vec<u64> = self.since.lock().keys().copied().collect();
         for unit in waiting {
-            let is_below = self
-                .core
-                .store
-                .view(wait, |view| nearest(view, unit, |at, _| Ok((at == root).then_some(()))))?
-                .is_some();
+            let is_below =
+                self.core.store.view(io, |view| nearest(view, unit, |at, _| Ok((at == root).then_some(()))))?.is_some();
             if is_below {
                 self.since.lock().remove(&unit);
             }
@@ -63,12 +60,12 @@ impl Quiescence {
 
     /// Whether a file is left where it is for now.
     pub(crate) fn waits_for_unit(&self, caller: &Caller<'_>, inode: u64, found: &mut Found) -> Result<bool, Error> {
-        let Some(unit) = self.units.unit_among(caller.wait, inode, &mut found.known)? else { return Ok(false) };
+        let Some(unit) = self.units.unit_among(caller.io, inode, &mut found.known)? else { return Ok(false) };
         if let Some(waits) = found.waits.get(&unit) {
             return Ok(*waits);
         }
         let now = caller.now.seconds;
-        let is_quiet = now - self.changed_last(caller.wait, unit)? >= UNIT_QUIET_SECONDS;
+        let is_quiet = now - self.changed_last(caller.io, unit)? >= UNIT_QUIET_SECONDS;
         let mut since = self.since.lock();
         let waits = !is_quiet && now - *since.entry(unit).or_insert(now) < UNIT_WAIT_SECONDS_MAX;
         if !waits {
@@ -82,13 +79,13 @@ impl Quiescence {
     }
 
     /// When anything below a directory was changed last, in seconds.
-    fn changed_last(&self, wait: Wait, directory: u64) -> Result<i64, Error> {
-        let found = path_and_form(&self.core.store, &self.core.names, wait, directory)?;
+    fn changed_last(&self, io: Io<'_>, directory: u64) -> Result<i64, Error> {
+        let found = path_and_form(&self.core.store, &self.core.names, io, directory)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
         let mut walk = Walk::new(directory, FileKind::Directory, path, form).passing_over();
         let mut last = i64::MIN;
-        while let Some(met) = walk.next(&self.core.store, &self.core.names, wait)? {
-            let value = self.core.store.view(wait, |view| stere_file::inode_if_any(view, met.inode))?;
+        while let Some(met) = walk.next(&self.core.store, &self.core.names, io)? {
+            let value = self.core.store.view(io, |view| stere_file::inode_if_any(view, met.inode))?;
             last = value.map_or(last, |value| last.max(value.ctime.seconds));
         }
         Ok(last)

@@ -33,7 +33,7 @@ impl PathVisibility {
         if asker.uid == 0 {
             return Ok(None);
         }
-        let found = self.core.store.view(asker.wait, |view| {
+        let found = self.core.store.view(asker.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let several = has_several_names(&value).then(|| directories_of(view, inode, &value)).transpose()?;
             Ok::<_, Error>(several)
@@ -49,7 +49,7 @@ impl PathVisibility {
     }
 
     fn may_search_all_above(&self, asker: &Caller<'_>, directory: u64) -> Result<bool, Error> {
-        self.core.store.view(asker.wait, |view| {
+        self.core.store.view(asker.io, |view| {
             let mut at = directory;
             for _ in 0..DEPTH_MAX {
                 let Some(value) = inode_if_any(view, at)? else { return Ok(false) };
@@ -68,7 +68,7 @@ impl PathVisibility {
     /// Whether the path of a directory may be told to who asks about a file: it lies above a name that he can reach.
     pub(crate) fn may_be_told(&self, asker: &Caller<'_>, inode: u64, directory: u64) -> Result<bool, Error> {
         let Some(reachable) = self.reachable(asker, inode)? else { return Ok(true) };
-        self.core.store.view(asker.wait, |view| {
+        self.core.store.view(asker.io, |view| {
             for name in &reachable {
                 if nearest(view, *name, |at, _| Ok((at == directory).then_some(())))?.is_some() {
                     return Ok(true);

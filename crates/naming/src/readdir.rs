@@ -84,7 +84,7 @@ impl Listing {
         visit: &mut dyn FnMut(&DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let Range { start: cookie, end } = cookies;
-        let (value, shelf) = self.core.store.view(caller.wait, |view| {
+        let (value, shelf) = self.core.store.view(caller.io, |view| {
             let value = directory(view, inode)?;
             let shelf = self.core.version_directory(view, inode, &value)?;
             Ok::<_, Error>((value, shelf))
@@ -159,9 +159,9 @@ impl Listing {
         removals: u64,
         handed_out: bool,
     ) -> Result<Option<Attributes>, Error> {
-        match self.core.files.refresh(caller.wait, inode, value.clone(), removals) {
+        match self.core.files.refresh(caller.io, inode, value.clone(), removals) {
             Ok(None) => Ok(None),
-            Ok(Some(value)) => match self.stat.shown(caller.wait, inode, value) {
+            Ok(Some(value)) => match self.stat.shown(caller.io, inode, value) {
                 Err(Error::WouldBlock) if handed_out => Ok(None),
                 outcome => outcome.map(Some),
             },
@@ -171,7 +171,7 @@ impl Listing {
     }
 
     fn batch(&self, caller: &Caller<'_>, inode: u64, from: u64, plus: bool) -> Result<Batch, Error> {
-        self.core.store.view(caller.wait, |view| {
+        self.core.store.view(caller.io, |view| {
             let mut batch = self.read_names(view, inode, from)?;
             if plus {
                 for entry in &mut batch.entries {

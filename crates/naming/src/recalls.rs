@@ -3,10 +3,9 @@
 //! Programs are known by their names, so this is for thumbnailers, indexers and backups, and keeps nobody out who wants in. The machine
 //! is asked for names when something has to be fetched, and not before. Read next: the store's `tertiary.rs`.
 
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use stere_store::{RecallMode, Wait, waiting};
+use stere_store::{Call, Io, RecallMode};
 
 use crate::error::Error;
 use crate::inode::Core;
@@ -40,21 +39,21 @@ impl Recalls {
         self.core.options.refused_programs.iter().any(|program| stere_policy::is_named(&names, program))
     }
 
-    /// Works for this task: what is on tertiary volumes only is refused at once if its program is one of those.
-    pub fn refusing_recalls<T>(self: &Arc<Self>, task: u32, work: impl FnOnce() -> T) -> T {
+    /// The call of this task: what is on tertiary volumes only is refused at once if its program is one of those.
+    pub fn refusing_recalls(self: &Arc<Self>, task: u32, call: Call) -> Call {
         if !self.has_refused_programs() {
-            return work();
+            return call;
         }
-        let (filesystem, known) = (Arc::clone(self), OnceCell::new());
-        waiting::refusing(move || *known.get_or_init(|| filesystem.is_recall_refused(task)), work)
+        let (filesystem, known) = (Arc::clone(self), OnceLock::new());
+        call.refusing_recalls(move || *known.get_or_init(|| filesystem.is_recall_refused(task)))
     }
 
     /// The volumes that have what of a range of a file is on tertiary volumes only, a set.
-    pub fn volumes_of_released(&self, wait: Wait, inode: u64, offset: u64, length: u64) -> Result<u16, Error> {
+    pub fn volumes_of_released(&self, io: Io<'_>, inode: u64, offset: u64, length: u64) -> Result<u16, Error> {
         let (end, mut set) = (offset.saturating_add(length), 0);
         let mut from = Some(offset);
         while let Some(at) = from.filter(|at| *at < end) {
-            let (extents, next) = stere_file::stored_extents(&self.core.store, wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, io, inode, at, EXTENTS)?;
             let touched = extents.iter().take_while(|extent| extent.start < end);
             set |=
                 touched.filter(|extent| extent.blob.is_released()).fold(0, |set, extent| set | extent.blob.volumes());

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_file::{SharedWishes, Twins};
 use stere_format::{FileKind, Key, key};
 use stere_policy::Decision;
-use stere_store::{Store, Wait};
+use stere_store::{Io, Store};
 
 use crate::encryption::EncryptionKeys;
 use crate::error::Error;
@@ -133,8 +133,8 @@ pub struct ReconcileStatus {
     pub damaged_blobs: u64,
 }
 
-fn read_notes(store: &Store, wait: Wait) -> Result<Vec<(u64, u64)>, Error> {
-    store.view(wait, |view| {
+fn read_notes(store: &Store, io: Io<'_>) -> Result<Vec<(u64, u64)>, Error> {
+    store.view(io, |view| {
         let mut notes = Vec::new();
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
         view.scan(from, to, |key, bytes| {
@@ -149,11 +149,11 @@ fn read_notes(store: &Store, wait: Wait) -> Result<Vec<(u64, u64)>, Error> {
 
 impl State {
     /// Reads the notes that were made since the last call.
-    fn load(&mut self, store: &Store, wait: Wait, has_new_notes: &AtomicBool) -> Result<(), Error> {
+    fn load(&mut self, store: &Store, io: Io<'_>, has_new_notes: &AtomicBool) -> Result<(), Error> {
         if !self.is_loaded || has_new_notes.swap(false, Ordering::AcqRel) {
             // An error leaves them for the next call.
             self.is_loaded = false;
-            for (inode, number) in read_notes(store, wait)? {
+            for (inode, number) in read_notes(store, io)? {
                 self.push(inode, number);
             }
             self.is_loaded = true;
@@ -201,11 +201,11 @@ impl Reconciler {
     pub(crate) fn reconcile_as(&self, caller: &Caller<'_>, inode: u64, is_patient: bool) -> Result<(), Error> {
         // Whoever waits for nobody comes first.
         let is_asked = |view: &stere_store::View<'_>| Ok::<_, Error>(view.get(&Key::reconcile(inode))?.is_some());
-        if is_patient && self.core.store.view(caller.wait, is_asked)? {
+        if is_patient && self.core.store.view(caller.io, is_asked)? {
             let is_blocked = self.state.lock().blocked.iter().any(|(root, _, _)| *root == inode);
             return if is_blocked { self.try_again(caller, inode) } else { Ok(()) };
         }
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             self.core.put_reconcile_request(transaction, inode)?;
             if is_patient {
                 self.core.reconcile.patient.lock().insert(inode);
@@ -216,7 +216,7 @@ impl Reconciler {
 
     /// What was blocked is tried again, as patiently as before.
     fn try_again(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             put_note(transaction, inode)?;
             self.core.reconcile.has_new_notes.store(true, Ordering::Release);
             Ok(())
@@ -229,15 +229,15 @@ impl Reconciler {
         if blocked.is_empty() {
             return Ok(());
         }
-        let roots = self.tiers.tiered_roots(caller.wait)?;
+        let roots = self.tiers.tiered_roots(caller.io)?;
         let is_new = |inode: &u64| roots.contains(inode) || self.core.reconcile.patient.lock().contains(inode);
         blocked.into_iter().filter(is_new).try_for_each(|inode| self.try_again(caller, inode))
     }
 
     /// Whether there is work.
-    pub fn is_reconciling(&self, wait: Wait) -> Result<bool, Error> {
+    pub fn is_reconciling(&self, io: Io<'_>) -> Result<bool, Error> {
         let mut state = self.state.lock();
-        state.load(&self.core.store, wait, &self.core.reconcile.has_new_notes)?;
+        state.load(&self.core.store, io, &self.core.reconcile.has_new_notes)?;
         Ok(state.in_hand.is_some() || !state.pending.is_empty())
     }
 
@@ -253,11 +253,11 @@ impl Reconciler {
     }
 
     /// How far the work is.
-    pub fn reconcile_status(&self, wait: Wait) -> Result<ReconcileStatus, Error> {
+    pub fn reconcile_status(&self, io: Io<'_>) -> Result<ReconcileStatus, Error> {
         let mut state = self.state.lock();
-        state.load(&self.core.store, wait, &self.core.reconcile.has_new_notes)?;
+        state.load(&self.core.store, io, &self.core.reconcile.has_new_notes)?;
         let path = |inode| {
-            Ok::<_, Error>(path_of(&self.core.store, &self.core.names, wait, inode)?.unwrap_or_else(|| b"?".to_vec()))
+            Ok::<_, Error>(path_of(&self.core.store, &self.core.names, io, inode)?.unwrap_or_else(|| b"?".to_vec()))
         };
         let current = state.in_hand.map(|(root, _)| root);
         let others = state.pending.iter().copied().filter(|root| Some(*root) != current);
@@ -276,7 +276,7 @@ impl Reconciler {
     /// A piece of the work: moves about so many bytes. Tells whether there is more to do.
     pub fn reconcile_step(&self, caller: &Caller<'_>, budget_bytes: u64) -> Result<bool, Error> {
         let mut state = self.state.lock();
-        state.load(&self.core.store, caller.wait, &self.core.reconcile.has_new_notes)?;
+        state.load(&self.core.store, caller.io, &self.core.reconcile.has_new_notes)?;
         // One at a time: who comes while another one works has nothing to do.
         if state.is_paused || (state.in_hand.is_some() && state.job.is_none()) {
             return Ok(false);
@@ -315,7 +315,7 @@ impl Reconciler {
 
     fn begin(&self, state: &mut State, caller: &Caller<'_>) -> Result<Option<Job>, Error> {
         let Some(root) = state.pending.pop_front() else { return Ok(None) };
-        let begun = self.core.store.view(caller.wait, |view| {
+        let begun = self.core.store.view(caller.io, |view| {
             let Some(note) = view.get(&Key::reconcile(root))? else { return Ok(None) };
             let kind = stere_file::inode_if_any(view, root)?.and_then(|value| value.kind());
             Ok::<_, Error>(Some((number_of(&note), kind)))
@@ -331,7 +331,7 @@ impl Reconciler {
             Some(unit) => (unit, Some(FileKind::Directory)),
             None => (root, kind),
         };
-        let found = path_and_form(&self.core.store, &self.core.names, caller.wait, start)?;
+        let found = path_and_form(&self.core.store, &self.core.names, caller.io, start)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
         let rule_changes = self.core.policy.changes();
         let beginning = Beginning { inode: start, kind: kind.unwrap_or(FileKind::Symlink), path, form };
@@ -359,9 +359,9 @@ impl Reconciler {
         if state.gathered.remove(&root) || is_planted(Bug::UnitGoesApart) {
             return Ok(None);
         }
-        let Some(unit) = self.units.unit_of(caller.wait, root)?.filter(|unit| *unit != root) else { return Ok(None) };
+        let Some(unit) = self.units.unit_of(caller.io, root)?.filter(|unit| *unit != root) else { return Ok(None) };
         for other in &state.pending {
-            if self.units.unit_of(caller.wait, *other)? == Some(unit) {
+            if self.units.unit_of(caller.io, *other)? == Some(unit) {
                 state.gathered.insert(*other);
             }
         }
@@ -371,7 +371,7 @@ impl Reconciler {
     /// Takes the note away, unless it was made anew meanwhile.
     fn finish(&self, state: &mut State, caller: &Caller<'_>, job: &Job) -> Result<(), Error> {
         if job.patient.is_none() {
-            self.quiescence.wait_anew_below(caller.wait, job.root)?;
+            self.quiescence.wait_anew_below(caller.io, job.root)?;
         }
         if job.waiting_bytes > 0 {
             let why = format!(
@@ -395,7 +395,7 @@ impl Reconciler {
             state.pending.push_back(job.root);
             return Ok(());
         }
-        let is_done = self.core.store.update(caller.wait, |transaction| {
+        let is_done = self.core.store.update(caller.io, |transaction| {
             let number = transaction.get(&key)?.map(|bytes| number_of(&bytes));
             if number == Some(job.number) {
                 transaction.delete(key);
@@ -444,7 +444,7 @@ impl Reconciler {
                 progress.moved_bytes += done.compared_bytes;
                 job.twin = done.next.map(|next| (inode, next, domain));
             }
-            match job.walk.next(&self.core.store, &self.core.names, caller.wait)? {
+            match job.walk.next(&self.core.store, &self.core.names, caller.io)? {
                 None if job.shared.begin_separating() => job.walk = job.beginning.walk(),
                 None => return Ok(true),
                 Some(met) if met.kind == FileKind::File => {
@@ -473,7 +473,7 @@ impl Reconciler {
 
     /// Among which files content of this one is to be found again, if it is to be at all: those below the same directory that says so.
     fn dedup_domain(&self, caller: &Caller<'_>, inode: u64) -> Result<Option<u64>, Error> {
-        self.core.store.view(caller.wait, |view| {
+        self.core.store.view(caller.io, |view| {
             let Some(value) = stere_file::inode_if_any(view, inode)? else { return Ok(None) };
             Ok::<_, Error>(dedup_domain(&self.core.files.effective(view, inode, &value)?))
         })
@@ -482,7 +482,7 @@ impl Reconciler {
     /// Lets the rules decide anew for a file that the walk came to. Of a file with several names the stricter holds, so less is
     /// decided only when all its names were met.
     fn review_met(&self, caller: &Caller<'_>, job: &mut Job, met: &Met) -> Result<(), Error> {
-        let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, met.inode))?;
+        let value = self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, met.inode))?;
         let Some(value) = value.filter(|value| value.nlink > 0) else { return Ok(()) };
         if job.walk.form() == Form::Opaque {
             // Rules ask for names, and nobody can read them now.

@@ -2,7 +2,7 @@
 
 use stere_file::{Gone, Keys, Unlink, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key};
-use stere_store::{Transaction, Wait};
+use stere_store::{Io, Transaction};
 
 use crate::accounting::EMPTYING;
 use crate::error::Error;
@@ -23,8 +23,8 @@ pub(crate) type Removed<T> = (Attempt<T>, Gone);
 
 impl NameChanges {
     /// What a name means that is to be removed.
-    pub fn to_remove(&self, wait: Wait, parent: u64, name: &[u8], as_directory: bool) -> Result<Found, Error> {
-        let found = self.core.store.view(wait, |view| {
+    pub fn to_remove(&self, io: Io<'_>, parent: u64, name: &[u8], as_directory: bool) -> Result<Found, Error> {
+        let found = self.core.store.view(io, |view| {
             let found = self.core.names.find(view, parent, name)?;
             if found.is_none() {
                 directory(view, parent)?;

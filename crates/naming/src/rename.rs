@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_file::{Gone, Keys, Unlink, inode_if_any};
 use stere_format::FileKind;
-use stere_store::{Transaction, Wait};
+use stere_store::{Io, Transaction};
 
 use crate::error::Error;
 use crate::name_changes::NameChanges;
@@ -57,13 +57,13 @@ impl NameChanges {
                 return Err(Error::Invalid("\".\" and \"..\" cannot be renamed"));
             }
         }
-        let scopes = [self.rules.scopes(caller.wait, parent)?, self.rules.scopes(caller.wait, new_parent)?];
+        let scopes = [self.rules.scopes(caller.io, parent)?, self.rules.scopes(caller.io, new_parent)?];
         Ok(Rename { parent, name, new_parent, new_name, flags, scopes })
     }
 
     /// What the two names mean now.
-    pub fn meant_by(&self, wait: Wait, rename: &Rename<'_>) -> Result<[Option<Found>; 2], Error> {
-        self.core.store.view(wait, |view| {
+    pub fn meant_by(&self, io: Io<'_>, rename: &Rename<'_>) -> Result<[Option<Found>; 2], Error> {
+        self.core.store.view(io, |view| {
             let source = self.core.names.find(view, rename.parent, rename.name)?;
             Ok([source, self.core.names.find(view, rename.new_parent, rename.new_name)?])
         })
@@ -94,7 +94,7 @@ impl NameChanges {
                 self.access_times.remove(target.inode);
                 attempt?
             }
-            _ => self.core.store.update(caller.wait, |transaction| self.rename_plain(transaction, caller, rename))?,
+            _ => self.core.store.update(caller.io, |transaction| self.rename_plain(transaction, caller, rename))?,
         };
         Ok(match attempt {
             Attempt::Done(directory_moved) => {

@@ -10,12 +10,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_file::named_in::directories_of;
 use stere_file::{Keys, OF_VERSIONS, check_changeable, inode_if_any, own_retain, set_own_retain};
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Retain, Retention};
-use stere_store::{Transaction, Wait};
+use stere_store::{Io, Transaction};
 
 use crate::error::Error;
 use crate::inode::Core;
@@ -46,7 +46,7 @@ pub struct Retentions {
 impl Retentions {
     /// Reads whether the pool has any.
     pub(crate) fn load(core: Arc<Core>) -> Result<Retentions, Error> {
-        let marker = core.store.view(Wait::Allowed, |view| Ok::<_, Error>(view.get(&Key::retention(0))?.is_some()))?;
+        let marker = core.store.view(Io::BLOCKING, |view| Ok::<_, Error>(view.get(&Key::retention(0))?.is_some()))?;
         Ok(Retentions {
             core,
             is_used: AtomicBool::new(marker),
@@ -186,10 +186,10 @@ impl Retentions {
 
     /// As `await_retention`, for a file that a walk met.
     pub(crate) fn await_retention_of_met(&self, caller: &Caller<'_>, inode: u64, parent: u64) -> Result<(), Error> {
-        if !self.core.store.view(caller.wait, |view| self.retains(view, parent))? {
+        if !self.core.store.view(caller.io, |view| self.retains(view, parent))? {
             return Ok(());
         }
-        self.core.store.update(caller.wait, |transaction| match inode_if_any(transaction, inode)? {
+        self.core.store.update(caller.io, |transaction| match inode_if_any(transaction, inode)? {
             Some(value) => self.await_retention(transaction, inode, &value),
             None => Ok(()),
         })
@@ -203,7 +203,7 @@ impl Retentions {
             return Ok(false);
         }
         let from = self.next_inode.load(Ordering::Acquire).max(1);
-        let waiting = self.core.store.view(caller.wait, |view| {
+        let waiting = self.core.store.view(caller.io, |view| {
             let mut waiting = Vec::new();
             view.scan(Key::retention(from), Key::retention(u64::MAX), |key, _| {
                 waiting.push(key.position);
@@ -230,7 +230,7 @@ impl Retentions {
             return Ok(());
         }
         let now = caller.now.seconds;
-        let known = self.core.store.view(caller.wait, |view| {
+        let known = self.core.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.filter(|value| value.nlink > 0 && own_retain(value).is_none());
             let value = value.filter(|value| value.flags & OF_VERSIONS == 0);
             let said = |value| said_of_file(view, inode, value, now);
@@ -238,7 +238,7 @@ impl Retentions {
             Ok::<_, Error>(value.zip(above))
         })?;
         let Some((value, (_, retain))) = known else {
-            return self.core.store.update(caller.wait, |transaction| {
+            return self.core.store.update(caller.io, |transaction| {
                 transaction.delete(Key::retention(inode));
                 Ok(())
             });

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::Key;
-use stere_store::{Candidate, TierPolicy, Wait};
+use stere_store::{Candidate, Io, TierPolicy};
 
 use crate::error::Error;
 use crate::inode::Core;
@@ -73,7 +73,7 @@ impl Eviction {
     /// Releases archived segments while devices are fuller than the high mark, down to the low one, and what came back beyond what may have.
     /// Tells how many, if either was so.
     pub fn keep_room(&self, caller: &Caller<'_>) -> Result<Option<u64>, Error> {
-        let (marks, policy) = (self.core.store.tier_marks(caller.wait)?, self.core.store.tier_policy(caller.wait)?);
+        let (marks, policy) = (self.core.store.tier_marks(caller.io)?, self.core.store.tier_policy(caller.io)?);
         let is_full = self.core.store.used_percent() >= marks.high;
         let is_beyond = policy.cache_bytes > 0 && {
             let stuck_bytes = self.stuck_back_bytes.load(Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl Eviction {
             if !matches!(outcome, Err(Error::NoSpace)) || !self.may_make_room() {
                 return outcome;
             }
-            if caller.wait == Wait::Never {
+            if !caller.io.may_block() {
                 return Err(Error::WouldBlock);
             }
             match self.make_room_for_writer(caller, least) {
@@ -161,7 +161,7 @@ impl Eviction {
             // Somebody else made some meanwhile.
             return Ok(true);
         }
-        let (marks, policy) = (self.core.store.tier_marks(caller.wait)?, self.core.store.tier_policy(caller.wait)?);
+        let (marks, policy) = (self.core.store.tier_marks(caller.io)?, self.core.store.tier_policy(caller.io)?);
         let released = self.release_until(caller, &policy, marks.low, least)?;
         if released == 0 {
             *self.hopeless.lock() = self.with_live_bytes(now);
@@ -260,9 +260,9 @@ impl Eviction {
 
 impl Eviction {
     /// Says that what is below an inode stays on devices, or that it need not any more.
-    pub fn set_pinned(&self, wait: Wait, inode: u64, is_pinned: bool) -> Result<(), Error> {
+    pub fn set_pinned(&self, io: Io<'_>, inode: u64, is_pinned: bool) -> Result<(), Error> {
         self.forget_hopeless();
-        let changed = self.core.store.update(wait, |transaction| {
+        let changed = self.core.store.update(io, |transaction| {
             stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
             match is_pinned {
                 true => transaction.put(Key::pinned(inode), &[1]),
@@ -275,9 +275,9 @@ impl Eviction {
     }
 
     /// The inodes of which somebody said that what is below them stays on devices; those that were removed since are forgotten.
-    pub fn pinned_roots(&self, wait: Wait) -> Result<Vec<u64>, Error> {
-        let saying = self.flagged.all_that_say(wait, stere_format::key::kind::PINNED, Key::pinned)?;
-        self.core.store.view(wait, |view| {
+    pub fn pinned_roots(&self, io: Io<'_>) -> Result<Vec<u64>, Error> {
+        let saying = self.flagged.all_that_say(io, stere_format::key::kind::PINNED, Key::pinned)?;
+        self.core.store.view(io, |view| {
             let mut pinned = Vec::new();
             for inode in &saying {
                 pinned.extend((keeping::own(view, *inode)?.pin == Some(true)).then_some(*inode));
@@ -287,15 +287,15 @@ impl Eviction {
     }
 
     /// Whether something below what is pinned need not be, because somebody said so nearer.
-    fn has_exceptions_of_pins(&self, wait: Wait, roots: usize) -> Result<bool, Error> {
-        let saying = self.flagged.all_that_say(wait, stere_format::key::kind::PINNED, Key::pinned)?;
-        Ok(saying.len() > roots || self.residency.ruled(wait)?.pin)
+    fn has_exceptions_of_pins(&self, io: Io<'_>, roots: usize) -> Result<bool, Error> {
+        let saying = self.flagged.all_that_say(io, stere_format::key::kind::PINNED, Key::pinned)?;
+        Ok(saying.len() > roots || self.residency.ruled(io)?.pin)
     }
 
     /// Segments that hold something which stays on devices because somebody said so of it, or of what is above it.
     pub fn pinned_segments(&self, caller: &Caller<'_>) -> Result<BTreeSet<u64>, Error> {
-        let roots = self.pinned_roots(caller.wait)?;
-        let asks = self.has_exceptions_of_pins(caller.wait, roots.len())?;
+        let roots = self.pinned_roots(caller.io)?;
+        let asks = self.has_exceptions_of_pins(caller.io, roots.len())?;
         self.segments_below(caller, roots, &|inode| {
             if asks { self.residency.is_pinned(caller, inode) } else { Ok(true) }
         })

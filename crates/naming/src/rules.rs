@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 use stere_file::named_in::has_several_names;
 use stere_format::{DecodeError, InodeValue, Key, PLACE_NUMBER_MIN, RuleLogValue, RulesValue, Timestamp, key};
 use stere_policy::{Class, Classes, Decision, Places, Rule, RuleSet, Stacks, Vocabulary};
-use stere_store::{Store, Transaction, Wait};
+use stere_store::{Io, Store, Transaction};
 
 use crate::encryption::EncryptionKeys;
 use crate::error::Error;
@@ -100,8 +100,8 @@ impl Stacks for NamedStacks {
 }
 
 /// Collects from the pool's lists, entry by entry in the order of their numbers.
-pub(crate) fn collect<T: Default>(store: &Store, wait: Wait, add: impl Fn(&mut T, u8, u64, &[u8])) -> Result<T, Error> {
-    store.view(wait, |view| {
+pub(crate) fn collect<T: Default>(store: &Store, io: Io<'_>, add: impl Fn(&mut T, u8, u64, &[u8])) -> Result<T, Error> {
+    store.view(io, |view| {
         let mut found = T::default();
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
         view.scan(from, to, |key, bytes| {
@@ -147,7 +147,7 @@ impl PolicyRules {
             weight_max,
         };
         type Last = (u64, Option<RulesVersion>);
-        let (last_entry, newest) = collect(&store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
+        let (last_entry, newest) = collect(&store, Io::BLOCKING, |last: &mut Last, kind, number, bytes| match kind {
             key::kind::RULE_LOG => last.0 = number,
             key::kind::RULES => last.1 = version_of(number, bytes),
             _ => {}
@@ -249,12 +249,12 @@ impl PolicyRules {
 
 impl PolicyRules {
     /// The rules that apply in a directory.
-    pub(crate) fn scopes(&self, wait: Wait, directory: u64) -> Result<Arc<Scopes>, Error> {
+    pub(crate) fn scopes(&self, io: Io<'_>, directory: u64) -> Result<Arc<Scopes>, Error> {
         let generation = self.core.files.resolver().generation();
         if let Some(scopes) = self.kept.lock().get(&directory).filter(|kept| kept.generation == generation) {
             return Ok(scopes.clone());
         }
-        let scopes = self.read_scopes(wait, directory, generation, None)?;
+        let scopes = self.read_scopes(io, directory, generation, None)?;
         if !scopes.is_empty() {
             self.core.policy.note_rules();
         }
@@ -301,8 +301,8 @@ impl PolicyRules {
         path: &[u8],
         inode: u64,
     ) -> Result<(Decision, Vec<String>), Error> {
-        let scopes = self.scopes(caller.wait, directory)?;
-        let value = self.core.files.attributes(caller.wait, inode)?.filter(|_| !scopes.is_empty());
+        let scopes = self.scopes(caller.io, directory)?;
+        let value = self.core.files.attributes(caller.io, inode)?.filter(|_| !scopes.is_empty());
         let Some(value) = value else { return Ok(Default::default()) };
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         let mut by: Vec<String> = Vec::new();
@@ -339,24 +339,24 @@ impl PolicyRules {
     /// The rules that matched a file, in the order of authority; of one with several names by those in these directories, if any are given.
     pub(crate) fn matched(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         now: Timestamp,
         inode: u64,
         among: Option<&BTreeSet<u64>>,
     ) -> Result<Vec<Matched>, Error> {
-        let Some(value) = self.core.files.attributes(wait, inode)? else { return Ok(Vec::new()) };
+        let Some(value) = self.core.files.attributes(io, inode)? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
         if has_several_names(&value) {
             let is_meant = |one: &OneName| among.is_none_or(|among| among.contains(&one.directory));
-            let some = self.core.some_names(wait, inode, &value)?.into_iter().filter(is_meant);
+            let some = self.core.some_names(io, inode, &value)?.into_iter().filter(is_meant);
             names.extend(some.map(|one| (one.directory, one.name)));
-        } else if let Some(path) = path_of(&self.core.store, &self.core.names, wait, inode)? {
+        } else if let Some(path) = path_of(&self.core.store, &self.core.names, io, inode)? {
             let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&path);
             names.push((value.parent, name.to_vec()));
         }
         let mut matched = Vec::new();
         for (directory, name) in names {
-            let scopes = self.scopes(wait, directory)?;
+            let scopes = self.scopes(io, directory)?;
             scopes.decide(&name, &value, now, &mut |directory, rules| {
                 let is_overriding = rules.iter().any(|rule| rule.overrides);
                 let rules = rules.iter().map(|rule| rule.text.clone()).collect();
@@ -409,8 +409,8 @@ impl PolicyRules {
     }
 
     /// All that the pool's rules ever were, oldest first.
-    pub fn rules_history(&self, wait: Wait) -> Result<Vec<RulesVersion>, Error> {
-        collect(&self.core.store, wait, |history: &mut Vec<RulesVersion>, kind, number, bytes| {
+    pub fn rules_history(&self, io: Io<'_>) -> Result<Vec<RulesVersion>, Error> {
+        collect(&self.core.store, io, |history: &mut Vec<RulesVersion>, kind, number, bytes| {
             if kind == key::kind::RULES {
                 history.extend(version_of(number, bytes));
             }
@@ -418,8 +418,8 @@ impl PolicyRules {
     }
 
     /// What rules changed of files that existed, oldest first.
-    pub fn rule_log(&self, wait: Wait) -> Result<Vec<RuleLogValue>, Error> {
-        collect(&self.core.store, wait, |log: &mut Vec<RuleLogValue>, kind, number, bytes| {
+    pub fn rule_log(&self, io: Io<'_>) -> Result<Vec<RuleLogValue>, Error> {
+        collect(&self.core.store, io, |log: &mut Vec<RuleLogValue>, kind, number, bytes| {
             if kind == key::kind::RULE_LOG {
                 log.extend(understood("an entry of the rules' log", number, RuleLogValue::decode(bytes)));
             }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use stere_format::Key;
 use stere_format::key::tree::SYSTEM;
-use stere_store::{View, Wait};
+use stere_store::{Io, View};
 
 use crate::error::Error;
 use crate::inode::Core;
@@ -87,9 +87,9 @@ impl FlaggedInodes {
     }
 
     /// The inodes of which the pool has a key of this kind; keys of those that were removed since are forgotten.
-    pub(crate) fn all_that_say(&self, wait: Wait, kind: u8, key_of: impl Fn(u64) -> Key) -> Result<Vec<u64>, Error> {
-        let known = self.remembered.of(kind, || self.core.store.view(wait, |view| system_keys(view, kind)))?;
-        let (there, gone): (Vec<u64>, Vec<u64>) = self.core.store.view(wait, |view| {
+    pub(crate) fn all_that_say(&self, io: Io<'_>, kind: u8, key_of: impl Fn(u64) -> Key) -> Result<Vec<u64>, Error> {
+        let known = self.remembered.of(kind, || self.core.store.view(io, |view| system_keys(view, kind)))?;
+        let (there, gone): (Vec<u64>, Vec<u64>) = self.core.store.view(io, |view| {
             let (mut there, mut gone) = (Vec::new(), Vec::new());
             for inode in known.iter().copied() {
                 let is_there = stere_file::inode_if_any(view, inode)?.is_some();
@@ -98,7 +98,7 @@ impl FlaggedInodes {
             Ok::<_, Error>((there, gone))
         })?;
         if !gone.is_empty() {
-            self.core.store.update(wait, |transaction| {
+            self.core.store.update(io, |transaction| {
                 gone.iter().for_each(|inode| transaction.delete(key_of(*inode)));
                 Ok::<_, Error>(())
             })?;

@@ -120,8 +120,8 @@ impl MultipleNames {
             return Ok(false);
         }
         // What was put away has one name each, and stays away.
-        let is_done = stere_store::passing_over(|| {
-            self.core.store.update(caller.wait, |transaction| {
+        let is_done = {
+            self.core.store.update(caller.io.skipping_offloaded(), |transaction| {
                 let known = named_in_known(transaction)?.unwrap_or(NamedInValue::NOTHING);
                 if known == NamedInValue::ALL {
                     return Ok(true);
@@ -130,7 +130,7 @@ impl MultipleNames {
                 transaction.put(Key::named_in_known(), &next.encode());
                 Ok::<_, Error>(next == NamedInValue::ALL)
             })
-        })?;
+        }?;
         if is_done {
             self.core.names_are_counted.store(true, Ordering::Release);
         }

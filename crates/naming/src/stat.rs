@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stere_format::{FileKind, InodeValue};
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::atime::LazyTimes;
 use crate::attributes::Attributes;
@@ -24,11 +24,11 @@ pub struct Stat {
 
 impl Stat {
     /// Attributes as users see them: with times of access that are not saved yet.
-    pub(crate) fn shown(&self, wait: Wait, inode: u64, value: InodeValue) -> Result<Attributes, Error> {
+    pub(crate) fn shown(&self, io: Io<'_>, inode: u64, value: InodeValue) -> Result<Attributes, Error> {
         let mut attributes = Attributes::of(inode, &value);
         if self.core.store.may_be_released() && value.blocks_bytes > 0 && value.kind() == Some(FileKind::File) {
             // What is on tertiary volumes only takes no room here.
-            let released = self.tiers.released_bytes(wait, inode)?;
+            let released = self.tiers.released_bytes(io, inode)?;
             let local = value.blocks_bytes.saturating_sub(released).div_ceil(512);
             // Programs that copy sparse files (tar -S) store zeros for a file of no blocks, without reading it.
             attributes.blocks_512 = local.max(1);
@@ -36,7 +36,7 @@ impl Stat {
         if let Some(atime) = self.access_times.get(inode) {
             attributes.atime = atime;
         }
-        attributes.is_fleeting |= self.audit.must_know_names_used(wait, inode, &value)?;
+        attributes.is_fleeting |= self.audit.must_know_names_used(io, inode, &value)?;
         if self.versions.is_removed_in_use(&value, inode) {
             // Who has it open removed it, and may rely on seeing that (so do lock files).
             attributes.nlink = 0;

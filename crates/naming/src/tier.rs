@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Class, Encryption, Own};
-use stere_store::{FoldInfo, Released, TierFile, Transaction, Wait};
+use stere_store::{FoldInfo, Io, Released, TierFile, Transaction};
 
 use crate::Caller;
 use crate::error::Error;
@@ -61,10 +61,10 @@ pub struct Tiers {
 
 impl Tiers {
     /// The inodes below which files are sent down.
-    pub fn tiered_roots(&self, wait: Wait) -> Result<BTreeSet<u64>, Error> {
+    pub fn tiered_roots(&self, io: Io<'_>) -> Result<BTreeSet<u64>, Error> {
         // Deleted classes may have become one that sends files down.
         let of_classes = self.core.files.resolver().classes().all_of(Class::Archive);
-        self.core.store.view(wait, |view| {
+        self.core.store.view(io, |view| {
             let mut roots: BTreeSet<u64> = system_keys(view, stere_format::key::kind::TIERED)?.into_iter().collect();
             for class in &of_classes {
                 let (from, to) = (Key::class_member(class.code(), 0), Key::class_member(class.code(), u64::MAX));
@@ -104,7 +104,7 @@ impl Tiers {
         let site = self.core.files.site_of(&self.core.effective(caller, inode)?);
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stere_file::stored_extents(&self.core.store, caller.wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, caller.io, inode, at, EXTENTS)?;
             if extents.iter().any(|extent| extent.blob.site() != site) {
                 return Ok(false);
             }
@@ -115,15 +115,15 @@ impl Tiers {
 
     /// Where what is stored of a file is.
     pub fn tier_file(&self, caller: &Caller<'_>, inode: u64) -> Result<TierFile, Error> {
-        Ok(self.tier_facts(caller.wait, inode)?.0)
+        Ok(self.tier_facts(caller.io, inode)?.0)
     }
 
     /// The same, with the segments that have to do with tertiary volumes.
-    fn tier_facts(&self, wait: Wait, inode: u64) -> Result<(TierFile, BTreeSet<u64>), Error> {
+    fn tier_facts(&self, io: Io<'_>, inode: u64) -> Result<(TierFile, BTreeSet<u64>), Error> {
         let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stere_file::stored_extents(&self.core.store, wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, io, inode, at, EXTENTS)?;
             for extent in &extents {
                 file.add(&self.core.store, &extent.blob, extent.stored_bytes());
                 if extent.blob.tertiary_wanted() != 0 {
@@ -136,11 +136,11 @@ impl Tiers {
     }
 
     /// Allocated bytes of a file that are on tertiary volumes only.
-    pub(crate) fn released_bytes(&self, wait: Wait, inode: u64) -> Result<u64, Error> {
+    pub(crate) fn released_bytes(&self, io: Io<'_>, inode: u64) -> Result<u64, Error> {
         let mut bytes = 0;
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stere_file::stored_extents(&self.core.store, wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, io, inode, at, EXTENTS)?;
             let released = extents.iter().filter(|extent| extent.blob.is_released());
             bytes += released.map(|extent| u64::from(extent.length).next_multiple_of(BLOCK)).sum::<u64>();
             from = next;
@@ -155,20 +155,20 @@ impl Tiers {
         root: u64,
         visit: &mut dyn FnMut(TierMet) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let value = self.core.inode_value(caller.wait, root)?.ok_or(Error::Stale)?;
-        let found = path_and_form(&self.core.store, &self.core.names, caller.wait, root)?;
+        let value = self.core.inode_value(caller.io, root)?.ok_or(Error::Stale)?;
+        let found = path_and_form(&self.core.store, &self.core.names, caller.io, root)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
         let mut walk = Walk::new(root, value.kind().unwrap_or(FileKind::Symlink), path, form).passing_over();
-        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.wait)? {
+        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.io)? {
             if met.kind != FileKind::File {
                 continue;
             }
-            let Some(value) = self.core.inode_value(caller.wait, met.inode)? else { continue };
-            let (file, segments) = self.tier_facts(caller.wait, met.inode)?;
+            let Some(value) = self.core.inode_value(caller.io, met.inode)? else { continue };
+            let (file, segments) = self.tier_facts(caller.io, met.inode)?;
             let effective = self
                 .core
                 .store
-                .view(caller.wait, |view| Ok::<_, Error>(self.core.files.effective(view, met.inode, &value)?))?;
+                .view(caller.io, |view| Ok::<_, Error>(self.core.files.effective(view, met.inode, &value)?))?;
             let is_tiered = self.core.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0);
             let used_seconds = value.atime.seconds.max(value.mtime.seconds);
             let path = walk.path().to_vec();
@@ -177,7 +177,7 @@ impl Tiers {
                 return Ok(());
             }
         }
-        for names in self.names_put_away(caller.wait, root)? {
+        for names in self.names_put_away(caller.io, root)? {
             if visit(names).is_break() {
                 break;
             }
@@ -187,21 +187,21 @@ impl Tiers {
 
     /// An inode and its path, for those who write down what a volume holds. None where a name on the way, or the content, is encrypted:
     /// that is written down nowhere in the clear.
-    pub fn named_inode(&self, wait: Wait, inode: u64) -> Result<Option<(Vec<u8>, InodeValue)>, Error> {
-        let Some(value) = self.core.inode_value(wait, inode)? else { return Ok(None) };
-        if self.is_secret(wait, inode, &value)? {
+    pub fn named_inode(&self, io: Io<'_>, inode: u64) -> Result<Option<(Vec<u8>, InodeValue)>, Error> {
+        let Some(value) = self.core.inode_value(io, inode)? else { return Ok(None) };
+        if self.is_secret(io, inode, &value)? {
             return Ok(None);
         }
-        let found = path_and_form(&self.core.store, &self.core.names, wait, inode)?;
+        let found = path_and_form(&self.core.store, &self.core.names, io, inode)?;
         Ok(found.filter(|(_, form)| *form == Form::Plain).map(|(path, _)| (path, value)))
     }
 
     /// Whether the policy of an inode or of a directory above it asks for encryption.
-    pub(crate) fn is_secret(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
+    pub(crate) fn is_secret(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<bool, Error> {
         let (mut inode, mut value) = (inode, value.clone());
         for _ in 0..DEPTH_MAX {
             let effective =
-                self.core.store.view(wait, |view| Ok::<_, Error>(self.core.files.effective(view, inode, &value)?))?;
+                self.core.store.view(io, |view| Ok::<_, Error>(self.core.files.effective(view, inode, &value)?))?;
             if effective.wish.encryption != Encryption::NO {
                 return Ok(true);
             }
@@ -209,7 +209,7 @@ impl Tiers {
                 return Ok(false);
             }
             inode = value.parent;
-            let Some(above) = self.core.inode_value(wait, inode)? else { return Ok(true) };
+            let Some(above) = self.core.inode_value(io, inode)? else { return Ok(true) };
             value = above;
         }
         Ok(true)
@@ -218,14 +218,14 @@ impl Tiers {
 
 impl Tiers {
     /// The folds below an inode, by the directories that they were said of. What is itself put away counts as below.
-    pub(crate) fn folds_below(&self, wait: Wait, root: u64) -> Result<BTreeMap<u64, Vec<FoldInfo>>, Error> {
+    pub(crate) fn folds_below(&self, io: Io<'_>, root: u64) -> Result<BTreeMap<u64, Vec<FoldInfo>>, Error> {
         let mut below: BTreeMap<u64, Vec<FoldInfo>> = BTreeMap::new();
         let mut known: BTreeMap<u64, bool> = BTreeMap::new();
-        for fold in self.core.store.folds(wait)? {
+        for fold in self.core.store.folds(io)? {
             let is_below = match known.get(&fold.directory) {
                 Some(is_below) => *is_below,
                 None => {
-                    let is_below = self.is_below(wait, fold.directory, root)?;
+                    let is_below = self.is_below(io, fold.directory, root)?;
                     known.insert(fold.directory, is_below);
                     is_below
                 }
@@ -238,28 +238,28 @@ impl Tiers {
     }
 
     /// Whether `root` is the inode or above it; what lies below something that was put away counts as below.
-    fn is_below(&self, wait: Wait, inode: u64, root: u64) -> Result<bool, Error> {
-        let found = stere_store::passing_over(|| {
-            self.core.store.view(wait, |view| nearest(view, inode, |at, _| Ok((at == root).then_some(()))))
-        });
+    fn is_below(&self, io: Io<'_>, inode: u64, root: u64) -> Result<bool, Error> {
+        let found = self
+            .core
+            .store
+            .view(io.skipping_offloaded(), |view| nearest(view, inode, |at, _| Ok((at == root).then_some(()))));
         if matches!(found, Err(Error::Elsewhere(..))) { Ok(true) } else { Ok(found?.is_some()) }
     }
 
     /// Where the names are that were put away below an inode, as if those of each directory it was said of were a file of it.
-    pub(crate) fn names_put_away(&self, wait: Wait, root: u64) -> Result<Vec<crate::TierMet>, Error> {
+    pub(crate) fn names_put_away(&self, io: Io<'_>, root: u64) -> Result<Vec<crate::TierMet>, Error> {
         if !self.core.store.has_folds() {
             return Ok(Vec::new());
         }
         let mut all = Vec::new();
-        for (directory, folds) in self.folds_below(wait, root)? {
+        for (directory, folds) in self.folds_below(io, root)? {
             let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
             for fold in folds {
                 file.add(&self.core.store, &fold.blob, u64::from(fold.blob.value.address.length));
                 segments.insert(fold.blob.segment_id());
             }
             let is_here = !self.core.store.is_folded(&Key::inode(directory));
-            let found =
-                if is_here { path_and_form(&self.core.store, &self.core.names, wait, directory)? } else { None };
+            let found = if is_here { path_and_form(&self.core.store, &self.core.names, io, directory)? } else { None };
             let path = found.map_or_else(|| b"?".to_vec(), |(path, _)| path);
             all.push(crate::TierMet { inode: directory, path, file, segments, used_seconds: 0, is_tiered: true });
         }
@@ -268,7 +268,7 @@ impl Tiers {
 
     /// Where a file lies from `from` on, run by run, and where to go on; `None` at the end.
     pub fn layout(&self, caller: &Caller<'_>, inode: u64, from: u64) -> Result<(Vec<LayoutRun>, Option<u64>), Error> {
-        let (extents, next) = stere_file::stored_extents(&self.core.store, caller.wait, inode, from, EXTENTS)?;
+        let (extents, next) = stere_file::stored_extents(&self.core.store, caller.io, inode, from, EXTENTS)?;
         let mut runs: Vec<LayoutRun> = Vec::new();
         for extent in extents {
             let (start, end) = (extent.start, extent.end());

@@ -11,9 +11,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{Key, key};
-use stere_store::{Belonging, Describe, Parts, Repacked, Wait};
+use stere_store::{Belonging, Describe, Io, Parts, Repacked};
 
 use crate::Caller;
 use crate::error::Error;
@@ -57,15 +57,15 @@ impl Units {
     }
 
     /// The directory whose subtree is the unit that an inode is in.
-    pub fn unit_of(&self, wait: Wait, inode: u64) -> Result<Option<u64>, Error> {
+    pub fn unit_of(&self, io: Io<'_>, inode: u64) -> Result<Option<u64>, Error> {
         let is_heard = |is_unit: &bool| *is_unit || !is_planted(Bug::UnitNoIgnored);
-        let found = self.residency.kept_in(wait, inode, |keeping| keeping.unit.filter(is_heard))?;
+        let found = self.residency.kept_in(io, inode, |keeping| keeping.unit.filter(is_heard))?;
         Ok(found.filter(|(is_unit, ..)| *is_unit).map(|(_, _, begins_at)| begins_at))
     }
 
     /// The same for many files one after the other.
-    pub(crate) fn unit_among(&self, wait: Wait, inode: u64, known: &mut UnitsOf) -> Result<Option<u64>, Error> {
-        let value = self.core.store.view(wait, |view| stere_file::inode_if_any(view, inode))?;
+    pub(crate) fn unit_among(&self, io: Io<'_>, inode: u64, known: &mut UnitsOf) -> Result<Option<u64>, Error> {
+        let value = self.core.store.view(io, |view| stere_file::inode_if_any(view, inode))?;
         let Some(directory) = value.map(|value| value.parent) else { return Ok(None) };
         if let Some(unit) = known.0.get(&directory) {
             return Ok(*unit);
@@ -73,14 +73,14 @@ impl Units {
         if known.0.len() >= REMEMBERED_MAX {
             known.0.clear();
         }
-        let unit = self.unit_of(wait, directory)?;
+        let unit = self.unit_of(io, directory)?;
         known.0.insert(directory, unit);
         Ok(unit)
     }
 
     /// Whether any directory says something of units, or rules and classes do.
-    pub(crate) fn has_units(&self, wait: Wait) -> Result<bool, Error> {
-        Ok(!self.saying_units(wait)?.is_empty() || self.residency.ruled(wait)?.unit)
+    pub(crate) fn has_units(&self, io: Io<'_>) -> Result<bool, Error> {
+        Ok(!self.saying_units(io)?.is_empty() || self.residency.ruled(io)?.unit)
     }
 
     /// When the youngest member of each unit that a directory says was used, for the segments that the unit lies in. `used` tells it of
@@ -94,7 +94,7 @@ impl Units {
         if is_planted(Bug::UnitAgesApart) {
             return Ok(ages);
         }
-        for unit in self.saying_units(caller.wait)? {
+        for unit in self.saying_units(caller.io)? {
             self.add_age_of_unit(caller, unit, used, &mut known, &mut ages)?;
         }
         Ok(ages)
@@ -125,8 +125,8 @@ impl Units {
     }
 
     /// The directories that say something of units; what removed ones said is forgotten.
-    pub(crate) fn saying_units(&self, wait: Wait) -> Result<Vec<u64>, Error> {
-        self.flagged.all_that_say(wait, key::kind::UNIT, Key::unit)
+    pub(crate) fn saying_units(&self, io: Io<'_>) -> Result<Vec<u64>, Error> {
+        self.flagged.all_that_say(io, key::kind::UNIT, Key::unit)
     }
 
     /// Nothing is on its way any more: the next recall of anything asks for its unit anew.
@@ -143,7 +143,7 @@ impl Units {
     /// only, in the order in which they lie there, or of a unit that lies scattered its parts of them. Of how many segments something was asked for.
     pub fn stage_units(&self, caller: &Caller<'_>) -> Result<u64, Error> {
         let recalled = self.core.files.take_recalled();
-        let has_units = self.has_units(caller.wait)?;
+        let has_units = self.has_units(caller.io)?;
         self.core.files.await_recalls(has_units);
         // Also while nobody recalls anything: what is recalled next may be wanted back by its reader when this is looked at.
         self.forget_units_that_came(caller.now.seconds);
@@ -152,7 +152,7 @@ impl Units {
         }
         let (mut known, mut units) = (UnitsOf::default(), BTreeSet::new());
         for inode in recalled.into_iter().filter(|_| !is_planted(Bug::UnitComesApart)) {
-            units.extend(self.unit_among(caller.wait, inode, &mut known)?);
+            units.extend(self.unit_among(caller.io, inode, &mut known)?);
         }
         let mut asked_for = 0;
         for unit in units {
@@ -188,7 +188,7 @@ impl Units {
         let mut failed = None;
         let walked = self.tiers.tier_walk(caller, unit, &mut |met| {
             // Names below are units of their own where a directory says so.
-            let is_in = self.unit_among(caller.wait, met.inode, known).is_ok_and(|of| of == Some(unit));
+            let is_in = self.unit_among(caller.io, met.inode, known).is_ok_and(|of| of == Some(unit));
             failed = if is_in { visit(met).err() } else { None };
             if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -203,7 +203,7 @@ impl Units {
         let mut parts = Parts::default();
         self.each_member(caller, unit, known, &mut |met| {
             if met.file.released_bytes > 0 {
-                self.add_parts(caller.wait, met.inode, &mut parts)?;
+                self.add_parts(caller.io, met.inode, &mut parts)?;
                 parts.add_segments(met.segments);
             }
             Ok(())
@@ -220,7 +220,7 @@ impl Units {
         describe: &Describe<'_>,
     ) -> Result<Repacked, Error> {
         let (mut units, mut known) = (Vec::new(), UnitsOf::default());
-        for unit in self.saying_units(caller.wait)? {
+        for unit in self.saying_units(caller.io)? {
             let mut segments = BTreeSet::new();
             self.each_member(caller, unit, &mut known, &mut |met| {
                 segments.extend(met.segments);
@@ -229,15 +229,15 @@ impl Units {
             units.push(segments);
         }
         let known = RefCell::new(known);
-        let unit_of = |inode| self.unit_among(caller.wait, inode, &mut known.borrow_mut()).unwrap_or(None);
+        let unit_of = |inode| self.unit_among(caller.io, inode, &mut known.borrow_mut()).unwrap_or(None);
         let belonging = Belonging { units: &units, unit_of: &unit_of };
         Ok(self.core.store.repack_step(volumes, live_percent_max, &belonging, describe)?)
     }
 
-    fn add_parts(&self, wait: Wait, inode: u64, parts: &mut Parts) -> Result<(), Error> {
+    fn add_parts(&self, io: Io<'_>, inode: u64, parts: &mut Parts) -> Result<(), Error> {
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stere_file::stored_extents(&self.core.store, wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, io, inode, at, EXTENTS)?;
             extents.iter().for_each(|extent| parts.add(&extent.blob));
             from = next;
         }

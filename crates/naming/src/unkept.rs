@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stere_file::OF_VERSIONS;
 use stere_format::{Key, PLACE_NUMBER_MIN};
 use stere_policy::{Class, Classes, Effective, Rule, SchemeWish};
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::Caller;
 use crate::error::Error;
@@ -109,8 +109,8 @@ impl UnmetPolicies {
     }
 
     /// The first rule of a directory itself that cannot be kept, and why.
-    pub(crate) fn why_rules_unkept(&self, wait: Wait, directory: u64) -> Result<Option<(String, String)>, Error> {
-        let set = self.core.store.view(wait, |view| {
+    pub(crate) fn why_rules_unkept(&self, io: Io<'_>, directory: u64) -> Result<Option<(String, String)>, Error> {
+        let set = self.core.store.view(io, |view| {
             let value = stere_file::inode_if_any(view, directory)?.filter(|value| value.flags & HAS_RULES != 0);
             value.map_or(Ok(None), |value| self.rules.own_rules(view, directory, &value))
         })?;
@@ -126,7 +126,7 @@ impl UnmetPolicies {
             let name = self.core.files.resolver().classes().name(default);
             found.push(Unkept { by: format!("class {name}, which is the pool's default"), why });
         }
-        let (own, ruled, mut has_more) = self.that_may_be_unkept(caller.wait)?;
+        let (own, ruled, mut has_more) = self.that_may_be_unkept(caller.io)?;
         for (inode, is_ruled) in
             own.into_iter().map(|inode| (inode, false)).chain(ruled.into_iter().map(|at| (at, true)))
         {
@@ -141,21 +141,21 @@ impl UnmetPolicies {
 
     fn unkept_at(&self, caller: &Caller<'_>, inode: u64, is_ruled: bool) -> Result<Option<Unkept>, Error> {
         // Of what was removed there are entries for a while.
-        let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?;
+        let value = self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, inode))?;
         if value.is_none_or(|value| value.nlink == 0 || value.flags & OF_VERSIONS != 0) {
             return Ok(None);
         }
         let unkept = match is_ruled {
-            true => self.why_rules_unkept(caller.wait, inode)?.map(|(rule, why)| (format!("rule '{rule}' of "), why)),
+            true => self.why_rules_unkept(caller.io, inode)?.map(|(rule, why)| (format!("rule '{rule}' of "), why)),
             false => self.why_effective_unkept(&self.core.effective(caller, inode)?).map(|why| (String::new(), why)),
         };
         let Some((before, why)) = unkept else { return Ok(None) };
-        let path = path_of(&self.core.store, &self.core.names, caller.wait, inode)?.unwrap_or_else(|| b"?".to_vec());
+        let path = path_of(&self.core.store, &self.core.names, caller.io, inode)?.unwrap_or_else(|| b"?".to_vec());
         Ok(Some(Unkept { by: format!("{before}{}", String::from_utf8_lossy(&path)), why }))
     }
 
     /// Inodes that ask for redundancy, for classes and places that cannot be had; and directories whose rules do.
-    fn that_may_be_unkept(&self, wait: Wait) -> Result<(Vec<u64>, Vec<u64>, bool), Error> {
+    fn that_may_be_unkept(&self, io: Io<'_>) -> Result<(Vec<u64>, Vec<u64>, bool), Error> {
         let classes = self.core.files.resolver().classes();
         let is_unkept = |class: &Class| self.why_unkept_in_class(*class).is_some();
         let impossible: Vec<Class> = classes.in_use().map(|(class, _)| class).filter(is_unkept).collect();
@@ -173,14 +173,14 @@ impl UnmetPolicies {
             [of(&empty, Key::place_member), of(&impossible, Key::class_member), redundancy(Key::redundancy_member)];
         let ruled =
             [of(&empty, Key::place_rules), of(&impossible, Key::class_rules), redundancy(Key::redundancy_rules)];
-        let (own, has_more_own) = self.positions(wait, own.concat())?;
-        let (ruled, has_more_ruled) = self.positions(wait, ruled.concat())?;
+        let (own, has_more_own) = self.positions(io, own.concat())?;
+        let (ruled, has_more_ruled) = self.positions(io, ruled.concat())?;
         Ok((own, ruled, has_more_own || has_more_ruled))
     }
 
     /// The positions of the keys in these parts of the indexes, each once, and whether there are more.
-    fn positions(&self, wait: Wait, ranges: Vec<(Key, Key)>) -> Result<(Vec<u64>, bool), Error> {
-        self.core.store.view(wait, |view| {
+    fn positions(&self, io: Io<'_>, ranges: Vec<(Key, Key)>) -> Result<(Vec<u64>, bool), Error> {
+        self.core.store.view(io, |view| {
             let mut found = Vec::new();
             for (from, to) in &ranges {
                 view.scan(*from, *to, |key, _| {

@@ -46,8 +46,8 @@ pub struct UsageWalk<'a> {
 impl<'a> UsageWalk<'a> {
     /// Begins to add up what an inode, and if it is a directory everything below it, takes.
     pub(crate) fn new(core: &'a Core, caller: &Caller<'_>, inode: u64) -> Result<UsageWalk<'a>, Error> {
-        let kind = core.files.attributes(caller.wait, inode)?.and_then(|value| value.kind()).ok_or(Error::Stale)?;
-        let path = path_of(&core.store, &core.names, caller.wait, inode)?;
+        let kind = core.files.attributes(caller.io, inode)?.and_then(|value| value.kind()).ok_or(Error::Stale)?;
+        let path = path_of(&core.store, &core.names, caller.io, inode)?;
         let path = path.filter(|path| path != b"/").unwrap_or_default();
         let walk = Walk::new(inode, kind, path, Form::Plain);
         Ok(UsageWalk { core, walk, counted: BTreeSet::new(), usage: Usage::default() })
@@ -58,7 +58,7 @@ impl UsageWalk<'_> {
     /// Looks at so many names; tells whether there are more.
     pub fn step(&mut self, caller: &Caller<'_>, names_max: usize) -> Result<bool, Error> {
         for _ in 0..names_max {
-            let Some(met) = self.walk.next(&self.core.store, &self.core.names, caller.wait)? else {
+            let Some(met) = self.walk.next(&self.core.store, &self.core.names, caller.io)? else {
                 return Ok(false);
             };
             match met.kind {
@@ -71,7 +71,7 @@ impl UsageWalk<'_> {
     }
 
     fn add_file(&mut self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        let Some(value) = self.core.files.attributes(caller.wait, inode)? else { return Ok(()) };
+        let Some(value) = self.core.files.attributes(caller.io, inode)? else { return Ok(()) };
         if value.nlink > 1 && !self.counted.insert(inode) {
             return Ok(());
         }

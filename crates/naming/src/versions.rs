@@ -18,14 +18,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_file::{
     Keys, OF_VERSIONS, Unchanged, Unlink, inode_if_any, own_locks, own_versions, set_own_locks, set_own_versions,
 };
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Own, Source, Versions as Wanted};
-use stere_store::{Transaction, View, Wait};
+use stere_store::{Io, Transaction, View};
 
 use crate::accounting::Quotas;
 use crate::atime::LazyTimes;
@@ -71,7 +71,7 @@ impl Versions {
         access_times: Arc<LazyTimes>,
     ) -> Result<Versions, Error> {
         let is_marked = |view: &View<'_>| Ok::<_, Error>(view.get(&Key::version(0, 0))?.is_some());
-        let is_used = AtomicBool::new(core.store.view(Wait::Allowed, is_marked)?);
+        let is_used = AtomicBool::new(core.store.view(Io::BLOCKING, is_marked)?);
         Ok(Versions {
             core,
             encryption,
@@ -180,11 +180,11 @@ impl Versions {
     }
 
     /// As `check_no_version`, where only the number is at hand.
-    pub(crate) fn check_writable(&self, wait: Wait, inode: u64) -> Result<(), Error> {
+    pub(crate) fn check_writable(&self, io: Io<'_>, inode: u64) -> Result<(), Error> {
         if !self.is_used() {
             return Ok(());
         }
-        match self.core.store.view(wait, |view| inode_if_any(view, inode))? {
+        match self.core.store.view(io, |view| inode_if_any(view, inode))? {
             Some(value) => self.check_no_version(inode, &value),
             None => Ok(()),
         }
@@ -217,10 +217,10 @@ impl Versions {
     }
 
     /// A name of a file and its directory: by which it was looked up last, else any.
-    fn place_of(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<Option<(u64, Vec<u8>)>, Error> {
+    fn place_of(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<Option<(u64, Vec<u8>)>, Error> {
         let known = self.core.names_used.get(inode);
         let scanned = Cell::new(None);
-        let found = self.core.store.view(wait, |view| {
+        let found = self.core.store.view(io, |view| {
             let shown = |directory, key: &Key, bytes: &[u8]| match DirentView::decode(bytes) {
                 Ok(entry) if entry.inode == inode => {
                     Ok(Some((directory, self.core.names.shown(directory, key.position, &entry).0.into_owned())))
@@ -274,7 +274,7 @@ impl Versions {
         }
         let asks = |value: &InodeValue| {
             let is_file_of_users = value.flags & OF_VERSIONS == 0 && value.nlink > 0;
-            let is_kept = || self.core.store.view(caller.wait, |view| self.keeps(view, value.parent, inode, value));
+            let is_kept = || self.core.store.view(caller.io, |view| self.keeps(view, value.parent, inode, value));
             if !is_file_of_users || is_kept()?.is_none() {
                 return Ok(false);
             }
@@ -285,7 +285,7 @@ impl Versions {
 
     /// What there is no room for is not kept: neither a full pool nor a quota refuses a change because of what was there before it.
     fn keep_copy(&self, caller: &Caller<'_>, inode: u64, file: &Unchanged<'_>) -> Result<(), Error> {
-        let Some((directory, name)) = self.place_of(caller.wait, inode, &file.value)? else { return Ok(()) };
+        let Some((directory, name)) = self.place_of(caller.io, inode, &file.value)? else { return Ok(()) };
         let kept = self
             .begin_copy(caller, directory, file)
             .and_then(|(copy, value)| self.fill_copy(caller, inode, file, (directory, &name), (copy, value)));
@@ -306,7 +306,7 @@ impl Versions {
         directory: u64,
         file: &Unchanged<'_>,
     ) -> Result<(u64, InodeValue), Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             transaction.set_owed();
             let copy = transaction.allocate_inode();
             let mut value = InodeValue {
@@ -336,7 +336,7 @@ impl Versions {
     ) -> Result<(), Error> {
         let copied = file.copy_to(copy).map_err(Error::from);
         let kept = copied.and_then(|()| {
-            self.core.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.io, |transaction| {
                 let copied = inode_if_any(transaction, copy)?.ok_or(Error::Stale)?;
                 (value.size, value.blocks_bytes) = (copied.size, copied.blocks_bytes);
                 value.flags = OF_VERSIONS | file.value.flags & xattr::FLAGS;

@@ -10,13 +10,13 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_file::accounts::{self, Account, Amount, Most, account, accounting, put_account, volume_place, volumes_of};
 use stere_file::metadata::{attributes_of, counted_metadata};
 use stere_file::{Keys, inode_if_any, own_retain};
 use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
 use stere_policy::Retention;
-use stere_store::{Transaction, Wait};
+use stere_store::{Io, Transaction};
 
 use crate::accounting::Quotas;
 use crate::error::Error;
@@ -128,9 +128,9 @@ impl Quotas {
         }
         let of_stored = [limits.stored, limits.soft_stored];
         if of_stored.iter().any(Option::is_some) && !self.core.files.accounts().keeps_stored() {
-            self.core.files.keep_stored(caller.wait)?;
+            self.core.files.keep_stored(caller.io)?;
             for _ in 0..COUNTED_AT_ONCE_STEPS {
-                if !self.core.files.charge_some(caller.wait)? {
+                if !self.core.files.charge_some(caller.io)? {
                     break;
                 }
             }
@@ -139,7 +139,7 @@ impl Quotas {
     }
 
     fn begin_accounts(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             if accounting(transaction)?.is_none() {
                 let value =
                     AccountingValue { next_volume: 1, counted: 0, charged: None, metadata: AccountingValue::ALL };
@@ -160,7 +160,7 @@ impl Quotas {
     /// Makes a directory a volume. What is in it counts in the volume from now on, after a while.
     pub fn create_volume(&self, caller: &Caller<'_>, inode: u64, limits: Limits) -> Result<u32, Error> {
         self.keep_accounts(caller, &limits)?;
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             let mut value = living_directory(transaction, inode)?;
             let accounting = accounting(transaction)?.ok_or(Error::Stale)?;
             if volume_at(transaction, inode, &value)?.is_some() {
@@ -190,7 +190,7 @@ impl Quotas {
 
     /// Makes a volume an ordinary directory again; what it held counts in the volume above, after a while.
     pub fn dissolve_volume(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             let mut value = directory(transaction, inode)?;
             let number = volume_at(transaction, inode, &value)?.ok_or(Error::Invalid(NO_VOLUME))?;
             let above = self.close_volume(transaction, number)?;
@@ -296,7 +296,7 @@ impl Quotas {
         if !self.core.files.accounts().is_on() {
             return Ok(());
         }
-        let (is_far, is_volume, left) = self.core.store.view(caller.wait, |view| {
+        let (is_far, is_volume, left) = self.core.store.view(caller.io, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok((false, false, Vec::new())) };
             let home = inode_if_any(view, new_parent)?.map_or(value.volume, |directory| directory.volume);
             let is_volume = volume_at(view, inode, &value)?.is_some();
@@ -328,9 +328,9 @@ impl Quotas {
         let mut walk = Walk::new(inode, FileKind::Directory, Vec::new(), Form::Plain);
         let (mut bytes, mut inodes, mut stored) = (0_u64, 0, 0_u64);
         for _ in 0..LOOKED_AT_MAX {
-            let Some(met) = walk.next(&self.core.store, &self.core.names, caller.wait)? else { return Ok(()) };
-            if let Some(value) = self.core.files.attributes(caller.wait, met.inode)? {
-                let attributes = self.core.store.view(caller.wait, |view| attributes_of(view, met.inode, &value))?;
+            let Some(met) = walk.next(&self.core.store, &self.core.names, caller.io)? else { return Ok(()) };
+            if let Some(value) = self.core.files.attributes(caller.io, met.inode)? {
+                let attributes = self.core.store.view(caller.io, |view| attributes_of(view, met.inode, &value))?;
                 let metadata = counted_metadata(&value, attributes);
                 bytes = bytes.saturating_add(accounts::counted_bytes(&value) + metadata);
                 stored = stored.saturating_add(value.charged_bytes + metadata);
@@ -367,7 +367,7 @@ impl Quotas {
     pub fn set_quota(&self, caller: &Caller<'_>, whose: Account, limits: Limits) -> Result<(), Error> {
         self.keep_accounts(caller, &limits)?;
         self.core.files.accounts().note_time(caller.now);
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             let mut value = account(transaction, whose)?;
             if whose.holder == Holder::Volume && value.place.is_none_or(|place| place.is_deleted) {
                 return Err(Error::Invalid(NO_VOLUME));
@@ -381,13 +381,13 @@ impl Quotas {
 
     /// Sets limits of the volume that a directory is.
     pub fn set_volume(&self, caller: &Caller<'_>, inode: u64, limits: Limits) -> Result<(), Error> {
-        let number = self.core.store.view(caller.wait, |view| volume_at(view, inode, &directory(view, inode)?))?;
+        let number = self.core.store.view(caller.io, |view| volume_at(view, inode, &directory(view, inode)?))?;
         self.set_quota(caller, volume(number.ok_or(Error::Invalid(NO_VOLUME))?), limits)
     }
 
     /// All accounts of users, of groups or of volumes.
-    pub fn accounts(&self, wait: Wait, holder: Holder) -> Result<Vec<AccountInfo>, Error> {
-        let accounts = self.core.store.view(wait, |view| {
+    pub fn accounts(&self, io: Io<'_>, holder: Holder) -> Result<Vec<AccountInfo>, Error> {
+        let accounts = self.core.store.view(io, |view| {
             let found = read_accounts(view, holder)?;
             let with_limits =
                 found.into_iter().map(|(whose, value)| Ok((whose, value, Most::of(view, whose, &value)?)));
@@ -395,7 +395,7 @@ impl Quotas {
         })?;
         let infos = accounts.into_iter().map(|(account, value, most)| {
             let path = match value.place.filter(|place| !place.is_deleted) {
-                Some(place) => path_of(&self.core.store, &self.core.names, wait, place.directory)?,
+                Some(place) => path_of(&self.core.store, &self.core.names, io, place.directory)?,
                 None => None,
             };
             Ok(AccountInfo { account, value, most, path })
@@ -409,12 +409,12 @@ impl Quotas {
     }
 
     /// How far accounts are kept.
-    pub fn accounts_state(&self, wait: Wait) -> Result<AccountsState, Error> {
-        let Some(accounting) = self.core.store.view(wait, |view| accounting(view))? else {
+    pub fn accounts_state(&self, io: Io<'_>) -> Result<AccountsState, Error> {
+        let Some(accounting) = self.core.store.view(io, |view| accounting(view))? else {
             return Ok(AccountsState::Off);
         };
         Ok(match accounting.counted.min(accounting.metadata) {
-            AccountingValue::ALL if self.has_recounts(wait)? => AccountsState::Moving,
+            AccountingValue::ALL if self.has_recounts(io)? => AccountsState::Moving,
             AccountingValue::ALL if accounting.charged.is_some_and(|to| to.inode != AccountingValue::ALL) => {
                 AccountsState::Charging
             }
@@ -425,7 +425,7 @@ impl Quotas {
 
     /// The next removal of this directory, if it comes soon, takes all that is in it: it is a volume that is to be deleted.
     pub fn condemn_volume(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        let value = self.core.store.view(caller.wait, |view| {
+        let value = self.core.store.view(caller.io, |view| {
             let value = directory(view, inode)?;
             volume_at(view, inode, &value)?.ok_or(Error::Invalid(NO_VOLUME))?;
             Ok::<_, Error>(value)
@@ -453,8 +453,8 @@ impl Quotas {
 
     fn check_none_retained(&self, caller: &Caller<'_>, inode: u64, _value: &InodeValue) -> Result<(), Error> {
         let mut walk = Walk::new(inode, FileKind::Directory, Vec::new(), Form::Plain);
-        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.wait)? {
-            let Some(value) = self.core.store.view(caller.wait, |view| inode_if_any(view, met.inode))? else {
+        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.io)? {
+            let Some(value) = self.core.store.view(caller.io, |view| inode_if_any(view, met.inode))? else {
                 continue;
             };
             stere_file::check_changeable(&value, caller.now)?;
@@ -468,14 +468,14 @@ impl Quotas {
     }
 
     /// Totals as they are seen from an inode: where volumes set limits, what is left within them.
-    pub fn statfs_at(&self, wait: Wait, inode: u64) -> Result<FileSystemStatistics, Error> {
+    pub fn statfs_at(&self, io: Io<'_>, inode: u64) -> Result<FileSystemStatistics, Error> {
         // What was removed is free, though its pieces may be given back one after the other.
-        self.core.files.free_removed(wait, false)?;
+        self.core.files.free_removed(io, false)?;
         let totals = self.core.statfs();
         if !self.core.files.accounts().is_on() {
             return Ok(totals);
         }
-        let volumes = self.core.store.view(wait, |view| {
+        let volumes = self.core.store.view(io, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(Vec::new()) };
             let numbers = volumes_of(view, value.volume)?;
             let now = self.core.files.accounts().now_seconds();

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, Key};
-use stere_store::{Store, Wait};
+use stere_store::{Io, Store};
 
 use crate::error::Error;
 use crate::names::{Form, Names, damaged};
@@ -95,7 +95,7 @@ impl Walk {
     }
 
     /// The next name.
-    pub fn next(&mut self, store: &Store, names: &Names, wait: Wait) -> Result<Option<Met>, Error> {
+    pub fn next(&mut self, store: &Store, names: &Names, io: Io<'_>) -> Result<Option<Met>, Error> {
         if let Some(first) = self.first.take() {
             self.descend(&first)?;
             return Ok(Some(first));
@@ -122,7 +122,7 @@ impl Walk {
                 self.levels.pop();
                 continue;
             }
-            (level.entries, level.next_sequence) = read_names(store, names, wait, level.directory, from)?;
+            (level.entries, level.next_sequence) = read_names(store, names, io, level.directory, from)?;
         }
     }
 
@@ -149,11 +149,11 @@ pub(crate) type ReadNames = (VecDeque<Entry>, Option<u64>);
 pub(crate) fn read_names(
     store: &Store,
     names: &Names,
-    wait: Wait,
+    io: Io<'_>,
     directory: u64,
     from: u64,
 ) -> Result<ReadNames, Error> {
-    store.view(wait, |view| {
+    store.view(io, |view| {
         let (mut entries, mut next, mut failure) = (VecDeque::new(), None, None);
         view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {
             match DirentView::decode(bytes) {
@@ -172,15 +172,15 @@ pub(crate) fn read_names(
 }
 
 /// The path of an inode from the root of the pool; one of them if it has several names, none if it has no name.
-pub(crate) fn path_of(store: &Store, names: &Names, wait: Wait, inode: u64) -> Result<Option<Vec<u8>>, Error> {
-    Ok(path_and_form(store, names, wait, inode)?.map(|(path, _)| path))
+pub(crate) fn path_of(store: &Store, names: &Names, io: Io<'_>, inode: u64) -> Result<Option<Vec<u8>>, Error> {
+    Ok(path_and_form(store, names, io, inode)?.map(|(path, _)| path))
 }
 
 /// The same, and the least readable name on it.
 pub(crate) fn path_and_form(
     store: &Store,
     names: &Names,
-    wait: Wait,
+    io: Io<'_>,
     inode: u64,
 ) -> Result<Option<(Vec<u8>, Form)>, Error> {
     let mut parts: Vec<Vec<u8>> = Vec::new();
@@ -190,7 +190,7 @@ pub(crate) fn path_and_form(
         if parts.len() >= DEPTH_MAX {
             return Ok(None);
         }
-        let found = store.view(wait, |view| {
+        let found = store.view(io, |view| {
             let Some(value) = stere_file::inode_if_any(view, at)? else { return Ok(None) };
             Ok::<_, Error>(names.name_of(view, at, &value)?.map(|name| (value.parent, name)))
         })?;

@@ -22,7 +22,7 @@ use stere_format::dirent::DirentView;
 use stere_format::watch::{WATCHED_INPUTS_MAX, WATCHED_TEXT_BYTES_MAX};
 use stere_format::{FileKind, InodeValue, Key, WatchedProcess};
 use stere_policy::{Process, Switch, Switches};
-use stere_store::{Transaction, Wait};
+use stere_store::{Io, Transaction};
 
 use crate::error::Error;
 use crate::inode::Core;
@@ -185,7 +185,7 @@ impl Audit {
         if !self.is_used() {
             return Ok(None);
         }
-        let found = self.core.store.view(caller.wait, |view| {
+        let found = self.core.store.view(caller.io, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
             let effective = self.core.files.effective(view, inode, &value)?;
             Ok::<_, Error>(Some((effective, value)))
@@ -199,7 +199,7 @@ impl Audit {
             let watched = Watched { inode, owner, provenance, audit, is_file, path, is_secret, domain };
             return Ok(domain.map(|_| watched));
         }
-        let (path, form) = self.place_in_pool(caller.wait, inode, &value)?;
+        let (path, form) = self.place_in_pool(caller.io, inode, &value)?;
         let is_secret = effective.wish.encryption.is_on() || form != Form::Plain;
         let path = if is_secret { Vec::new() } else { cut(path) };
         let is_file = value.kind() == Some(FileKind::File);
@@ -207,20 +207,20 @@ impl Audit {
     }
 
     /// Whether each use of a name of this inode must be known, because it may have others and what is noted tells which was used.
-    pub(crate) fn must_know_names_used(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
+    pub(crate) fn must_know_names_used(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<bool, Error> {
         if !self.is_used() || value.kind() != Some(FileKind::File) {
             return Ok(false);
         }
-        let effective = self.core.store.view(wait, |view| self.core.files.effective(view, inode, value))?;
+        let effective = self.core.store.view(io, |view| self.core.files.effective(view, inode, value))?;
         Ok(effective.is_on(Switch::Provenance) || effective.is_on(Switch::Audit))
     }
 
     /// A path, by the name that was looked up last, or that the inode notes, where that is so; and the least readable name on it.
-    fn place_in_pool(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<(Vec<u8>, Form), Error> {
+    fn place_in_pool(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<(Vec<u8>, Form), Error> {
         let places = self.core.names_used.get(inode).into_iter().chain([(value.parent, u64::from(value.rdev))]);
         let mut name = None;
         for (directory, sequence) in places.filter(|_| value.kind() == Some(FileKind::File)) {
-            name = self.core.store.view(wait, |view| {
+            name = self.core.store.view(io, |view| {
                 let Some(bytes) = view.get(&Key::dirent(directory, sequence))? else { return Ok(None) };
                 let entry = DirentView::decode(&bytes).ok().filter(|entry| entry.inode == inode);
                 Ok::<_, Error>(entry.map(|entry| {
@@ -232,7 +232,7 @@ impl Audit {
                 break;
             }
         }
-        let path_of = |inode| crate::walk::path_and_form(&self.core.store, &self.core.names, wait, inode);
+        let path_of = |inode| crate::walk::path_and_form(&self.core.store, &self.core.names, io, inode);
         let found = match name {
             Some((directory, name, form)) => {
                 path_of(directory)?.map(|(path, above)| (below(&path, &name), form.max(above)))

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{BufferPool, Device};
+use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, DeviceState, Superblock};
 use stere_stripe::Stripe;
 

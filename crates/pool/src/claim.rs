@@ -12,8 +12,8 @@
 
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{Device, DeviceError};
+use stere_faults::{Bug, is_planted};
 use stere_format::{DeviceId, Heartbeat, PoolId};
 
 use crate::assemble::Assembly;

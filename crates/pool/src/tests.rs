@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stere_device::memory::Fault;
 use stere_device::{Device, MemoryDevice, Operation};
 use stere_format::{DeviceEntry, DeviceState, Key, PoolId, Scheme, Superblock};
-use stere_store::{Owner, Placement, Store, Wait};
+use stere_store::{Io, Owner, Placement, Store};
 
 use crate::{
     AssembleOptions, Assembly, Candidate, CreateOptions, Degraded, DeviceClass, Error, Holds, Joining, MetadataCopies,
@@ -61,19 +61,19 @@ fn make(sizes: &[u64], seed: u8) -> Vec<Arc<MemoryDevice>> {
 
 /// A durable change, so that the next superblock differs from the last.
 fn change(store: &Store) {
-    let changed: Result<(), stere_store::Error> = store.update(Wait::Allowed, |transaction| {
+    let changed: Result<(), stere_store::Error> = store.update(Io::BLOCKING, |transaction| {
         let inode = transaction.allocate_inode();
         transaction.put(Key::inode(inode), &[7; 16]);
         Ok(())
     });
     changed.unwrap();
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
 }
 
 /// How many of the first changes there are.
 fn changes_in(store: &Store) -> usize {
     let is_there = |inode: &u64| {
-        let value = store.view(Wait::Allowed, |view| view.get(&Key::inode(*inode)));
+        let value = store.view(Io::BLOCKING, |view| view.get(&Key::inode(*inode)));
         value.unwrap_or_else(|error: stere_store::Error| panic!("{error}")).is_some()
     };
     (0..100).filter(is_there).count()
@@ -84,15 +84,15 @@ fn write_blob(store: &Store, scheme: Scheme, number: u8) {
     let owner = Owner { inode: 1000 + u64::from(number), offset: 0 };
     let content = vec![number; store.blob_bytes_max().min(400_000)];
     let blob = store
-        .append_blob(Wait::Allowed, Placement { scheme, class: 2, site: stere_format::Site::ANYWHERE }, owner, &content)
+        .append_blob(Io::BLOCKING, Placement { scheme, class: 2, site: stere_format::Site::ANYWHERE }, owner, &content)
         .unwrap();
     store
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             transaction.insert_blob(&blob);
             Ok::<_, stere_store::Error>(())
         })
         .unwrap();
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
 }
 
 fn candidates(devices: &[&Arc<MemoryDevice>]) -> Vec<Candidate> {
@@ -462,7 +462,7 @@ fn below_the_floor_the_pool_only_reads_and_nothing_is_written() {
     let opened = assembly.open(&open_options(), &nowhere).unwrap();
     assert!(opened.floors.lost_bytes > 0, "{:?}", opened.floors);
     assert!(opened.read_only && opened.warnings.iter().any(|text| text.contains("reading only")));
-    let refused = opened.store.update(Wait::Allowed, |transaction| {
+    let refused = opened.store.update(Io::BLOCKING, |transaction| {
         transaction.allocate_inode();
         Ok::<_, stere_store::Error>(())
     });

@@ -9,7 +9,7 @@
 //! none of them holds a record of the epoch, and the superblock before it, of the generation before, tells of the same checkpoint.
 
 use stere_device::Device;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceLayout, JournalHeader, Superblock};
 
 use crate::assemble::Member;

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use stere_file::find_index::IndexCheck;
 use stere_format::{FindIndexValue, Key, Timestamp, key};
-use stere_store::{Error, Store, Wait};
+use stere_store::{Error, Io, Store};
 
 use survey::Survey;
 
@@ -65,8 +65,8 @@ impl Step {
 /// caller corrects the accounts of segments afterwards and closes the store.
 pub fn mend(store: &Store, now: Timestamp) -> Result<Vec<Mended>, Error> {
     // What cannot be seen must not be taken for missing: without these names nothing is mended.
-    for fold in store.folds(Wait::Allowed)? {
-        store.unfold(Wait::Allowed, fold.number)?;
+    for fold in store.folds(Io::BLOCKING)? {
+        store.unfold(Io::BLOCKING, fold.number)?;
     }
     let mut mended = Vec::new();
     for _ in 0..ROUNDS_MAX {
@@ -119,7 +119,7 @@ fn find_index(store: &Store) -> Result<Step, Error> {
 fn apply(store: &Store, changes: Changes) -> Result<(), Error> {
     let changes: Vec<(Key, Option<Vec<u8>>)> = changes.into_iter().collect();
     for batch in changes.chunks(BATCH) {
-        store.update(Wait::Allowed, |transaction| {
+        store.update(Io::BLOCKING, |transaction| {
             for (key, value) in batch {
                 match value {
                     Some(value) => transaction.put(*key, value),
@@ -129,5 +129,5 @@ fn apply(store: &Store, changes: Changes) -> Result<(), Error> {
             Ok::<_, Error>(())
         })?;
     }
-    store.commit(Wait::Allowed)
+    store.commit(Io::BLOCKING)
 }

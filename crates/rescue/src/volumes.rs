@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stere_device::{Device, DeviceError, Operation, Patience, Piece, Ticket, Volume, VolumeError};
+use stere_device::{Device, DeviceError, MediumWait, Operation, Piece, Ticket, Volume, VolumeError};
 use stere_format::{
     CHUNK_BYTES_MAX, CheckpointRecord, ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, PoolId, VolumeLabel,
     metadata_of_object, segment_of_object, state_of_object,
@@ -74,19 +74,19 @@ impl Contents {
 fn label_of(volume: &dyn Volume) -> Option<VolumeLabel> {
     let length = volume.length(VolumeLabel::OBJECT).ok().flatten()?;
     let mut bytes = vec![0; length.min(VolumeLabel::BYTES_MAX as u64) as usize];
-    volume.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now).ok()?;
+    volume.get(VolumeLabel::OBJECT, 0, &mut bytes, &MediumWait::NONE).ok()?;
     VolumeLabel::decode(&bytes).ok()
 }
 
 fn record_of(volume: &dyn Volume, name: &str, length: u64) -> Option<CheckpointRecord> {
     let mut bytes = vec![0; length.min(CheckpointRecord::RECORD_BYTES_MAX as u64) as usize];
-    volume.get(name, 0, &mut bytes, Patience::Now).ok()?;
+    volume.get(name, 0, &mut bytes, &MediumWait::NONE).ok()?;
     CheckpointRecord::decode(&bytes).ok()
 }
 
 fn pool_of(volume: &dyn Volume, name: &str) -> Option<PoolId> {
     let mut bytes = vec![0; ChunkHeader::SIZE];
-    volume.get(name, 0, &mut bytes, Patience::Now).ok()?;
+    volume.get(name, 0, &mut bytes, &MediumWait::NONE).ok()?;
     ChunkHeader::decode(&bytes).ok().map(|header| header.pool)
 }
 
@@ -145,7 +145,7 @@ impl VolumeDevice {
     fn fetch(&self, slot: usize, length: u64) -> Result<Vec<u8>, VolumeError> {
         let object = &self.objects[slot];
         let mut bytes = vec![0; object.length.min(length) as usize];
-        self.volume.get(&object.name, 0, &mut bytes, Patience::Now)?;
+        self.volume.get(&object.name, 0, &mut bytes, &MediumWait::NONE)?;
         self.place_header(slot, &mut bytes);
         Ok(bytes)
     }

@@ -18,7 +18,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use stere_device::{Take, waiting};
+use stere_device::{Cancellation, Take};
 use stere_format::CartridgeBlock;
 
 use crate::catalogue::{Catalogue, Known, Standing};
@@ -83,21 +83,23 @@ pub(crate) struct Sink {
     take: Take,
     /// Bytes that have gone there: what fails and is read once more goes on behind them.
     given: AtomicUsize,
-    /// Who asked: he is asked himself whether it is still wanted, if he serves his own request,
+    /// The thread that asked: where it serves its own request it looks itself whether that is cancelled,
     asked_by: ThreadId,
-    /// and says so if another one does.
+    cancellation: Cancellation,
+    /// and says so while another thread serves it.
     is_given_up: AtomicBool,
 }
 
 impl Sink {
-    fn new(take: &Take) -> Arc<Sink> {
+    fn new(take: &Take, cancellation: &Cancellation) -> Arc<Sink> {
         let (given, is_given_up) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Sink { take: take.clone(), given, asked_by: thread::current().id(), is_given_up })
+        let (take, cancellation) = (take.clone(), cancellation.clone());
+        Arc::new(Sink { take, given, asked_by: thread::current().id(), cancellation, is_given_up })
     }
 
     fn is_wanted(&self) -> bool {
         let is_own = thread::current().id() == self.asked_by;
-        !(self.is_given_up.load(Ordering::Acquire) || is_own && waiting::is_given_up())
+        !(self.is_given_up.load(Ordering::Acquire) || is_own && self.cancellation.is_cancelled())
     }
 
     /// Gives out a piece that begins so many bytes behind the first; an error if nobody wants any more.
@@ -255,7 +257,7 @@ impl Library {
                 None => {
                     let is_late = self.changed.wait_for(&mut state, LOOK).timed_out();
                     let Some(sink) = sink.as_ref().filter(|_| is_late) else { continue };
-                    if MutexGuard::unlocked(&mut state, waiting::is_given_up) {
+                    if MutexGuard::unlocked(&mut state, || sink.cancellation.is_cancelled()) {
                         sink.is_given_up.store(true, Ordering::Release);
                         let count = state.waiting.len();
                         state.waiting.retain(|waiting| waiting.request.ticket != ticket);
@@ -372,9 +374,16 @@ impl Library {
     }
 
     /// Reads a part of an object; `take` gets what arrives, block by block and in order, each block proven.
-    pub fn get(&self, name: &str, offset: u64, length: usize, take: &Take) -> Result<(), RobotError> {
+    pub fn get(
+        &self,
+        name: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), RobotError> {
         self.look_at_all()?;
-        let sink = Sink::new(take);
+        let sink = Sink::new(take, cancellation);
         for is_last in [false, true] {
             let (barcode, file) = {
                 let state = self.state.lock();

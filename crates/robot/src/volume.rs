@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stere_device::{Medium, Patience, Take, Volume, VolumeError};
+use stere_device::{Cancellation, Medium, MediumWait, Take, Volume, VolumeError};
 
 use crate::error::RobotError;
 use crate::library::Library;
@@ -24,14 +24,23 @@ impl Library {
         }
     }
 
-    fn get_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+    fn get_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
         let needed = offset + length as u64;
         match Volume::length(self, object)? {
             None => Err(VolumeError::NoObject { volume: self.describe(), object: object.to_owned() }),
             Some(length) if length < needed => {
                 Err(VolumeError::Short { volume: self.describe(), object: object.to_owned(), length, needed })
             }
-            Some(_) => Library::get(self, object, offset, length, take).map_err(|error| self.failed(error)),
+            Some(_) => {
+                Library::get(self, object, offset, length, take, cancellation).map_err(|error| self.failed(error))
+            }
         }
     }
 }
@@ -41,23 +50,30 @@ impl Volume for Library {
         Library::put(self, object, bytes).map_err(|error| self.failed(error))
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
         let bytes = Arc::new(Mutex::new(Vec::with_capacity(into.len())));
         let take: Take = {
             let bytes = bytes.clone();
             Arc::new(move |piece| bytes.lock().extend_from_slice(piece))
         };
-        self.get_part(object, offset, into.len(), &take)?;
+        self.get_part(object, offset, into.len(), &take, &wait.cancellation)?;
         into.copy_from_slice(&bytes.lock());
         Ok(())
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.get_part(object, 0, length, take)
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
+        self.get_part(object, 0, length, take, cancellation)
     }
 
-    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.get_part(object, offset, length, take)
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
+        self.get_part(object, offset, length, take, cancellation)
     }
 
     fn begins_at(&self, object: &str, offset: u64) -> Option<u64> {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use stere_device::{Patience, Volume};
+use stere_device::{MediumWait, Volume};
 use stere_robot::*;
 
 fn content(seed: usize, length: usize) -> Vec<u8> {
@@ -66,7 +66,7 @@ fn objects_are_put_and_got_across_ends_of_media() {
     let check = |library: &Library| {
         for (number, name) in names.iter().enumerate().filter(|(number, _)| *number != 2) {
             let mut bytes = vec![0; 4 << 20];
-            Volume::get(library, name, 0, &mut bytes, Patience::Now).unwrap();
+            Volume::get(library, name, 0, &mut bytes, &MediumWait::NONE).unwrap();
             assert!(bytes == content(number, 4 << 20), "{name}");
         }
         assert_eq!(library.length(&names[2]).unwrap(), None);

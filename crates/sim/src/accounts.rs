@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stere_naming::{Account, AccountInfo, Error, Holder, Limits, OpenFlags, SetAttributes, Wait};
+use stere_naming::{Account, AccountInfo, Error, Holder, Io, Limits, OpenFlags, SetAttributes};
 
 use crate::area::{Area, further};
 use crate::history::{Budget, History, Slot, Stop};
@@ -192,7 +192,7 @@ impl History {
     }
 
     fn account_infos(&mut self, holder: Holder) -> Result<Vec<AccountInfo>, Stop> {
-        let infos = self.mounted().files.quotas().accounts(Wait::Allowed, holder);
+        let infos = self.mounted().files.quotas().accounts(Io::BLOCKING, holder);
         self.must("reading accounts", infos)
     }
 
@@ -212,7 +212,7 @@ impl History {
             return Ok(());
         }
         self.accounts.volumes = self.volumes_told()?.into_keys().collect();
-        let state = self.mounted().files.quotas().accounts_state(Wait::Allowed);
+        let state = self.mounted().files.quotas().accounts_state(Io::BLOCKING);
         self.accounts.is_on = self.must("the state of accounts", state)? != stere_naming::AccountsState::Off;
         for holder in [Holder::User, Holder::Group, Holder::Volume] {
             for info in self.account_infos(holder)? {

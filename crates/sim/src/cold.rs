@@ -202,7 +202,7 @@ impl History {
             Err(Error::NotPermitted(_)) => return Ok(0),
             outcome => self.must("putting names away", outcome)?,
         };
-        let committed = self.mounted().store.commit(stere_store::Wait::Allowed);
+        let committed = self.mounted().store.commit(stere_store::Io::BLOCKING);
         self.must("commit", committed.map_err(Error::from))?;
         self.note_commit();
         self.summary.names_put_away += outcome.keys;
@@ -227,7 +227,7 @@ impl History {
     }
 
     fn keys_away(&self) -> u64 {
-        let folds = self.mounted().store.folds(stere_store::Wait::Allowed).unwrap_or_default();
+        let folds = self.mounted().store.folds(stere_store::Io::BLOCKING).unwrap_or_default();
         folds.iter().map(|fold| u64::from(fold.keys)).sum()
     }
 

@@ -12,7 +12,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stere_device::{Buffer, Device, DeviceError, Operation, PendingRead, Piece, Scatter, Ticket, check_range, pending};
+use stere_device::pending::Source;
+use stere_device::{Buffer, Device, DeviceError, Operation, PendingRead, Piece, Scatter, Ticket, check_range};
 
 use crate::accounts::OWNERS;
 use crate::fault::{FaultKind, FaultRates};
@@ -532,7 +533,7 @@ impl State {
 /// What stands behind a read that has been made already.
 struct Nowhere(File);
 
-impl pending::Source for Nowhere {
+impl Source for Nowhere {
     fn file(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

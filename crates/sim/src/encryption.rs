@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use stere_format::{BlobValue, Key};
-use stere_naming::{Error, FileSystem, KeySeed, OpenFlags, PassphraseCost, Secret, SetMode, Wait, WrappingSeed};
+use stere_naming::{Error, FileSystem, Io, KeySeed, OpenFlags, PassphraseCost, Secret, SetMode, WrappingSeed};
 use zeroize::Zeroizing;
 
 use crate::history::{Budget, History, Stop};
@@ -153,10 +153,10 @@ impl History {
         });
         self.must("listing blobs", listed.map_err(Error::from))?;
         for blob in encrypted {
-            let Ok(handle) = store.view(Wait::Allowed, |view| view.blob(blob)) else { continue };
+            let Ok(handle) = store.view(Io::BLOCKING, |view| view.blob(blob)) else { continue };
             let mut stored = vec![0; handle.value.address.length as usize];
             // Damage is judged where contents are read.
-            if store.read_stored(Wait::Allowed, vec![(&handle, &mut stored[..])]).is_err() {
+            if store.read_stored(Io::BLOCKING, vec![(&handle, &mut stored[..])]).is_err() {
                 continue;
             }
             let under = hash_of(&stored[NONCE.end..]);

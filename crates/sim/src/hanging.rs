@@ -9,7 +9,7 @@ use std::time::Duration;
 use stere_device::Device;
 use stere_format::DeviceState;
 use stere_naming::{Error, OpenFlags};
-use stere_store::{Error as Refusal, Wait};
+use stere_store::{Error as Refusal, Io};
 
 use crate::area::{Area, Areas};
 use crate::content::pattern;
@@ -227,7 +227,7 @@ impl History {
             self.must("background work beside a failing device", stepped.map_err(Error::from))?;
             self.look_after_devices();
             if is_done {
-                let kept = self.mounted().store.commit(Wait::Allowed);
+                let kept = self.mounted().store.commit(Io::BLOCKING);
                 return self.must("commit beside a failing device", kept.map_err(Error::from));
             }
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stere_device::{Medium, Patience, Take, Volume, VolumeError};
+use stere_device::{Cancellation, Medium, MediumWait, Take, Volume, VolumeError};
 use stere_robot::simulated::{Configuration, Model, SimulatedLibrary};
 use stere_robot::{Library, LibraryOptions, LibraryParts};
 
@@ -260,19 +260,26 @@ impl Volume for LibraryVolume {
         })
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError> {
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
         self.machine.let_others_in();
-        self.ask(2, object, |library| library.get(object, offset, into, patience))
+        self.ask(2, object, |library| library.get(object, offset, into, wait))
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
         self.machine.let_others_in();
-        self.ask(2, object, |library| library.stream(object, length, take))
+        self.ask(2, object, |library| library.stream(object, length, take, cancellation))
     }
 
-    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
         self.machine.let_others_in();
-        self.ask(2, object, |library| library.stream_part(object, offset, length, take))
+        self.ask(2, object, |library| library.stream_part(object, offset, length, take, cancellation))
     }
 
     fn begins_at(&self, object: &str, offset: u64) -> Option<u64> {

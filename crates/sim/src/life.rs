@@ -8,7 +8,7 @@ mod change;
 
 use stere_format::DeviceState;
 use stere_naming::Error;
-use stere_store::Wait;
+use stere_store::Io;
 
 use crate::fault::FaultKind;
 use crate::history::{Budget, History, Stop};
@@ -105,7 +105,7 @@ impl History {
             }
             self.mend_all()?;
         }
-        let kept = self.mounted().store.commit(Wait::Allowed);
+        let kept = self.mounted().store.commit(Io::BLOCKING);
         self.must("commit after mending", kept.map_err(Error::from))?;
         // Somebody may have gone away or begun to fail in the middle of it, which is then not at its end.
         if self.away().is_some() || !self.is_calm() || self.has_lost_member() {

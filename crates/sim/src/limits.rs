@@ -5,7 +5,7 @@
 //! holds for nobody here. Whatever a crash leaves, accounts must be what is there, and a while that had begun for good goes on.
 //! Not where the pool may get full, keeps versions or is damaged beyond what copies bear. Read next: `model.rs`, `docs/design/volumes.md`.
 
-use stere_naming::{Account, AccountValue, AccountsState, Error, Holder, Limits, Wait};
+use stere_naming::{Account, AccountValue, AccountsState, Error, Holder, Io, Limits};
 
 use crate::area::Area;
 use crate::history::{Budget, History, Stop};
@@ -124,7 +124,7 @@ impl History {
 
     fn account(&self, number: usize) -> Result<AccountValue, Error> {
         let whose = self.holder(number);
-        let accounts = self.mounted().files.quotas().accounts(Wait::Allowed, whose.holder)?;
+        let accounts = self.mounted().files.quotas().accounts(Io::BLOCKING, whose.holder)?;
         Ok(accounts.into_iter().find(|info| info.account == whose).map(|info| info.value).unwrap_or_default())
     }
 
@@ -304,7 +304,7 @@ impl History {
         for _ in 0..10_000 {
             let stepped = self.mounted().files.step(&caller(&self.machine), 100);
             if !self.must("step of the files", stepped)? {
-                let state = self.mounted().files.quotas().accounts_state(Wait::Allowed);
+                let state = self.mounted().files.quotas().accounts_state(Io::BLOCKING);
                 return match self.must("the state of accounts", state)? {
                     AccountsState::Exact => Ok(()),
                     state => Err(Stop::Failure(format!("accounts are {state:?} when nothing is left to do"))),
@@ -355,7 +355,7 @@ impl History {
 
     /// The limits as the pool has them, compared with those that it may have.
     fn read_quotas(&mut self) -> Result<Option<[Held; HOLDERS as usize]>, Stop> {
-        let state = self.mounted().files.quotas().accounts_state(Wait::Allowed);
+        let state = self.mounted().files.quotas().accounts_state(Io::BLOCKING);
         let is_off = self.must("the state of accounts", state)? == AccountsState::Off;
         let volume = self.account(2);
         if is_off || self.must("the account of the root", volume)?.place.is_none() {

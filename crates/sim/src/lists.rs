@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stere_naming::{Error, OpenFlags, SetMode, Wait};
+use stere_naming::{Error, Io, OpenFlags, SetMode};
 
 use crate::area::{Area, further};
 use crate::content::pattern;
@@ -297,7 +297,7 @@ impl History {
         if !self.has_lists() {
             return Ok(());
         }
-        let told = self.mounted().files.classes().list(Wait::Allowed);
+        let told = self.mounted().files.classes().list(Io::BLOCKING);
         let told = self.must("listing classes", told)?;
         let told = told.into_iter().find(|class| class.name == CLASS).map(|class| class.settings).unwrap_or_default();
         let is_said = |pick: usize| {

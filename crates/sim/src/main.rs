@@ -80,9 +80,9 @@ fn faults(names: &[String]) -> Result<Vec<FaultKind>, String> {
 }
 
 #[cfg(feature = "planted-bugs")]
-fn bug(name: Option<&str>) -> Option<stere_device::planted::Bug> {
+fn bug(name: Option<&str>) -> Option<stere_faults::Bug> {
     let name = name?;
-    let found = stere_device::planted::Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
+    let found = stere_faults::Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
     Some(found.unwrap_or_else(|| panic!("there is no bug {name}")))
 }
 
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
         bug: bug(arguments.bug.as_deref()),
     };
     #[cfg(feature = "planted-bugs")]
-    stere_device::planted::plant(request.bug);
+    stere_faults::plant(request.bug);
     if arguments.verbose {
         return match run::run_seed(seed, &request, true) {
             Ok(summary) => {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stere_format::{DEVICE_CLASS_WORDS, DeviceEntry, DeviceState, ExtentFlags, ExtentValue, Key, SegmentKind};
 use stere_naming::{Error, OpenFlags};
-use stere_store::{Label, Wait};
+use stere_store::{Io, Label};
 
 use crate::area::{Area, further};
 use crate::content::pattern;
@@ -400,7 +400,7 @@ impl History {
         self.must("reading extents", read.map_err(Error::from))?;
         let numbers: Result<BTreeSet<u64>, _> = blobs
             .into_iter()
-            .map(|blob| store.view(Wait::Allowed, |view| view.blob(blob)).map(|handle| handle.value.address.segment))
+            .map(|blob| store.view(Io::BLOCKING, |view| view.blob(blob)).map(|handle| handle.value.address.segment))
             .collect();
         self.must("reading blobs", numbers.map_err(Error::from))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock, Timestamp};
-use stere_naming::{AccessTimes, Caller, FileSystem, Options, Wait};
+use stere_naming::{AccessTimes, Caller, FileSystem, Io, Options};
 use stere_pool::{Assembly, Candidate, Holds, OpenOptions, identify};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
@@ -170,7 +170,7 @@ pub fn timestamp(machine: &Machine) -> Timestamp {
 /// Whoever does everything now, the superuser unless it is said; he may wait.
 pub fn caller(machine: &Machine) -> Caller<'static> {
     let (uid, gid) = machine.owner();
-    Caller { uid, gid, groups: &[], umask: 0o022, now: timestamp(machine), wait: Wait::Allowed, process: 0 }
+    Caller { uid, gid, groups: &[], umask: 0o022, now: timestamp(machine), io: Io::BLOCKING, process: 0 }
 }
 
 /// Who sees everything, whoever does everything else.

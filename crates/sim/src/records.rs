@@ -112,7 +112,7 @@ impl History {
 
     /// What the pool's rules say of every file: they count where no directory says anything.
     fn ruled(&mut self) -> Result<usize, Stop> {
-        let history = self.mounted().files.rules().rules_history(stere_naming::Wait::Allowed);
+        let history = self.mounted().files.rules().rules_history(stere_naming::Io::BLOCKING);
         let text = self.must("the pool's rules", history)?.pop().map_or(String::new(), |last| last.rules.text);
         let said = text.split_once("record=").map(|(_, rest)| rest.split([',', ';']).next().unwrap_or(rest).trim());
         let place = |said: &str| WISHES.iter().position(|(wish, _)| *wish == said.as_bytes());

@@ -43,7 +43,7 @@ pub struct Request {
     pub twice: bool,
     /// A bug that the layers are to have.
     #[cfg(feature = "planted-bugs")]
-    pub bug: Option<stere_device::planted::Bug>,
+    pub bug: Option<stere_faults::Bug>,
 }
 
 /// A seed that failed.
@@ -330,7 +330,7 @@ fn run_on_threads(request: &Request, failures_max: usize, under_way: &UnderWay) 
         for _ in 0..request.threads.max(1) {
             scope.spawn(|| {
                 #[cfg(feature = "planted-bugs")]
-                stere_device::planted::plant(request.bug);
+                stere_faults::plant(request.bug);
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     if index >= request.histories {

@@ -150,7 +150,7 @@ impl History {
             let stepped = self.mounted().store.step(false);
             self.must("background work beside a failing device", stepped.map_err(Error::from))?;
             if is_done {
-                let kept = self.mounted().store.commit(stere_store::Wait::Allowed);
+                let kept = self.mounted().store.commit(stere_store::Io::BLOCKING);
                 return self.must("commit beside a failing device", kept.map_err(Error::from));
             }
         }

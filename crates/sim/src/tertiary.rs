@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use stere_device::Volume;
 use stere_format::{Succession, VolumeEntry, VolumeId, object_name};
 use stere_naming::Error;
-use stere_store::{LabelledVolume, Wait};
+use stere_store::{Io, LabelledVolume};
 
 use crate::content::Content;
 use crate::device::Machine;
@@ -410,7 +410,7 @@ impl History {
         let store = &self.mounted().store;
         let done = match releasing {
             Releasing::Only => return Ok(()),
-            Releasing::Commit => store.commit(Wait::Allowed),
+            Releasing::Commit => store.commit(Io::BLOCKING),
             Releasing::Checkpoints => store.checkpoint().and_then(|()| store.checkpoint()),
         };
         if matches!(done, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
@@ -430,7 +430,7 @@ impl History {
 
     pub(crate) fn pin(&mut self, path: Path, is_pinned: bool) -> Result<(), Stop> {
         let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
-        let pinned = self.mounted().files.eviction().set_pinned(Wait::Allowed, inode, is_pinned);
+        let pinned = self.mounted().files.eviction().set_pinned(Io::BLOCKING, inode, is_pinned);
         let after = self.changed_node(inode, |node| {
             match is_pinned {
                 true => node.attributes.insert(PIN_ATTRIBUTE.to_vec(), b"yes".to_vec()),

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{MediumWait, Volume, VolumeError};
 use stere_format::VolumeLabel;
 
 use crate::device::{Machine, Meanwhile, State};
@@ -294,11 +294,11 @@ pub(crate) fn away(volume: usize, why: &str) -> VolumeError {
 /// Does what somebody else does: on a thread of its own, for threads keep things; who waits here waits for it.
 fn aside(others: Meanwhile) {
     #[cfg(feature = "planted-bugs")]
-    let bug = stere_device::planted::Bug::ALL.into_iter().find(|bug| stere_device::planted::is_planted(*bug));
+    let bug = stere_faults::Bug::ALL.into_iter().find(|bug| stere_faults::is_planted(*bug));
     let done = std::thread::scope(|scope| {
         let work = move || {
             #[cfg(feature = "planted-bugs")]
-            stere_device::planted::plant(bug);
+            stere_faults::plant(bug);
             others();
         };
         scope.spawn(work).join()
@@ -459,7 +459,7 @@ impl Volume for SimVolume {
         self.machine.state.lock().put(self.volume, object, bytes)
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: &MediumWait) -> Result<(), VolumeError> {
         self.machine.let_others_in();
         self.machine.state.lock().get(self.volume, object, offset, into)
     }

@@ -105,7 +105,7 @@ fn every_crash_point_of_short_workloads() {
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
-    use stere_device::planted::Bug;
+    use stere_faults::Bug;
 
     /// P-114, P-115: in few histories, without faults.
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stere_backup::Destination;
-use stere_naming::{BackupValue, FileSystem, Wait};
+use stere_naming::{BackupValue, FileSystem, Io};
 use stere_policy::show_moment;
 
 use crate::cli::{BackupCommand, BackupPlace};
@@ -66,8 +66,8 @@ pub struct Line {
 
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: Order) -> Result<Answer> {
-    let known = filesystem.backups().list(Wait::Allowed)?;
-    let caller = clock::own_caller(Wait::Allowed);
+    let known = filesystem.backups().list(Io::BLOCKING)?;
+    let caller = clock::own_caller(Io::BLOCKING);
     let find = |name: &str| match known.iter().find(|(_, value)| value.name == name) {
         Some(found) => Ok(found),
         None => no_destination(&about.pool, name),
@@ -109,7 +109,7 @@ pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: O
             filesystem.backups().put_backup(&caller, None, &value)?;
         }
     }
-    filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
+    filesystem.store().commit(Io::BLOCKING).map_err(stere_naming::Error::from)?;
     backups.wake();
     Ok(Answer::Done)
 }

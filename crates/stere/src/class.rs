@@ -1,7 +1,7 @@
 //! `stere class`: what classes a pool has and what they ask for. They are kept and changed by the pool's daemon.
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{ClassInfo, FileSystem, Wait};
+use stere_naming::{ClassInfo, FileSystem, Io};
 
 use crate::cli::ClassCommand;
 use crate::control::{Answer, Connection, Request};
@@ -52,11 +52,11 @@ impl ClassLine {
 
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     let mut unkept = None;
     match order {
         Order::List => {
-            let classes = filesystem.classes().list(Wait::Allowed)?.into_iter().map(ClassLine::from).collect();
+            let classes = filesystem.classes().list(Io::BLOCKING)?.into_iter().map(ClassLine::from).collect();
             return Ok(Answer::Classes { classes });
         }
         Order::Create { name, settings } => {
@@ -71,7 +71,7 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
         }
         Order::Delete { name, into } => filesystem.policy().delete_class(&caller, &name, &into)?,
     }
-    filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
+    filesystem.store().commit(Io::BLOCKING).map_err(stere_naming::Error::from)?;
     Ok(unkept.map_or(Answer::Done, |why| Answer::DoneBut { why }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use stere_naming::{Caller, Timestamp, Wait};
+use stere_naming::{Caller, Io, Timestamp};
 
 pub fn now() -> Timestamp {
     // A clock before 1970 is a clock that was never set.
@@ -11,6 +11,6 @@ pub fn now() -> Timestamp {
 }
 
 /// Work that no user asked for.
-pub fn own_caller(wait: Wait) -> Caller<'static> {
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait, process: 0 }
+pub fn own_caller(io: Io<'_>) -> Caller<'_> {
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), io, process: 0 }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use stere_device::{Access, ClassGuess, FileDevice, FileOptions};
 use stere_format::CHUNK_BYTES_MAX;
-use stere_naming::{FileSystem, SetMode, Wait};
+use stere_naming::{FileSystem, Io, SetMode};
 use stere_policy::Class;
 use stere_pool::{Assembly, Candidate, CreateOptions, DeviceClass, MetadataCopies, NewDevice};
 
@@ -212,7 +212,7 @@ fn drop_doubled_names(devices: &mut [NewDevice]) {
 
 fn set_default_class(store: &std::sync::Arc<stere_store::Store>, class: Class) -> Result<()> {
     let filesystem = FileSystem::new(store.clone(), stere_naming::Options::default())?;
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     let (name, value) = (b"user.stere.class", class.text().into_bytes());
     filesystem.setxattr(&caller, stere_naming::ROOT, name, &value, SetMode::Any, false)?;
     filesystem.close(&caller)?;

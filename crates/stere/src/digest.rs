@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stere_file::DigestKind;
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 
 use crate::cli::{Algorithm, DigestArguments};
 use crate::control::{Answer, Connection, Request};
@@ -51,7 +51,7 @@ impl Algorithm {
 
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     match order {
         Order::Begin { inode } => Ok(Answer::DigestBegun { token: filesystem.digests().begin_digest(&caller, inode)? }),
         Order::Store { inode, token, algorithm, digest } => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use stere_format::FileKind;
-use stere_naming::{Caller, FileSystem, Found, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Found, Io, Timestamp};
 use stere_policy::{Setting, show_moment};
 
 use crate::cli::FindArguments;
@@ -84,7 +84,7 @@ pub fn serve(
         }
     };
     let Peer { uid, gid, groups, .. } = peer;
-    let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: clock::now(), wait: Wait::Allowed, process: 0 };
+    let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: clock::now(), io: Io::BLOCKING, process: 0 };
     let mut find = match no_index {
         true => filesystem.search().find_without_index(&caller, inode, name, search)?,
         false => filesystem.search().find(&caller, inode, name, search)?,
@@ -150,7 +150,7 @@ fn facts(filesystem: &FileSystem, found: &Found, names: &mut Names) -> Map<Strin
     if !found.is_readable {
         return facts;
     }
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     for (key, attribute, is_number) in ATTRIBUTES {
         let Ok(value) = filesystem.getxattr(&caller, file.inode, attribute.as_bytes()) else { continue };
         let text = String::from_utf8_lossy(&value).into_owned();

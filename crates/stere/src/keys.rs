@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use stere_fuse::Forgetter;
-use stere_naming::{FileSystem, KeySeed, KeyState, PassphraseCost, Secret, Stale, Wait, WrappingSeed};
+use stere_naming::{FileSystem, Io, KeySeed, KeyState, PassphraseCost, Secret, Stale, WrappingSeed};
 use zeroize::Zeroizing;
 
 use crate::cli::{KeyCommand, RescueArguments, SecretArguments};
@@ -94,7 +94,7 @@ pub fn unlock_by_files(filesystem: &FileSystem, paths: &[PathBuf]) -> Result<()>
 
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, running: &Running, forgetter: &Forgetter, order: Order) -> Result<Answer> {
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     let cost = PassphraseCost::default();
     let forget = |stale: &Stale| forgetter.forget(&stale.inodes, &stale.names);
     let said = match order {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 
 use crate::cli::WhereArguments;
 use crate::control::{Answer, Request};
@@ -75,7 +75,7 @@ fn source_of(running: &Running, segment: u64) -> Option<Source> {
 /// From which cartridges the released segments of a file come, and when.
 fn fetches(filesystem: &FileSystem, running: &Running, inode: u64) -> Result<Vec<Fetch>> {
     let mut fetches: Vec<Fetch> = Vec::new();
-    filesystem.tiers().tier_walk(&clock::own_caller(Wait::Allowed), inode, &mut |met| {
+    filesystem.tiers().tier_walk(&clock::own_caller(Io::BLOCKING), inode, &mut |met| {
         for source in met.segments.iter().filter_map(|segment| source_of(running, *segment)) {
             let Source { volume, cartridge, seconds } = source;
             match fetches.iter_mut().find(|one| one.cartridge == cartridge && one.volume == volume) {
@@ -90,7 +90,7 @@ fn fetches(filesystem: &FileSystem, running: &Running, inode: u64) -> Result<Vec
 
 /// Answers for the daemon.
 pub fn gather(filesystem: &FileSystem, running: &Running, inode: u64, from: u64) -> Result<Layout> {
-    let (runs, next) = filesystem.tiers().layout(&clock::own_caller(Wait::Allowed), inode, from)?;
+    let (runs, next) = filesystem.tiers().layout(&clock::own_caller(Io::BLOCKING), inode, from)?;
     let entries = filesystem.store().device_entries();
     let name = |index: &u16| {
         let entry = entries.iter().find(|entry| entry.index == *index);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, FollowChange, FollowInfo, PluginInfo, Wait};
+use stere_naming::{FileSystem, FollowChange, FollowInfo, Io, PluginInfo};
 use stere_plugin::Loader;
 use stere_sandbox::{Limits, Sandbox};
 
@@ -102,7 +102,7 @@ pub fn can_run() -> bool {
 
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     let said = match order {
         Order::List => {
             return Ok(Answer::Plugins {
@@ -140,7 +140,7 @@ pub fn changed(is_retry: bool, files: u64) -> String {
 }
 
 fn queue(filesystem: &FileSystem) -> Result<QueueReport> {
-    let list = filesystem.asynchronous_events().follow_list(&clock::own_caller(Wait::Allowed), NAMED_MAX)?;
+    let list = filesystem.asynchronous_events().follow_list(&clock::own_caller(Io::BLOCKING), NAMED_MAX)?;
     let waiting = |info: FollowInfo| {
         let FollowInfo { path, events, plugins, since_seconds, failures, next_seconds, is_given_up, cause } = info;
         let (path, events) = (String::from_utf8_lossy(&path).into_owned(), words(events));

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{Account, AccountInfo, AccountValue, AccountsState, FileSystem, Holder, Limits, Wait};
+use stere_naming::{Account, AccountInfo, AccountValue, AccountsState, FileSystem, Holder, Io, Limits};
 
 use crate::cli::{AccountsArguments, QuotaCommand, VolumeCommand};
 use crate::control::{Answer, Connection, Request};
@@ -181,9 +181,9 @@ impl From<AccountInfo> for AccountLine {
 
 fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
     let lines = |holder| -> Result<Vec<AccountLine>> {
-        Ok(filesystem.quotas().accounts(Wait::Allowed, holder)?.into_iter().map(AccountLine::from).collect())
+        Ok(filesystem.quotas().accounts(Io::BLOCKING, holder)?.into_iter().map(AccountLine::from).collect())
     };
-    let state = filesystem.quotas().accounts_state(Wait::Allowed)?;
+    let state = filesystem.quotas().accounts_state(Io::BLOCKING)?;
     let word = match state {
         AccountsState::Off => "off",
         AccountsState::Counting(_) | AccountsState::Charging => "counting",
@@ -195,7 +195,7 @@ fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
         lines.iter().position(|line| line.number == AccountValue::OTHERS).map(|at| lines.remove(at))
     };
     let (default_user, default_group) = (take_others(&mut users), take_others(&mut groups));
-    let is_emptying = state != AccountsState::Off && filesystem.quotas().is_emptying(Wait::Allowed)?;
+    let is_emptying = state != AccountsState::Off && filesystem.quotas().is_emptying(Io::BLOCKING)?;
     let keeps_stored = filesystem.quotas().keeps_stored();
     let state = word.into();
     Ok(AccountsReport { state, is_emptying, keeps_stored, users, groups, volumes, default_user, default_group })
@@ -203,7 +203,7 @@ fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
 
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     let set = |holder, number: Option<u32>, name: &str, limits: Wanted| {
         let Some(number) = number.or_else(|| name.parse().ok()) else {
             return refused(format!("there is nobody called '{name}' on this machine; give a name or a number"));
@@ -215,7 +215,7 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     match order {
         Order::List => return Ok(Answer::Accounts(Box::new(gather(filesystem)?))),
         Order::CreateVolume { inode, limits } => {
-            drop(filesystem.quotas().create_volume(&caller, inode, limits.into())?)
+            filesystem.quotas().create_volume(&caller, inode, limits.into()).map(|_number| ())?;
         }
         Order::SetVolume { inode, limits } => filesystem.quotas().set_volume(&caller, inode, limits.into())?,
         Order::Dissolve { inode } => filesystem.quotas().dissolve_volume(&caller, inode)?,
@@ -232,7 +232,7 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
             set(holder, Some(AccountValue::OTHERS), "", limits)?;
         }
     }
-    filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
+    filesystem.store().commit(Io::BLOCKING).map_err(stere_naming::Error::from)?;
     Ok(Answer::Done)
 }
 

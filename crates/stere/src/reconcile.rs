@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, ROOT, Wait};
+use stere_naming::{FileSystem, Io, ROOT};
 
 use crate::cli::ReconcileCommand;
 use crate::control::{Answer, Connection, Request};
@@ -59,7 +59,7 @@ pub fn try_again(filesystem: &FileSystem, running: &Running) {
 /// get the rest of them. Nobody has a list of those, so all are looked at; where a device is only labelled otherwise, those whose policy
 /// names a place that means other devices now.
 pub fn use_devices(filesystem: &FileSystem, change: &Change) -> Result<()> {
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     match change {
         change if change.gives_devices() => match filesystem.reconciler().reconcile(&caller, ROOT) {
             // Of a pool that is only read nothing is brought in line.
@@ -80,9 +80,9 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: Order) -> Result
             filesystem.reconciler().pause_reconcile(is_paused);
             running.remember_reconcile_paused(is_paused)?;
         }
-        Order::Apply(inode) => filesystem.reconciler().reconcile(&clock::own_caller(Wait::Allowed), inode)?,
+        Order::Apply(inode) => filesystem.reconciler().reconcile(&clock::own_caller(Io::BLOCKING), inode)?,
     }
-    let status = filesystem.reconciler().reconcile_status(Wait::Allowed)?;
+    let status = filesystem.reconciler().reconcile_status(Io::BLOCKING)?;
     let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
     let state = match (status.is_paused, status.pending.is_empty(), status.blocked.is_empty()) {
         (true, _, _) => "paused",

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use stere_format::Scheme;
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 use stere_policy::{Class, Classes, Wish};
 use stere_store::{RecoveryReport, Store};
 
@@ -253,7 +253,7 @@ fn scheme(wish: Wish, devices: usize) -> Scheme {
 
 /// The pool's classes; the built-in ones where they cannot be read.
 pub fn classes(store: &Store) -> Classes {
-    stere_naming::read_classes(store, Wait::Allowed).unwrap_or_else(|error| {
+    stere_naming::read_classes(store, Io::BLOCKING).unwrap_or_else(|error| {
         tracing::warn!(%error, "the pool's classes cannot be read");
         Classes::default()
     })

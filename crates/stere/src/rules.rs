@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 use stere_policy::show_moment;
 
 use crate::cli::{LoadArguments, LogArguments, ShowArguments, TestArguments};
@@ -89,14 +89,14 @@ impl KeepingForecast {
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     match order {
         Order::Load { text } => {
-            filesystem.policy().load_rules(&clock::own_caller(Wait::Allowed), &text)?;
-            filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
+            filesystem.policy().load_rules(&clock::own_caller(Io::BLOCKING), &text)?;
+            filesystem.store().commit(Io::BLOCKING).map_err(stere_naming::Error::from)?;
             let unkept =
                 filesystem.unmet_policies().unkept_rule_of_pool().map(|rule| format!("{}: {}", rule.by, rule.why));
             Ok(unkept.map_or(Answer::Done, |why| Answer::DoneBut { why }))
         }
         Order::Show => {
-            let versions = filesystem.rules().rules_history(Wait::Allowed)?.into_iter().map(|one| VersionReport {
+            let versions = filesystem.rules().rules_history(Io::BLOCKING)?.into_iter().map(|one| VersionReport {
                 version: one.version,
                 seconds: one.rules.seconds,
                 user: one.rules.user,
@@ -105,7 +105,7 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
             Ok(Answer::Rules { versions: versions.collect() })
         }
         Order::Log => {
-            let entries = filesystem.rules().rule_log(Wait::Allowed)?.into_iter().map(|one| LogReport {
+            let entries = filesystem.rules().rule_log(Io::BLOCKING)?.into_iter().map(|one| LogReport {
                 seconds: one.seconds,
                 inode: one.inode,
                 version: one.version,
@@ -123,7 +123,7 @@ pub fn forecast(
     rules: &str,
     send: &mut dyn FnMut(Answer) -> bool,
 ) -> Result<Answer> {
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     let mut forecast = filesystem.forecasts().forecast_rules(&caller, directory, rules)?;
     let mut left: BTreeMap<u8, u64> = BTreeMap::new();
     while let Some(changes) = forecast.step(&caller, NAMES_PER_ANSWER)? {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 
 use crate::cli::UsageArguments;
 use crate::control::{Answer, Request};
@@ -38,8 +38,8 @@ pub struct UsageReport {
 
 /// Answers for the daemon.
 pub fn gather(filesystem: &FileSystem, inode: u64) -> Result<UsageReport> {
-    let mut walk = filesystem.usage(&clock::own_caller(Wait::Allowed), inode)?;
-    while walk.step(&clock::own_caller(Wait::Allowed), STEP_NAMES)? {}
+    let mut walk = filesystem.usage(&clock::own_caller(Io::BLOCKING), inode)?;
+    while walk.step(&clock::own_caller(Io::BLOCKING), STEP_NAMES)? {}
     let usage = walk.usage;
     let entries = filesystem.store().device_entries();
     let name = |index: u16| {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use stere_device::{DirectoryVolume, Medium, Patience, Take, Volume, VolumeError};
+use stere_device::{Cancellation, DirectoryVolume, Medium, MediumWait, Take, Volume, VolumeError};
 use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
 use stere_pool::Assembly;
 use stere_store::{LabelledVolume, Store};
@@ -179,16 +179,16 @@ impl Volume for Labelled {
         object: &str,
         offset: u64,
         into: &mut [u8],
-        patience: Patience,
+        wait: &MediumWait,
     ) -> std::result::Result<(), VolumeError> {
         let start = Instant::now();
-        let is_again = patience == Patience::Reader && self.was_waited_for(object, offset);
+        let is_again = wait.for_away && self.was_waited_for(object, offset);
         let mut waits = None;
         loop {
-            let outcome = self.use_it(|volume| volume.get(object, offset, into, patience));
+            let outcome = self.use_it(|volume| volume.get(object, offset, into, wait));
             let is_away = outcome.as_ref().is_err_and(VolumeError::is_passing);
-            let is_over = || is_again || !self.gate.has_time_since(start) || stere_device::waiting::is_given_up();
-            if !is_away || patience == Patience::Now || is_over() {
+            let is_over = || is_again || !self.gate.has_time_since(start) || wait.cancellation.is_cancelled();
+            if !is_away || !wait.for_away || is_over() {
                 if waits.is_some() && is_away {
                     self.note_waited(object, offset..offset + into.len() as u64);
                 }
@@ -199,8 +199,14 @@ impl Volume for Labelled {
         }
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> std::result::Result<(), VolumeError> {
-        self.use_it(|volume| volume.stream(object, length, take))
+    fn stream(
+        &self,
+        object: &str,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> std::result::Result<(), VolumeError> {
+        self.use_it(|volume| volume.stream(object, length, take, cancellation))
     }
 
     fn stream_part(
@@ -209,8 +215,9 @@ impl Volume for Labelled {
         offset: u64,
         length: usize,
         take: &Take,
+        cancellation: &Cancellation,
     ) -> std::result::Result<(), VolumeError> {
-        self.use_it(|volume| volume.stream_part(object, offset, length, take))
+        self.use_it(|volume| volume.stream_part(object, offset, length, take, cancellation))
     }
 
     fn length(&self, object: &str) -> std::result::Result<Option<u64>, VolumeError> {

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use stere_format::{AuditValue, FileKind, ProvenanceValue, Timestamp, WatchedProcess};
-use stere_naming::{Audit, FileSystem, ROOT, Wait, Written};
+use stere_naming::{Audit, FileSystem, Io, ROOT, Written};
 use stere_policy::show_moment;
 
 use crate::cli::{AuditArguments, ProvenanceArguments};
@@ -31,7 +31,7 @@ pub enum Asked {
 /// Files that a chain of inputs, or of what was made, is followed to.
 const FILES_MAX: usize = 1000;
 /// Records of one file.
-type Records = fn(&Audit, Wait, u64) -> std::result::Result<Vec<Written>, stere_naming::Error>;
+type Records = fn(&Audit, Io, u64) -> std::result::Result<Vec<Written>, stere_naming::Error>;
 /// Records read, and told, at a time.
 const RECORDS_PER_ANSWER: usize = 512;
 
@@ -72,17 +72,17 @@ impl Asker<'_> {
         if let Some(known) = self.paths.get(&inode) {
             return known.clone();
         }
-        let caller = clock::own_caller(Wait::Allowed);
+        let caller = clock::own_caller(Io::BLOCKING);
         let found =
             self.filesystem.getattr(&caller, inode).ok().filter(|file| file.nlink > 0 && self.may_see(file.uid));
-        let path = found.and_then(|_| self.filesystem.path_of(Wait::Allowed, inode).ok());
+        let path = found.and_then(|_| self.filesystem.path_of(Io::BLOCKING, inode).ok());
         let path = path.map(|path| String::from_utf8_lossy(&path).into_owned());
         self.paths.insert(inode, path.clone());
         path
     }
 
     fn provenance(mut self, inode: u64) -> Result<PublicAnswer> {
-        let file = self.filesystem.getattr(&clock::own_caller(Wait::Allowed), inode)?;
+        let file = self.filesystem.getattr(&clock::own_caller(Io::BLOCKING), inode)?;
         if !self.may_see(file.uid) {
             return Ok(not_told("who wrote a file is told to its owner and to root"));
         }
@@ -111,9 +111,9 @@ impl Asker<'_> {
     ) -> Result<Vec<Value>> {
         let (mut met, mut waiting, mut told) = (HashSet::from([inode]), VecDeque::from([inode]), Vec::new());
         while let Some(at) = waiting.pop_front() {
-            let written = self.filesystem.audit().written(Wait::Allowed, at)?;
+            let written = self.filesystem.audit().written(Io::BLOCKING, at)?;
             told.push(self.file(at, &written));
-            let next = records(self.filesystem.audit(), Wait::Allowed, at)?;
+            let next = records(self.filesystem.audit(), Io::BLOCKING, at)?;
             // What others' files were made from is theirs.
             let next = next.iter().filter(|(_, record)| self.may_see(record.owner));
             for number in next.flat_map(|(_, record)| leads_to(record)) {
@@ -134,15 +134,15 @@ impl Asker<'_> {
     }
 
     fn audit(mut self, inode: u64, send: &mut dyn FnMut(PublicAnswer) -> bool) -> Result<PublicAnswer> {
-        let caller = clock::own_caller(Wait::Allowed);
+        let caller = clock::own_caller(Io::BLOCKING);
         let start = self.filesystem.getattr(&caller, inode)?;
         let directory = match start.kind() {
-            Some(FileKind::Directory) => Some(text(&self.filesystem.path_of(Wait::Allowed, inode)?)),
+            Some(FileKind::Directory) => Some(text(&self.filesystem.path_of(Io::BLOCKING, inode)?)),
             _ => None,
         };
         let (mut from, mut count) = (Some(1), 0);
         while let Some(at) = from {
-            let (records, next) = self.filesystem.audit().audited(Wait::Allowed, at, RECORDS_PER_ANSWER)?;
+            let (records, next) = self.filesystem.audit().audited(Io::BLOCKING, at, RECORDS_PER_ANSWER)?;
             let mut facts = Vec::new();
             for (_, record) in &records {
                 let is_meant =

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use stere_device::MemoryDevice;
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, ExtentFlags, ExtentValue, Key, PoolId, Scheme, Superblock};
-use stere_store::{DeviceIn, Error, Owner, Placement, Store, StoreOptions, Wait};
+use stere_store::{DeviceIn, Error, Io, Owner, Placement, Store, StoreOptions};
 
 const FILES: u64 = 200_000;
 
@@ -31,7 +31,7 @@ fn main() {
     for file in 0..FILES {
         let inode = 100 + file;
         store
-            .update(Wait::Allowed, |tx| {
+            .update(Io::BLOCKING, |tx| {
                 tx.get(&Key::dirent_hash(1, file.wrapping_mul(0x9e37_79b9_7f4a_7c15)))?;
                 tx.get(&Key::inode(1))?;
                 tx.put(Key::dirent_hash(1, file.wrapping_mul(0x9e37_79b9_7f4a_7c15)), &[1; 12]);
@@ -41,9 +41,9 @@ fn main() {
                 Ok::<_, Error>(())
             })
             .expect("create");
-        let blob = store.append_blob(Wait::Allowed, placement, Owner { inode, offset: 0 }, &data).expect("append");
+        let blob = store.append_blob(Io::BLOCKING, placement, Owner { inode, offset: 0 }, &data).expect("append");
         store
-            .update(Wait::Allowed, |tx| {
+            .update(Io::BLOCKING, |tx| {
                 tx.insert_blob(&blob);
                 let extent =
                     ExtentValue { blob: blob.id, blob_offset: 0, length: 4096, flags: ExtentFlags::Plain, charge: 0 };
@@ -54,7 +54,7 @@ fn main() {
             .expect("write");
     }
     let created = begin.elapsed();
-    store.commit(Wait::Allowed).expect("commit");
+    store.commit(Io::BLOCKING).expect("commit");
     let committed = begin.elapsed();
     store.checkpoint().expect("checkpoint");
     let all = begin.elapsed();

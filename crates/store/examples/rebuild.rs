@@ -9,7 +9,7 @@ use stere_device::{Device, DeviceError, MemoryDevice, Piece, Ticket};
 use stere_format::{
     DeviceEntry, DeviceId, DeviceIndex, DeviceLayout, ExtentFlags, ExtentValue, Key, PoolId, Scheme, Superblock,
 };
-use stere_store::{DeviceIn, Error, Owner, Placement, Store, StoreOptions, Wait};
+use stere_store::{DeviceIn, Error, Io, Owner, Placement, Store, StoreOptions};
 
 const RATE_BYTES_PER_SECOND: f64 = 150e6;
 const CHUNK_BYTES: u32 = 4 << 20;
@@ -118,18 +118,18 @@ fn fill(store: &Store, placement: Placement, bytes: u64) {
     for piece in 0..bytes / data.len() as u64 {
         data.iter_mut().zip(piece.to_le_bytes().iter().cycle()).for_each(|(byte, value)| *byte = *value);
         let offset = piece * data.len() as u64;
-        let blob = store.append_blob(Wait::Allowed, placement, Owner { inode: 9, offset }, &data).expect("append");
+        let blob = store.append_blob(Io::BLOCKING, placement, Owner { inode: 9, offset }, &data).expect("append");
         let extent =
             ExtentValue { blob: blob.id, blob_offset: 0, length: blob.length(), flags: ExtentFlags::Plain, charge: 0 };
         store
-            .update(Wait::Allowed, |transaction| {
+            .update(Io::BLOCKING, |transaction| {
                 transaction.insert_blob(&blob);
                 transaction.put(Key::extent(9, offset), &extent.encode());
                 Ok::<_, Error>(())
             })
             .expect("update");
     }
-    store.commit(Wait::Allowed).expect("commit");
+    store.commit(Io::BLOCKING).expect("commit");
 }
 
 /// The old device is gone and a new one takes its place: the new one's own write rate is the bar.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use stere_format::{BlobFlags, BlobValue, CheckpointPart, ExtentFlags, ExtentValue, Key, key, sector_aligned};
-use stere_log::{Segment, Wait};
+use stere_log::{Io, Segment};
 use stere_tree::NodeIo;
 
 use crate::error::Error;
@@ -179,7 +179,7 @@ impl Store {
     pub fn for_each_resident_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
         let mut from = from;
         loop {
-            let batch = self.view_through(Wait::Allowed, |view| {
+            let batch = self.view_through(Io::BLOCKING, |view| {
                 let mut batch: Vec<(Key, Vec<u8>)> = Vec::with_capacity(1024);
                 view.scan(from, to, |key, value| {
                     batch.push((*key, value.to_vec()));
@@ -206,7 +206,7 @@ impl Store {
         let mut needed = NeededNodes::default();
         loop {
             let mut last = None;
-            let view = View::new(inner, needed.cache(&self.cache), &self.log.segments, true);
+            let view = View::new(inner, needed.cache(&self.cache), &self.log.segments, crate::Offloaded::Through);
             let outcome = view.scan(from, to, |key, value| {
                 visit(key, value);
                 last = Some(*key);
@@ -214,7 +214,7 @@ impl Store {
             });
             let Some(miss) = view.take_missed() else { return outcome };
             let missed = self.pin(&miss);
-            self.fetch_missed(Wait::Allowed, missed, &mut needed)?;
+            self.fetch_missed(Io::BLOCKING, missed, &mut needed)?;
             match last.map(|last| last.successor()) {
                 None => {}
                 Some(Some(next)) => from = next,
@@ -229,7 +229,7 @@ impl Store {
             self.inner.read().folds.values().map(|(number, fold)| (number, fold.directory)).collect();
         let mut folded = FxHashMap::default();
         for (number, directory) in numbers {
-            match self.read_fold(Wait::Allowed, number) {
+            match self.read_fold(Io::BLOCKING, number) {
                 Ok(Some((_, bundle, _))) => {
                     let mut extents = Extents::default();
                     bundle.entries.iter().for_each(|(key, value)| extents.add(report, key, value));

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashSet;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentChunks, SegmentKind,
     Site, SummaryEntry, Superblock, sector_aligned,
 };
-use stere_log::{StreamKey, Wait};
+use stere_log::{Io, StreamKey};
 use stere_tree::{NodeIo, Touch, Tree};
 
 use crate::commit::Frozen;
@@ -56,7 +56,7 @@ impl NodeIo for MergeIo<'_> {
     fn append(&mut self, level: u8, first_key: &Key, bytes: Vec<u8>) -> Result<NodeReference, Error> {
         let first_key = *first_key;
         let crc32c = stere_format::crc32c(&bytes);
-        let appended = self.store.log.append(&self.stream, bytes.len(), Wait::Allowed, |target| {
+        let appended = self.store.log.append(&self.stream, bytes.len(), Io::BLOCKING, |target| {
             target.copy_from_slice(&bytes);
             SummaryEntry {
                 offset: 0,
@@ -269,7 +269,7 @@ impl Store {
         let mut parts = Vec::with_capacity(chunks.len());
         for (index, bytes) in (0u32..).zip(chunks) {
             let crc32c = stere_format::crc32c(bytes);
-            let appended = self.log.append(stream, bytes.len(), Wait::Allowed, |target| {
+            let appended = self.log.append(stream, bytes.len(), Io::BLOCKING, |target| {
                 target.copy_from_slice(bytes);
                 let subject = RecordSubject::Checkpoint { generation, part: index, parts: count };
                 SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }

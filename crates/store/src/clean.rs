@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     BLOCK_BYTES, BlobEncoding, BlobValue, Checksums, DeviceIndex, RecordSubject, SegmentKind, Site, SummaryEntry,
 };
-use stere_log::{LogError, Segment, StreamKey, Wait};
+use stere_log::{Io, LogError, Segment, StreamKey};
 
 use stere_tree::Touch;
 
@@ -398,7 +398,7 @@ impl Store {
         moved: &[(BlobHandle, BlobValue, Arc<Segment>)],
         refusable: bool,
     ) -> Result<usize, Error> {
-        self.update_now(Wait::Allowed, refusable, |transaction| {
+        self.update_now(Io::BLOCKING, refusable, |transaction| {
             let mut entered = 0;
             for (handle, value, to) in moved {
                 entered += usize::from(transaction.move_blob(handle, value, to)?);
@@ -414,7 +414,7 @@ impl Store {
         row_block: u32,
         entries: &[SummaryEntry],
     ) -> Result<Vec<(BlobHandle, u64, u64)>, Error> {
-        self.view(Wait::Allowed, |view| {
+        self.view(Io::BLOCKING, |view| {
             let mut live: Vec<(BlobHandle, u64, u64)> = Vec::new();
             for entry in entries {
                 let RecordSubject::Blob { blob, inode, file_offset, .. } = entry.subject else { continue };
@@ -455,7 +455,7 @@ impl Store {
             }
         }
         self.check_writable()?;
-        self.throttle(Wait::Allowed)?;
+        self.throttle(Io::BLOCKING)?;
         self.enter_moved(&moved, true)?;
         if is_full { Err(Error::NoSpace) } else { Ok(true) }
     }
@@ -473,7 +473,7 @@ impl Store {
         let key = self.cold_stream(&handle.segment);
         let owner = owner.unwrap_or(Owner { inode: 0, offset: 0 });
         let (value, to) = self.append_copy(handle, owner.inode, owner.offset, &key)?;
-        self.update(Wait::Allowed, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
+        self.update(Io::BLOCKING, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
     }
 
     /// Reads the blob, and appends it without the blocks nobody needs to another stream.
@@ -484,12 +484,7 @@ impl Store {
         file_offset: u64,
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
-        let old = &*handle.value;
-        let stored =
-            self.log.read_blocks(&handle.segment, &old.address, &old.checksums).map_err(|error| match error {
-                LogError::Elsewhere { why, refusal } => Error::Elsewhere { why, refusal },
-                _ => Error::Damaged { blob: handle.id, offset: 0, length: old.logical_bytes },
-            })?;
+        let stored = self.read_record_blocks(handle)?;
         self.append_live(handle, &stored, inode, file_offset, key)
     }
 
@@ -531,7 +526,7 @@ impl Store {
         let (logical_bytes, encoding, present) = (value.logical_bytes, value.encoding, value.present);
         let subject = RecordSubject::Blob { blob, inode, file_offset, logical_bytes, encoding, present };
         let append = |key: &StreamKey| {
-            self.log.append(key, data.len(), Wait::Allowed, |target| {
+            self.log.append(key, data.len(), Io::BLOCKING, |target| {
                 target.copy_from_slice(data);
                 SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
             })

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 use stere_device::Completion;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{Counters, DeviceIndex, JournalPosition, Key, SegmentKind};
-use stere_log::{Segment, Wait};
+use stere_log::{Io, Segment};
 
 use crate::error::Error;
 use crate::journal::{Change, Journal, Mirror};
@@ -40,19 +40,19 @@ pub(crate) struct Batch {
 
 impl Store {
     /// Makes everything done before this call durable.
-    pub fn commit(&self, wait: Wait) -> Result<(), Error> {
+    pub fn commit(&self, io: Io<'_>) -> Result<(), Error> {
         let target = self.inner.read().change;
         loop {
-            let mut journal = match wait {
-                Wait::Never => self.journal.try_lock().ok_or(Error::WouldBlock)?,
-                Wait::Allowed | Wait::Devices => self.journal.lock(),
+            let mut journal = match io.may_block() {
+                false => self.journal.try_lock().ok_or(Error::WouldBlock)?,
+                true => self.journal.lock(),
             };
             // With the lock held: whoever had it before may have failed with this caller's changes in its batch.
             self.check_writable()?;
             if journal.durable_change >= target && !journal.is_unsettled && !self.log.has_failures() {
                 return Ok(());
             }
-            if wait == Wait::Never {
+            if !io.may_block() {
                 return Err(Error::WouldBlock);
             }
             if self.write_batch(&mut journal, false)?.is_some() && self.settle_failures(&mut journal)? {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use stere_device::Device;
 use stere_format::{DamageValue, DeviceIndex, Key, SegmentKind};
-use stere_log::{Segment, Wait};
+use stere_log::{Io, Segment};
 
 use crate::error::Error;
 use crate::view::BlobHandle;
@@ -253,7 +253,7 @@ impl Store {
         if changes.is_empty() {
             return Ok(());
         }
-        let saved = self.update_now(Wait::Allowed, false, |transaction| {
+        let saved = self.update_now(Io::BLOCKING, false, |transaction| {
             for (blob, value) in &changes {
                 match value {
                     Some(value) => transaction.put(Key::damage(*blob), &value.encode()),
@@ -281,7 +281,7 @@ impl Store {
             known
         };
         for blob in known {
-            let is_right = match self.view(Wait::Allowed, |view| view.blob(blob)) {
+            let is_right = match self.view(Io::BLOCKING, |view| view.blob(blob)) {
                 Err(Error::UnknownBlob { .. }) => true,
                 // Nothing is fetched for this; reads and verifying tell.
                 Ok(handle) if handle.is_released() => !self.damage.is_on_volumes(blob),
@@ -303,7 +303,7 @@ impl Store {
     pub fn forget_freed_damage(&self) {
         let known: Vec<u64> = self.damage.state.lock().blobs.keys().copied().collect();
         for blob in known {
-            if matches!(self.view(Wait::Allowed, |view| view.blob(blob)), Err(Error::UnknownBlob { .. })) {
+            if matches!(self.view(Io::BLOCKING, |view| view.blob(blob)), Err(Error::UnknownBlob { .. })) {
                 self.damage.forget(blob);
             }
         }
@@ -320,7 +320,7 @@ impl Store {
         let mut moved = Vec::new();
         // Rows that cannot be read tell of nothing, so the blob map is asked.
         for blob in self.blobs_in(segment.id)? {
-            let handle = match self.view(Wait::Allowed, |view| view.blob(blob)) {
+            let handle = match self.view(Io::BLOCKING, |view| view.blob(blob)) {
                 Ok(handle) if handle.value.address.segment == segment.id => handle,
                 Ok(_) | Err(Error::UnknownBlob { .. }) => continue,
                 Err(error) => return Err(error),

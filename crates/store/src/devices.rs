@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{Buffer, Device};
+use stere_faults::{Bug, is_planted};
 use stere_format::{DeviceEntry, DeviceIndex, DeviceState, Scheme, Superblock};
 use stere_log::Segment;
 

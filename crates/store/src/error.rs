@@ -63,7 +63,7 @@ pub enum Error {
     NotEmpty { index: stere_format::DeviceIndex, chunks: u64 },
     /// On tertiary volumes only, and not to be had now.
     #[error("{why}")]
-    Elsewhere { why: String, refusal: stere_log::Refusal },
+    Elsewhere { why: String, refusal: crate::Refusal },
     /// Chunks that shall move or be filled, and that their devices do not give, nor others in their place.
     #[error("segment {segment}: what lies on a failing device cannot be read from any other, so it stays there")]
     Unreadable { segment: u64, chunks: u32 },

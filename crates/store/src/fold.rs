@@ -9,14 +9,13 @@
 //! same update in which the fold begins and ends. What a fold holds is what the tree held: nobody is shown these updates (no settler).
 //! On a pool that cannot be written to, keys come back in memory only. Read next: `view.rs`, `docs/design/folding.md`.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{Bundle, FileKind, FoldValue, InodeValue, Key, KeyRange, NamesUse, Site, key};
-use stere_log::{Segment, StreamKey, Wait};
+use stere_log::{Io, Segment, StreamKey};
 use stere_plugin::Encoded;
 use stere_policy::Compression;
 
@@ -70,31 +69,6 @@ pub(crate) struct Gathered {
     bundle: Bundle,
     new: NewBlob,
     _room_until_entered: Reservation,
-}
-
-thread_local! {
-    static PASSING_OVER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Takes it back, also where the work panics.
-struct Reset;
-
-impl Drop for Reset {
-    fn drop(&mut self) {
-        PASSING_OVER.set(false);
-    }
-}
-
-/// Works without bringing anything back: views of this thread pass over what was put away, and asked for it they say that it is
-/// elsewhere. Searches work so.
-pub fn passing_over<T>(work: impl FnOnce() -> T) -> T {
-    PASSING_OVER.set(true);
-    let _reset = Reset;
-    work()
-}
-
-pub(crate) fn is_passing_over() -> bool {
-    PASSING_OVER.get()
 }
 
 fn is_fold(key: &Key) -> bool {
@@ -199,8 +173,8 @@ impl Store {
     }
 
     /// All folds.
-    pub fn folds(&self, wait: Wait) -> Result<Vec<FoldInfo>, Error> {
-        self.view(wait, |view| {
+    pub fn folds(&self, io: Io<'_>) -> Result<Vec<FoldInfo>, Error> {
+        self.view(io, |view| {
             let info = |(number, value): (u64, &FoldValue)| {
                 let blob = view.blob(value.blob)?;
                 Ok(FoldInfo { number, directory: value.directory, keys: value.keys, blob })
@@ -217,7 +191,7 @@ impl Store {
 
     pub(crate) fn load_folds(&self) -> Result<(), Error> {
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
-        let found = self.view(Wait::Allowed, |view| {
+        let found = self.view(Io::BLOCKING, |view| {
             let mut found = Vec::new();
             view.scan(from, to, |key, bytes| {
                 if is_fold(key) {
@@ -247,7 +221,7 @@ impl Store {
     pub(crate) fn gather_fold(&self, what: &ToFold<'_>, compression: Compression) -> Result<Option<Gathered>, Error> {
         assert!(what.tertiary != 0, "what is put away goes to volumes");
         self.check_writable()?;
-        let Some(entries) = self.view_through(Wait::Allowed, |view| entries_of(view, what.ranges))? else {
+        let Some(entries) = self.view_through(Io::BLOCKING, |view| entries_of(view, what.ranges))? else {
             return Ok(None);
         };
         let bundle = Bundle { entries };
@@ -263,16 +237,16 @@ impl Store {
             Encoded::Plain { .. } => usual,
         };
         let length = content.stored.len() as u64;
-        self.bound_unproven(Wait::Allowed)?;
+        self.bound_unproven(Io::BLOCKING)?;
         self.volumes.note_archived(length);
         // As safe as metadata is, as long as it is on devices.
         let usual = Placement { scheme: self.meta_scheme(), class: 0, site: Site::ANYWHERE };
         let (placement, tertiary) = (self.staging_placement(usual), self.in_place_of(what.tertiary));
-        let room_until_entered = self.reserve(Wait::Allowed, placement, length)?;
+        let room_until_entered = self.reserve(Io::BLOCKING, placement, length)?;
         let stream = StreamKey { tertiary, ..self.stream_key(placement, 0, None) };
         let number = self.next_blob.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let owner = Owner { inode: what.directory, offset: 0 };
-        let new = self.append_making_room(Wait::Allowed, stream, number, owner, &content)?;
+        let new = self.append_making_room(Io::BLOCKING, stream, number, owner, &content)?;
         Ok(Some(Gathered { bundle, new, _room_until_entered: room_until_entered }))
     }
 
@@ -286,7 +260,7 @@ impl Store {
         let Gathered { bundle, new, .. } = gathered;
         let (number, keys) = (new.id, bundle.entries.len() as u32);
         let value = FoldValue { directory: what.directory, blob: number, keys, ranges: what.ranges.to_vec() };
-        let is_done = self.update_as(Wait::Allowed, true, true, |transaction| {
+        let is_done = self.update_as(Io::BLOCKING, true, true, |transaction| {
             let now = entries_of(&transaction.view, what.ranges)?;
             if now.as_ref() != Some(&bundle.entries) || !is_free() {
                 return Ok(false);
@@ -313,7 +287,7 @@ impl Store {
             return Ok(false);
         }
         let mut is_any_moved = false;
-        for fold in self.folds(Wait::Allowed)?.into_iter().filter(|fold| is_weak(&fold.blob.segment)) {
+        for fold in self.folds(Io::BLOCKING)?.into_iter().filter(|fold| is_weak(&fold.blob.segment)) {
             let (owner, tertiary) = (Owner { inode: fold.directory, offset: 0 }, fold.blob.tertiary_wanted());
             match self.archive(&[Move { blob: fold.blob, owner, recoded: None }], usual, tertiary) {
                 Ok(moved) => is_any_moved |= moved.bytes > 0,
@@ -325,11 +299,11 @@ impl Store {
     }
 
     /// Brings the keys of a fold back into the tree.
-    pub fn unfold(&self, wait: Wait, number: u64) -> Result<(), Error> {
-        let Some((fold, bundle, length)) = self.read_fold(wait, number)? else { return Ok(()) };
+    pub fn unfold(&self, io: Io<'_>, number: u64) -> Result<(), Error> {
+        let Some((fold, bundle, length)) = self.read_fold(io, number)? else { return Ok(()) };
         let is_writable = self.check_writable().is_ok();
         let encoded = fold.encode();
-        self.update_as(wait, false, true, |transaction| {
+        self.update_as(io, false, true, |transaction| {
             // Somebody else was faster.
             if transaction.get(&Key::fold(number))?.is_none_or(|bytes| *bytes != *encoded) {
                 return Ok(());
@@ -362,8 +336,8 @@ impl Store {
     }
 
     /// A fold, what it holds, and how long that is; none if it has ended.
-    pub(crate) fn read_fold(&self, wait: Wait, number: u64) -> Result<Option<(FoldValue, Bundle, u32)>, Error> {
-        let found = self.view_through(wait, |view| {
+    pub(crate) fn read_fold(&self, io: Io<'_>, number: u64) -> Result<Option<(FoldValue, Bundle, u32)>, Error> {
+        let found = self.view_through(io, |view| {
             let Some(bytes) = view.get(&Key::fold(number))? else { return Ok(None) };
             let fold = decode(&bytes)?;
             let blob = view.blob(fold.blob)?;
@@ -371,7 +345,7 @@ impl Store {
         })?;
         let Some((fold, blob)) = found else { return Ok(None) };
         let mut stored = vec![0; blob.value.address.length as usize];
-        self.read_stored(wait, vec![(&blob, &mut stored)])?;
+        self.read_stored(io, vec![(&blob, &mut stored)])?;
         let bad = |detail: String| Error::BadValue { what: "a bundle of names", detail };
         if blob.value.logical_bytes as usize > self.blob_bytes_max() {
             return Err(bad(format!("blob {} is longer than any bundle", fold.blob)));
@@ -397,7 +371,7 @@ impl Store {
             at = start;
             if !known.contains_key(&number) {
                 // If it has ended meanwhile, its keys are in the tree.
-                let Some((_, bundle, _)) = self.read_fold(Wait::Allowed, number)? else { continue };
+                let Some((_, bundle, _)) = self.read_fold(Io::BLOCKING, number)? else { continue };
                 if known.len() >= BUNDLES_KNOWN_MAX {
                     known.clear();
                 }

@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{Buffer, Completion, Device};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     BLOCK_BYTES, Counters, DeviceIndex, Epoch, JournalChanges, JournalHeader, JournalPosition, PoolId, Superblock,
 };

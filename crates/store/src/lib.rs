@@ -63,7 +63,7 @@ pub use check::{CheckReport, Finding};
 pub use clean::CleanerPolicy;
 pub use devices::{DeviceUsage, Label, SharedDomains};
 pub use error::Error;
-pub use fold::{FoldInfo, ToFold, passing_over};
+pub use fold::{FoldInfo, ToFold};
 pub use forecast::{Change, Forecast};
 pub use health::{Health, HealthLimits, HealthState};
 pub use loss::{ClassLoss, Loss};
@@ -74,18 +74,18 @@ pub use recover::{DeviceIn, RecoveryReport};
 pub use relocate::{Move, Moved, Recoded};
 pub use scrub::{Damage, ScrubProgress, ScrubReport};
 pub use space::{Reservation, Statistics};
-pub use stere_device::{PendingRead, pending, waiting};
+pub use stere_device::{Call, Cancellation, PendingRead};
 pub use stere_format::ScrubCursor;
-pub use stere_log::Refusal;
-pub use stere_log::{RepairTotals, Wait};
+pub use stere_log::{Io, RepairTotals};
 pub use stere_stripe::DeviceStatistics;
 pub use tertiary::{
-    Belonging, Candidate, Costs, Describe, LabelledVolume, Member, Members, Parts, Prefetch, RecallMode, ReleaseOrder,
-    Released, Repacked, SegmentHeat, Swept, TertiaryCounts, TertiaryProgress, TierFile, TierMarks, TierPolicy,
-    VolumePrices, VolumeStatus, put_in_order,
+    Belonging, Candidate, Costs, Describe, LabelledVolume, Member, Members, Parts, Prefetch, RecallMode, Refusal,
+    ReleaseOrder, Released, Repacked, SegmentHeat, Swept, TertiaryCounts, TertiaryProgress, TierFile, TierMarks,
+    TierPolicy, VolumePrices, VolumeStatus, put_in_order,
 };
 pub use transaction::{Settler, Transaction, blob_usage_bytes};
 pub use value::Value;
+pub(crate) use view::Offloaded;
 pub use view::{BlobHandle, View};
 pub use wish::{MetadataWish, usual_metadata_copies};
 pub use write::{Content, NewBlob, Owner, Placement};
@@ -315,23 +315,23 @@ impl Store {
     }
 
     /// A consistent view for reading; the closure may run several times.
-    pub fn view<T, E: From<Error>>(&self, wait: Wait, closure: impl Fn(&View<'_>) -> Result<T, E>) -> Result<T, E> {
-        self.view_as(wait, false, closure)
+    pub fn view<T, E: From<Error>>(&self, io: Io<'_>, closure: impl Fn(&View<'_>) -> Result<T, E>) -> Result<T, E> {
+        self.view_as(io, Offloaded::of(io), closure)
     }
 
     /// The same of the tree alone: what was put away is not there.
     pub(crate) fn view_through<T, E: From<Error>>(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         closure: impl Fn(&View<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.view_as(wait, true, closure)
+        self.view_as(io, Offloaded::Through, closure)
     }
 
     fn view_as<T, E: From<Error>>(
         &self,
-        wait: Wait,
-        is_through: bool,
+        io: Io<'_>,
+        offloaded: Offloaded,
         closure: impl Fn(&View<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut needed = NeededNodes::default();
@@ -339,46 +339,47 @@ impl Store {
             let missed;
             {
                 let inner = self.inner.read();
-                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, is_through);
+                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, offloaded);
                 let result = closure(&view);
                 match view.take_missed() {
                     None => return result,
                     Some(reference) => missed = self.pin(&reference),
                 }
             }
-            self.fetch_missed(wait, missed, &mut needed)?;
+            self.fetch_missed(io, missed, &mut needed)?;
         }
     }
 
     /// Changes that take effect together or not at all; the closure may run several times.
     pub fn update<T, E: From<Error>>(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         self.check_writable()?;
-        self.throttle(wait)?;
-        self.update_now(wait, true, closure)
+        self.throttle(io)?;
+        self.update_now(io, true, closure)
     }
 
     /// An update that waits for no checkpoint; one that is not `refusable` is not refused for lack of room either.
     pub(crate) fn update_now<T, E: From<Error>>(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         refusable: bool,
         closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.update_as(wait, refusable, false, closure)
+        self.update_as(io, refusable, false, closure)
     }
 
     /// The same; one that is `folding` puts keys away or brings them back, and changes nothing that anybody can tell.
     pub(crate) fn update_as<T, E: From<Error>>(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         refusable: bool,
         folding: bool,
         mut closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
+        let offloaded = if folding { Offloaded::Through } else { Offloaded::of(io) };
         let mut needed = NeededNodes::default();
         let mut has_made_room = false;
         loop {
@@ -386,7 +387,7 @@ impl Store {
             {
                 let mut inner = self.inner.write();
                 let next_inode = inner.next_inode;
-                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, folding);
+                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, offloaded);
                 let mut transaction = Transaction::new(view, next_inode);
                 let result = closure(&mut transaction).and_then(|value| match &inner.settler {
                     Some(settle) if !folding => settle(&mut transaction).map(|()| value).map_err(E::from),
@@ -409,9 +410,9 @@ impl Store {
                 }
             }
             match missed {
-                Some(missed) => self.fetch_missed(wait, missed, &mut needed)?,
+                Some(missed) => self.fetch_missed(io, missed, &mut needed)?,
                 None if has_made_room => return Err(Error::NoSpace.into()),
-                None if wait == Wait::Never => return Err(Error::WouldBlock.into()),
+                None if !io.may_block() => return Err(Error::WouldBlock.into()),
                 None => {
                     self.make_room_for_metadata()?;
                     has_made_room = true;
@@ -441,13 +442,13 @@ impl Store {
     }
 
     /// Holds writers back while the overlay is larger than its part of the memory.
-    fn throttle(&self, wait: Wait) -> Result<(), Error> {
+    fn throttle(&self, io: Io<'_>) -> Result<(), Error> {
         let limit = self.overlay_bytes_max();
         let is_over = || self.inner.read().active.bytes() > limit;
         if !is_over() {
             return Ok(());
         }
-        if wait == Wait::Never {
+        if !io.may_block() {
             return Err(Error::WouldBlock);
         }
         // Many writers come here at once: one checkpoint is for all of them.
@@ -477,7 +478,7 @@ impl Store {
             return Ok(true);
         }
         if pending_bytes > journal.1 / 8 {
-            self.commit(Wait::Allowed)?;
+            self.commit(Io::BLOCKING)?;
             return Ok(true);
         }
         if idle {

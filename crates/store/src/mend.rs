@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use stere_device::Completion;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceState, Scheme, SegmentChunks, SegmentKind};
 use stere_log::Segment;
 

@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     DEVICE_CLASS_WORDS, DeviceEntry, DeviceIndex, Key, PLACE_NUMBER_MIN, PlaceValue, Scheme, SegmentKind, Site,
 };
-use stere_log::{Segment, Wait};
+use stere_log::{Io, Segment};
 
 use crate::Store;
 use crate::error::Error;
@@ -46,7 +46,7 @@ impl Store {
     pub(crate) fn load_places(&self) -> Result<(), Error> {
         let mut places = BTreeMap::new();
         for number in PLACE_NUMBER_MIN..=u8::MAX {
-            let value = self.view(Wait::Allowed, |view| view.get(&Key::place(number)))?;
+            let value = self.view(Io::BLOCKING, |view| view.get(&Key::place(number)))?;
             let Some(bytes) = value else { break };
             let words = match PlaceValue::decode(&bytes) {
                 Ok(value) => value.words,
@@ -99,7 +99,7 @@ impl Store {
             return Err(Error::Pool(why.into()));
         }
         let bytes = PlaceValue { words: words.to_vec() }.encode();
-        self.update(Wait::Allowed, |transaction| {
+        self.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::place(number), &bytes);
             Ok::<_, Error>(())
         })?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use stere_format::{BLOCK_BYTES, BlobEncoding, Node, NodeReference};
-use stere_log::{LogError, Part, Segment, Wait};
+use stere_log::{Io, LogError, Part, Segment};
 use stere_tree::NodeCache;
 
 use crate::Store;
@@ -60,7 +60,7 @@ fn placed_in(blob: &BlobHandle) -> u64 {
 
 impl Store {
     /// Reads the pieces into `out`; bytes of `out` between pieces stay as they are.
-    pub fn read_blobs(&self, wait: Wait, pieces: &[Piece], out: &mut [u8]) -> Result<(), Error> {
+    pub fn read_blobs(&self, io: Io<'_>, pieces: &[Piece], out: &mut [u8]) -> Result<(), Error> {
         let mut parts = Vec::with_capacity(pieces.len());
         let mut rest = out;
         let mut consumed = 0;
@@ -72,7 +72,7 @@ impl Store {
             consumed = piece.at + piece.length as usize;
             self.parts_of(piece, into, &mut parts)?;
         }
-        match self.log.read(wait, &mut parts) {
+        match self.read_parts(io, &mut parts) {
             Ok(()) => {
                 let released = pieces.iter().filter(|piece| piece.blob.is_released());
                 released.for_each(|piece| {
@@ -80,15 +80,13 @@ impl Store {
                 });
                 Ok(())
             }
-            Err(LogError::WouldBlock) => Err(Error::WouldBlock),
-            Err(LogError::Elsewhere { why, refusal }) => Err(Error::Elsewhere { why, refusal }),
-            Err(LogError::Damaged { tag, offset, length }) => {
-                if let Some(piece) = pieces.iter().find(|piece| piece.blob.id == tag) {
+            Err(Error::Damaged { blob, offset, length }) => {
+                if let Some(piece) = pieces.iter().find(|piece| piece.blob.id == blob) {
                     self.note_failed_read(&piece.blob);
                 }
-                Err(Error::Damaged { blob: tag, offset, length })
+                Err(Error::Damaged { blob, offset, length })
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -101,7 +99,7 @@ impl Store {
     }
 
     /// Reads what is stored of whole blobs, in whatever encoding, each into an output as long as its stored bytes.
-    pub fn read_stored(&self, wait: Wait, blobs: Vec<(&BlobHandle, &mut [u8])>) -> Result<(), Error> {
+    pub fn read_stored(&self, io: Io<'_>, blobs: Vec<(&BlobHandle, &mut [u8])>) -> Result<(), Error> {
         let mut parts = Vec::with_capacity(blobs.len());
         let mut lengths = Vec::with_capacity(blobs.len());
         for (BlobHandle { id, value, segment }, into) in blobs {
@@ -116,21 +114,19 @@ impl Store {
                 into,
             });
         }
-        match self.log.read(wait, &mut parts) {
+        match self.read_parts(io, &mut parts) {
             Ok(()) => {
                 for (id, length) in &lengths {
                     self.damage.note_read(*id, &(0..*length));
                 }
                 Ok(())
             }
-            Err(LogError::WouldBlock) => Err(Error::WouldBlock),
-            Err(LogError::Elsewhere { why, refusal }) => Err(Error::Elsewhere { why, refusal }),
             // One piece: where some of it cannot be read, none of the content can.
-            Err(LogError::Damaged { tag, .. }) => {
-                let length = lengths.iter().find(|(id, _)| *id == tag).map_or(0, |(_, length)| *length);
-                Err(Error::Damaged { blob: tag, offset: 0, length })
+            Err(Error::Damaged { blob, .. }) => {
+                let length = lengths.iter().find(|(id, _)| *id == blob).map_or(0, |(_, length)| *length);
+                Err(Error::Damaged { blob, offset: 0, length })
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -185,10 +181,10 @@ impl Store {
         let segment = self.log.segments.get(reference.address.segment).ok_or_else(|| Error::DamagedNode {
             detail: format!("segment {} does not exist", reference.address.segment),
         })?;
-        self.fetch_node(reference, &segment)
+        self.fetch_node(Io::BLOCKING, reference, &segment)
     }
 
-    fn fetch_node(&self, reference: &NodeReference, segment: &Arc<Segment>) -> Result<Arc<Node>, Error> {
+    fn fetch_node(&self, io: Io<'_>, reference: &NodeReference, segment: &Arc<Segment>) -> Result<Arc<Node>, Error> {
         let damaged = |error: String| {
             let placed = segment.placed();
             // With too many devices away nothing is known of it.
@@ -197,10 +193,13 @@ impl Store {
             }
             Error::DamagedNode { detail: error }
         };
-        let bytes = self
-            .log
-            .read_record(segment, &reference.address, &|bytes| stere_format::crc32c(bytes) == reference.crc32c)
-            .map_err(|error| damaged(error.to_string()))?;
+        let is_right = |bytes: &[u8]| stere_format::crc32c(bytes) == reference.crc32c;
+        let bytes = match self.log.read_record(segment, &reference.address, &is_right) {
+            Err(LogError::Released { .. }) => self
+                .recall_record(io, segment, &reference.address, &is_right)
+                .map_err(|error| damaged(error.to_string()))?,
+            outcome => outcome.map_err(|error| damaged(error.to_string()))?,
+        };
         let node = Node::read(reference, Arc::from(bytes)).map_err(|error| damaged(error.to_string()))?;
         let node = Arc::new(node);
         self.cache.insert(reference, node.clone());
@@ -217,13 +216,13 @@ impl Store {
         }
     }
 
-    pub(crate) fn fetch_missed(&self, wait: Wait, missed: Missed, needed: &mut NeededNodes) -> Result<(), Error> {
-        if wait == Wait::Never {
+    pub(crate) fn fetch_missed(&self, io: Io<'_>, missed: Missed, needed: &mut NeededNodes) -> Result<(), Error> {
+        if !io.may_block() {
             return Err(Error::WouldBlock);
         }
         let (reference, segment) = match missed {
             Missed::Node { reference, segment } => (reference, segment),
-            Missed::Fold(number) => return self.unfold(wait, number),
+            Missed::Fold(number) => return self.unfold(io, number),
         };
         needed.missed();
         let cached = needed.kept.as_ref().and_then(|_| self.cache.get(&reference));
@@ -233,7 +232,7 @@ impl Store {
                 let segment = segment.ok_or_else(|| Error::DamagedNode {
                     detail: format!("segment {} does not exist", reference.address.segment),
                 })?;
-                self.fetch_node(&reference, &segment)?
+                self.fetch_node(io, &reference, &segment)?
             }
         };
         if let Some(kept) = &needed.kept {

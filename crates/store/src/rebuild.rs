@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{Buffer, Completion, Job, SharedBuffer};
+use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
 use stere_log::Segment;
 use stere_stripe::{StripeError, Whole};

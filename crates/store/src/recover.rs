@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{BufferPool, Device};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     BlobValue, CheckpointPart, CheckpointRecord, ChunkPlace, DeviceEntry, DeviceIndex, Key, SegmentKind, SegmentValue,
     Superblock, key, sector_aligned,
@@ -163,7 +163,6 @@ impl Store {
             .collect();
         let journal = Journal::new(superblock, mirrors);
         let volumes = Arc::new(Volumes::new(superblock.pool));
-        log.set_recall(volumes.clone());
         for entry in &entries {
             declare(&stripe, entry);
         }
@@ -310,7 +309,7 @@ impl Store {
         let mut from = Key::segment(0);
         let to = Key::new(key::tree::SEGMENTS + 1, 0, 0, 0);
         loop {
-            let batch = self.view(crate::Wait::Allowed, |view| {
+            let batch = self.view(crate::Io::BLOCKING, |view| {
                 let mut batch: Vec<(Key, Vec<u8>)> = Vec::new();
                 view.scan(from, to, |key, value| {
                     batch.push((*key, value.to_vec()));
@@ -400,7 +399,7 @@ impl Store {
             let (true, Some(bytes)) = (changed.tree == key::tree::BLOBS, value) else { continue };
             let Ok(blob) = BlobValue::decode(bytes) else { return Ok(false) };
             // What lay there before this group does not hang on it; it may be lost since, with its device.
-            let known = self.view(crate::Wait::Allowed, |view| view.blob(changed.object));
+            let known = self.view(crate::Io::BLOCKING, |view| view.blob(changed.object));
             if known.is_ok_and(|known| known.value.address == blob.address) {
                 continue;
             }
@@ -509,7 +508,7 @@ impl Store {
         if !has_unproven {
             return Ok(());
         }
-        self.commit(crate::Wait::Allowed)?;
+        self.commit(crate::Io::BLOCKING)?;
         let mut state = self.checkpointer.lock();
         let mut journal = self.journal.lock();
         match journal.has_room(0) {

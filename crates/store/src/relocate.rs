@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stere_device::Buffer;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     BlobEncoding, BlobFlags, BlobValue, BlockBitmap, ChecksumKind, Checksums, DeviceIndex, Key, Scheme, sector_aligned,
 };
-use stere_log::{Segment, StreamKey, Wait};
+use stere_log::{Io, Segment, StreamKey};
 
 use crate::Store;
 use crate::error::Error;
@@ -144,7 +144,7 @@ impl Store {
         used_seconds: i64,
     ) -> Result<Moved, Error> {
         self.check_writable()?;
-        self.bound_unproven(Wait::Allowed)?;
+        self.bound_unproven(Io::BLOCKING)?;
         let mut placement = placement;
         if is_planted(Bug::RelocatedToFewer) {
             placement.scheme.parity = placement.scheme.parity.saturating_sub(1);
@@ -169,7 +169,7 @@ impl Store {
         if overtaken.is_empty() {
             return Ok(Vec::new());
         }
-        let now: Vec<Move> = self.view(Wait::Allowed, |view| {
+        let now: Vec<Move> = self.view(Io::BLOCKING, |view| {
             let mut now = Vec::with_capacity(overtaken.len());
             for one in overtaken {
                 if let Some(bytes) = view.get(&Key::blob(one.blob.id))? {
@@ -203,10 +203,10 @@ impl Store {
         };
         let _room_until_entered = match moves.iter().map(grown).sum::<u64>() {
             0 => None,
-            _ => Some(self.reserve(Wait::Allowed, placement, moves.iter().map(Move::stored_bytes).sum())?),
+            _ => Some(self.reserve(Io::BLOCKING, placement, moves.iter().map(Move::stored_bytes).sum())?),
         };
         let appended = self.append_groups(moves, key, moved)?;
-        let entered: Vec<bool> = self.update(Wait::Allowed, |transaction| {
+        let entered: Vec<bool> = self.update(Io::BLOCKING, |transaction| {
             appended.iter().map(|(one, value, to)| transaction.move_blob(&one.blob, value, to)).collect()
         })?;
         let mut overtaken = Vec::new();
@@ -266,7 +266,7 @@ impl Store {
             wanted.push((&one.blob, into));
             left = behind;
         }
-        group.is_read = wanted.is_empty() || self.read_stored(Wait::Allowed, wanted).is_ok();
+        group.is_read = wanted.is_empty() || self.read_stored(Io::BLOCKING, wanted).is_ok();
         rest
     }
 

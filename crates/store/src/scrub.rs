@@ -20,7 +20,7 @@ mod segment;
 mod tests;
 
 use stere_format::{Key, ScrubCursor, ScrubPart};
-use stere_log::Wait;
+use stere_log::Io;
 
 use crate::Store;
 use crate::error::Error;
@@ -146,7 +146,7 @@ impl Store {
 
     /// The cursor as it was last kept in the pool.
     pub fn load_scrub_cursor(&self) -> Result<ScrubCursor, Error> {
-        let value = self.view(Wait::Allowed, |view| view.get(&Key::scrub()))?;
+        let value = self.view(Io::BLOCKING, |view| view.get(&Key::scrub()))?;
         // One of a later version: a new pass then.
         Ok(value.and_then(|bytes| ScrubCursor::decode(&bytes).ok()).unwrap_or_default())
     }
@@ -154,7 +154,7 @@ impl Store {
     /// Keeps the cursor in the pool; durable with the next commit.
     pub fn save_scrub_cursor(&self, cursor: &ScrubCursor) -> Result<(), Error> {
         let bytes = cursor.encode();
-        self.update(Wait::Allowed, |transaction| {
+        self.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::scrub(), &bytes);
             Ok::<_, Error>(())
         })

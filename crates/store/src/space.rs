@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_format::{BLOCK_BYTES, DeviceIndex, NODE_BYTES_TARGET, Scheme, SegmentKind, Site};
-use stere_log::{MetaRoom, Segment, StreamKey, Wait};
+use stere_log::{Io, MetaRoom, Segment, StreamKey};
 use stere_stripe::Kept;
 
 use crate::error::Error;
@@ -216,7 +216,7 @@ impl Store {
 
     /// Gives back the slots of what was emptied since that was done last, without waiting for the next commit, so that it counts as
     /// free: where much was, or where somebody found no room.
-    pub fn release_emptied(&self, wait: Wait, is_scarce: bool) -> Result<(), Error> {
+    pub fn release_emptied(&self, io: Io<'_>, is_scarce: bool) -> Result<(), Error> {
         let live = self.space.live_raw_bytes();
         let emptied = self.space.live_peak_raw_bytes.load(Ordering::Acquire) - live;
         let much = i64::try_from(self.raw_bytes() / EMPTIED_DIVISOR).unwrap_or(i64::MAX);
@@ -224,7 +224,7 @@ impl Store {
         if emptied < least || self.check_writable().is_err() {
             return Ok(());
         }
-        if wait == Wait::Never {
+        if !io.may_block() {
             return Err(Error::WouldBlock);
         }
         self.space.live_peak_raw_bytes.store(live, Ordering::Release);
@@ -433,12 +433,12 @@ impl Store {
 
     /// Whether data may still be replaced by as much other data although nothing is free: it cuts extents in pieces, so its
     /// metadata grows.
-    pub fn may_replace(&self, wait: Wait) -> Result<bool, Error> {
+    pub fn may_replace(&self, io: Io<'_>) -> Result<bool, Error> {
         let has_room = || self.meta_segments_free() >= self.log.meta_room().needed;
         if has_room() {
             return Ok(true);
         }
-        if wait == Wait::Never {
+        if !io.may_block() {
             return Err(Error::WouldBlock);
         }
         self.make_room_for_metadata()?;
@@ -446,8 +446,8 @@ impl Store {
     }
 
     /// Promises room for so many bytes, so that a write that was accepted does not fail later.
-    pub fn reserve(&self, wait: Wait, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
-        let _ = wait;
+    pub fn reserve(&self, io: Io<'_>, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
+        let _ = io;
         let scheme = self.fit_for(placement);
         let wanted = promise_raw_bytes(scheme, self.log.meta_room().scheme, bytes);
         let fitted = Placement { scheme, ..placement };

@@ -7,7 +7,7 @@
 //! else that keeps the promise. Read next: the log's `stranded.rs`, `commit.rs`.
 
 use parking_lot::MutexGuard;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::SegmentKind;
 
 use crate::Store;

@@ -20,6 +20,7 @@ mod lanes;
 mod metadata;
 mod orders;
 mod parts;
+mod recall;
 mod remnants;
 mod repack;
 mod retire;
@@ -33,10 +34,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use stere_device::planted::{Bug, is_planted};
-use stere_device::{Patience, Volume, VolumeError, waiting};
+use stere_device::{MediumWait, Volume, VolumeError};
+use stere_faults::{Bug, is_planted};
 use stere_format::{ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
-use stere_log::{Recall, RecallError, Refusal, Segment, SegmentTable, proves_chunk};
+use stere_log::{Io, Segment, SegmentTable, proves_chunk};
 
 use beginning::{Begun, Pace};
 pub use clusters::Prefetch;
@@ -45,6 +46,8 @@ pub use heat::{Member, Members};
 pub use labelled::LabelledVolume;
 pub use orders::{Candidate, put_in_order};
 pub use parts::Parts;
+pub(crate) use recall::RecallError;
+pub use recall::Refusal;
 pub use remnants::Swept;
 pub use repack::{Belonging, Repacked};
 use sequence::Referred;
@@ -324,13 +327,15 @@ impl Volumes {
     /// A part of the segment's chunk.
     fn fetch(
         &self,
+        io: Io<'_>,
         segment: &Segment,
         offset: u64,
         into: &mut [u8],
         is_right: &dyn Fn(&[u8]) -> bool,
     ) -> Result<(), RecallError> {
+        let wait = MediumWait::of_reader(io.cancellation());
         self.ask(segment, into.len(), &mut |volume, name| {
-            volume.get(name, offset, into, Patience::Reader).map(|()| is_right(into))
+            volume.get(name, offset, into, &wait).map(|()| is_right(into))
         })
     }
 
@@ -398,9 +403,12 @@ pub(crate) fn is_object_of(pool: PoolId, segment: u64, sequence: u64, bytes: &[u
     is_its && proves_chunk(pool, segment, content)
 }
 
-impl Recall for Volumes {
+impl Volumes {
+    /// Fills `into` with what the segment's chunk holds from `offset` on, so that `is_right` accepts it. `segments` are those of which
+    /// one may be wanted next.
     fn read(
         &self,
+        io: Io<'_>,
         segment: &Arc<Segment>,
         offset: u64,
         into: &mut [u8],
@@ -408,7 +416,7 @@ impl Recall for Volumes {
         segments: &SegmentTable,
     ) -> Result<(), RecallError> {
         // Somebody in particular may be refused what others get.
-        let is_refused = waiting::is_refused() && !is_planted(Bug::RecallAnyway);
+        let is_refused = io.is_recall_refused() && !is_planted(Bug::RecallAnyway);
         let mode = if is_refused { RecallMode::Deny } else { self.mode() };
         let refused = |refusal, text: &str| Err(RecallError::Refused(refusal, text.to_owned()));
         let begun = self.is_expected(segment.id, offset, into.len());
@@ -446,18 +454,18 @@ impl Recall for Volumes {
         let is_on_media = self.is_on_media(segment.tertiary().there);
         let is_used = count >= REFERENCES_WHOLE || self.fetches.is_under_way(segment.id);
         if let Begun::InRange(pace) = begun {
-            if !is_used && self.give_expected(segment, offset, into, pace, is_right) {
+            if !is_used && self.give_expected(io, segment, offset, into, pace, is_right) {
                 return Ok(());
             }
         }
         let is_worth_it = is_used || is_on_media || matches!(begun, Begun::InWhole(_));
         let is_patient = is_on_media || begun == Begun::InWhole(Pace::OnEnd);
         // Where the whole cannot be had, a part of it may be all the same.
-        if is_worth_it && self.give_from_whole(segment, offset, into, is_patient, is_right) {
+        if is_worth_it && self.give_from_whole(io, segment, offset, into, is_patient, is_right) {
             self.want_again(segment.id);
             return Ok(());
         }
-        self.fetch(segment, offset, into, is_right)
+        self.fetch(io, segment, offset, into, is_right)
     }
 }
 

@@ -14,7 +14,7 @@ mod mirrors;
 mod overtaken;
 mod reuse;
 
-use crate::{DeviceIn, Error, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions, Wait};
+use crate::{DeviceIn, Error, Io, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions};
 
 pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
 pub(crate) const SINGLE: Placement =
@@ -119,9 +119,9 @@ pub(crate) fn write_file(store: &Store, placement: Placement, inode: u64, data: 
     for (index, piece) in data.chunks(128 << 10).enumerate() {
         let offset = (index * (128 << 10)) as u64;
         let owner = Owner { inode, offset };
-        let new: NewBlob = store.append_blob(Wait::Allowed, placement, owner, piece).unwrap();
+        let new: NewBlob = store.append_blob(Io::BLOCKING, placement, owner, piece).unwrap();
         store
-            .update(Wait::Allowed, |transaction| {
+            .update(Io::BLOCKING, |transaction| {
                 transaction.insert_blob(&new);
                 let extent = ExtentValue {
                     blob: new.id,
@@ -140,7 +140,7 @@ pub(crate) fn write_file(store: &Store, placement: Placement, inode: u64, data: 
 }
 
 pub(crate) fn read_file(store: &Store, inode: u64, length: usize) -> Result<Vec<u8>, Error> {
-    let pieces = store.view(Wait::Allowed, |view| {
+    let pieces = store.view(Io::BLOCKING, |view| {
         let mut extents = Vec::new();
         view.scan(Key::extent(inode, 0), Key::extent(inode + 1, 0), |key, value| {
             if key.kind == stere_format::key::kind::EXTENT {
@@ -157,13 +157,13 @@ pub(crate) fn read_file(store: &Store, inode: u64, length: usize) -> Result<Vec<
             .collect::<Result<Vec<_>, Error>>()
     })?;
     let mut out = vec![0; length];
-    store.read_blobs(Wait::Allowed, &pieces, &mut out)?;
+    store.read_blobs(Io::BLOCKING, &pieces, &mut out)?;
     Ok(out)
 }
 
 pub(crate) fn remove_file(store: &Store, inode: u64) {
     store
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             let mut extents = Vec::new();
             transaction.scan(Key::extent(inode, 0), Key::extent(inode + 1, 0), |key, value| {
                 if key.kind == stere_format::key::kind::EXTENT {
@@ -192,7 +192,7 @@ fn committed_data_survives_losing_all_that_was_not_flushed() {
         let (mut rig, store) = Rig::new(3, 64 << 20);
         let data = content(1, 700_001);
         write_file(&store, placement, 10, &data);
-        store.commit(Wait::Allowed).unwrap();
+        store.commit(Io::BLOCKING).unwrap();
         write_file(&store, placement, 11, &content(2, 50_000));
         let (store, report) = rig.crash(store, |_| false);
         assert_eq!(report.groups_cut, 0);
@@ -215,11 +215,11 @@ fn an_unproven_tail_whose_data_is_lost_is_cut() {
     for survives in [false, true] {
         let (mut rig, store) = Rig::new(1, 64 << 20);
         write_file(&store, SINGLE, 10, &content(1, 4096));
-        store.commit(Wait::Allowed).unwrap();
+        store.commit(Io::BLOCKING).unwrap();
         write_file(&store, SINGLE, 11, &content(2, 4096));
         let refuse_flush = |operation, _, _| (operation == Operation::Flush).then_some(Fault::Error);
         rig.devices[0].set_fault_hook(Some(Box::new(refuse_flush)));
-        let error = store.commit(Wait::Allowed).unwrap_err();
+        let error = store.commit(Io::BLOCKING).unwrap_err();
         assert!(store.failure().is_some(), "after a failed flush nothing more is promised: {error}");
         rig.devices[0].set_fault_hook(None);
         // The row was submitted first, the journal record after it.
@@ -231,7 +231,7 @@ fn an_unproven_tail_whose_data_is_lost_is_cut() {
         assert_clean(&store);
         // What was cut stays cut: the next record with its number belongs to a new epoch.
         write_file(&store, SINGLE, 12, &content(3, 4096));
-        store.commit(Wait::Allowed).unwrap();
+        store.commit(Io::BLOCKING).unwrap();
         let (store, _) = rig.crash(store, |_| false);
         assert_eq!(read_file(&store, 12, 4096).unwrap(), content(3, 4096));
         assert_clean(&store);
@@ -255,7 +255,7 @@ fn checkpoints_keep_everything_and_free_what_is_dead() {
             store.checkpoint().unwrap();
         }
         if round % 3 == 0 {
-            store.commit(Wait::Allowed).unwrap();
+            store.commit(Io::BLOCKING).unwrap();
         }
         while store.step(false).unwrap() {}
     }
@@ -263,7 +263,7 @@ fn checkpoints_keep_everything_and_free_what_is_dead() {
         assert_eq!(&read_file(&store, *inode, data.len()).unwrap(), data);
     }
     assert_clean(&store);
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let (store, _) = rig.crash(store, |_| false);
     for (inode, data) in &expected {
         assert_eq!(&read_file(&store, *inode, data.len()).unwrap(), data);
@@ -280,7 +280,7 @@ fn a_full_pool_takes_deletions_and_then_data_again() {
         let full = loop {
             let inode = 1000 * (round + 1) + written.len() as u64;
             let data = content(inode, 100_000);
-            let reservation = match store.reserve(Wait::Allowed, SINGLE, data.len() as u64) {
+            let reservation = match store.reserve(Io::BLOCKING, SINGLE, data.len() as u64) {
                 Ok(reservation) => reservation,
                 Err(error) => break error,
             };
@@ -304,7 +304,7 @@ fn a_full_pool_takes_deletions_and_then_data_again() {
         for inode in 0..written.len() as u64 / 3 {
             remove_file(&store, 500_000 + inode);
         }
-        store.commit(Wait::Allowed).unwrap();
+        store.commit(Io::BLOCKING).unwrap();
     }
     assert_clean(&store);
     let (store, _) = rig.crash(store, |_| false);
@@ -324,7 +324,7 @@ fn the_tree_is_far_larger_than_the_cache_and_random_crashes_lose_nothing_committ
             let value = content(state, 200 + (state % 300) as usize);
             let delete = state % 5 == 0;
             store
-                .update(Wait::Allowed, |transaction| {
+                .update(Io::BLOCKING, |transaction| {
                     match delete {
                         true => transaction.delete(Key::inode(inode)),
                         false => transaction.put(Key::inode(inode), &value),
@@ -339,16 +339,16 @@ fn the_tree_is_far_larger_than_the_cache_and_random_crashes_lose_nothing_committ
         }
         match round % 4 {
             0 => store.checkpoint().unwrap(),
-            1 => store.commit(Wait::Allowed).unwrap(),
+            1 => store.commit(Io::BLOCKING).unwrap(),
             2 => {
-                store.commit(Wait::Allowed).unwrap();
+                store.commit(Io::BLOCKING).unwrap();
                 let salt = state;
                 (store, _) = rig.crash(store, |index| (salt >> (index % 60)) & 1 == 1);
             }
             _ => {}
         }
     }
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let (store, _) = rig.crash(store, |_| false);
     let mut found = std::collections::BTreeMap::new();
     store
@@ -376,7 +376,7 @@ fn three_commits(count: u16) -> (Rig, Store, u64) {
     let start = rig.superblocks[0].journal_start.position;
     for inode in 10..13 {
         write_file(&store, COPIES, inode, &content(inode, 4096));
-        store.commit(Wait::Allowed).unwrap();
+        store.commit(Io::BLOCKING).unwrap();
     }
     (rig, store, start)
 }
@@ -407,7 +407,7 @@ fn an_unreadable_sector_in_the_journal_hides_no_proof() {
     let (mut rig, store, _) = three_commits(1);
     let (start, handle) = {
         let journal = store.journal.lock();
-        let handle = store.view(Wait::Allowed, |view| view.blob(1)).unwrap();
+        let handle = store.view(Io::BLOCKING, |view| view.blob(1)).unwrap();
         (journal.mirrors[0].offset + journal.position % journal.region_bytes, handle)
     };
     let chunk = handle.segment.chunks()[0];
@@ -454,7 +454,7 @@ fn a_torn_last_journal_record_is_cut() {
 #[test]
 fn a_forged_record_in_the_journal_proves_nothing() {
     let (mut rig, store) = Rig::new(1, 64 << 20);
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let (pool, epoch, position, sequence) = {
         let journal = store.journal.lock();
         (journal.pool, journal.epoch, journal.position, journal.sequence)
@@ -480,12 +480,12 @@ fn a_forged_record_in_the_journal_proves_nothing() {
     }
     let key = Key::new(key::tree::NAMES, 10, key::kind::XATTR, 1);
     store
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             transaction.put(key, &value);
             Ok::<_, Error>(())
         })
         .unwrap();
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let (start, region_bytes) = (rig.superblocks[0].layout.journal_offset, rig.superblocks[0].journal_bytes);
     let mut block = vec![0; 4096];
     rig.devices[0].read(start + (position + 4096) % region_bytes, &mut block).unwrap();
@@ -494,7 +494,7 @@ fn a_forged_record_in_the_journal_proves_nothing() {
     rig.read_superblocks();
     let (store, report) = Store::open(rig.devices_in(), options()).unwrap();
     assert_eq!(report.groups_cut, 0);
-    let found = store.view(Wait::Allowed, |view| view.get(&key)).unwrap();
+    let found = store.view(Io::BLOCKING, |view| view.get(&key)).unwrap();
     assert_eq!(found.as_deref(), Some(&value[..]));
 }
 
@@ -504,7 +504,7 @@ fn many_crashes_one_after_the_other_lose_nothing_committed() {
     let (mut rig, mut store) = Rig::new(2, 64 << 20);
     for inode in 10..60 {
         write_file(&store, COPIES, inode, &content(inode, 4096));
-        store.commit(Wait::Allowed).unwrap();
+        store.commit(Io::BLOCKING).unwrap();
         (store, _) = rig.crash(store, |_| false);
     }
     for inode in 10..60 {

@@ -67,7 +67,7 @@ impl Store {
     fn rows_of(&self, blobs: &[u64]) -> Result<Vec<Row>, Error> {
         let mut rows: BTreeMap<(u64, u32), Row> = BTreeMap::new();
         for blob in blobs {
-            let handle = match self.view(crate::Wait::Allowed, |view| view.blob(*blob)) {
+            let handle = match self.view(crate::Io::BLOCKING, |view| view.blob(*blob)) {
                 Ok(handle) => handle,
                 Err(Error::UnknownBlob { .. }) => continue,
                 Err(error) => return Err(error),

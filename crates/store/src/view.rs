@@ -8,14 +8,30 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_format::{BlobValue, Key, NodeReference, key};
-use stere_log::{Segment, SegmentTable};
+use stere_log::{Io, Segment, SegmentTable};
 use stere_tree::{Direction, Lookup, NodeCache};
 
 use crate::error::Error;
-use crate::fold::is_passing_over;
 use crate::value::Value;
 use crate::void::{DELETIONS_MIN, Voids};
 use crate::{Inner, Store};
+
+/// What a view does about keys whose metadata is offloaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offloaded {
+    /// They are missed, so that they are reloaded.
+    Reload,
+    /// They are passed over; asked for, they are elsewhere.
+    Skip,
+    /// The tree is seen as it is: they are not there.
+    Through,
+}
+
+impl Offloaded {
+    pub fn of(io: Io<'_>) -> Offloaded {
+        if io.skips_offloaded() { Offloaded::Skip } else { Offloaded::Reload }
+    }
+}
 
 /// A blob as a reader holds it: its entry, and its segment, which stays in place while this lives.
 #[derive(Clone, Debug)]
@@ -72,8 +88,7 @@ pub struct View<'a> {
     pub(crate) cache: &'a NodeCache,
     pub(crate) segments: &'a SegmentTable,
     pub(crate) missed: Cell<Option<Miss>>,
-    /// What was put away is as if it were not there.
-    is_through: bool,
+    offloaded: Offloaded,
 }
 
 /// What a view lacks.
@@ -85,8 +100,13 @@ pub(crate) enum Miss {
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(inner: &'a Inner, cache: &'a NodeCache, segments: &'a SegmentTable, is_through: bool) -> Self {
-        View { inner, cache, segments, missed: Cell::new(None), is_through }
+    pub(crate) fn new(
+        inner: &'a Inner,
+        cache: &'a NodeCache,
+        segments: &'a SegmentTable,
+        offloaded: Offloaded,
+    ) -> Self {
+        View { inner, cache, segments, missed: Cell::new(None), offloaded }
     }
 
     pub(crate) fn take_missed(&self) -> Option<Miss> {
@@ -96,7 +116,7 @@ impl<'a> View<'a> {
     /// The value of a key.
     pub fn get(&self, key: &Key) -> Result<Option<Value>, Error> {
         if key.tree == key::tree::NAMES
-            && !self.is_through
+            && self.offloaded != Offloaded::Through
             && let Some(number) = self.inner.folds.at(key)
         {
             return Err(self.miss_fold(number));
@@ -122,9 +142,9 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn miss_fold(&self, number: u64) -> Error {
-        if is_passing_over() {
+        if self.offloaded == Offloaded::Skip {
             let why = "this was put away, and is not brought back for a search".into();
-            return Error::Elsewhere { why, refusal: stere_log::Refusal::Denied };
+            return Error::Elsewhere { why, refusal: crate::Refusal::Denied };
         }
         self.missed.set(Some(Miss::Fold(number)));
         Error::NodeNotInMemory
@@ -159,7 +179,7 @@ impl<'a> View<'a> {
         to: Key,
         visit: &mut dyn FnMut(&Key, &[u8]) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let piece = if self.is_through { None } else { self.inner.folds.within(&from, &to) };
+        let piece = if self.offloaded == Offloaded::Through { None } else { self.inner.folds.within(&from, &to) };
         let Some((start, end, number)) = piece else { return self.scan_over_voids(own, from, to, visit) };
         let mut has_ended = false;
         if from < start {
@@ -172,7 +192,7 @@ impl<'a> View<'a> {
         }
         match has_ended {
             true => Ok(()),
-            false if is_passing_over() => self.scan_with(own, end, to, visit),
+            false if self.offloaded == Offloaded::Skip => self.scan_with(own, end, to, visit),
             false => Err(self.miss_fold(number)),
         }
     }

@@ -13,7 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::Key;
 
 /// A scan asks for a void after so many deletions in a row, and learns one where there were so many.

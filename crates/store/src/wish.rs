@@ -5,7 +5,7 @@
 //! cannot give is fitted, as for data; it follows when they come back.
 
 use stere_format::{DeviceState, Key, Scheme, WIDTH_MAX};
-use stere_log::Wait;
+use stere_log::Io;
 
 use crate::Store;
 use crate::error::Error;
@@ -80,7 +80,7 @@ impl Store {
         if MetadataWish::from_code(wish.code()) != Some(wish) {
             return Err(Error::Pool(format!("metadata can lie on 1 to {WIDTH_MAX} devices; ask for that, or for all")));
         }
-        self.update(Wait::Allowed, |transaction| {
+        self.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::metadata_copies(), &[wish.code()]);
             Ok::<_, Error>(())
         })?;
@@ -90,7 +90,7 @@ impl Store {
 
     /// Takes over what the pool holds.
     pub(crate) fn load_metadata_wish(&self) -> Result<(), Error> {
-        let value = self.view(Wait::Allowed, |view| view.get(&Key::metadata_copies()))?;
+        let value = self.view(Io::BLOCKING, |view| view.get(&Key::metadata_copies()))?;
         *self.metadata_wish.lock() = value.and_then(|bytes| MetadataWish::from_code(*bytes.first()?));
         Ok(())
     }

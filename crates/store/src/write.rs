@@ -10,7 +10,7 @@ use stere_format::{
     BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, DeviceIndex, RecordSubject, Scheme,
     SegmentKind, Site, SummaryEntry, crc32c, record_checksum,
 };
-use stere_log::{LogError, Segment, StreamKey, Wait};
+use stere_log::{Io, LogError, Segment, StreamKey};
 
 use crate::Store;
 use crate::error::Error;
@@ -105,36 +105,36 @@ impl Store {
 
     /// Appends `data` as a blob. It is readable at once and durable after the next commit that follows the update which
     /// enters it into the blob map.
-    pub fn append_blob(&self, wait: Wait, placement: Placement, owner: Owner, data: &[u8]) -> Result<NewBlob, Error> {
-        self.append_blob_at_home(wait, placement, None, owner, &Content::plain(data))
+    pub fn append_blob(&self, io: Io<'_>, placement: Placement, owner: Owner, data: &[u8]) -> Result<NewBlob, Error> {
+        self.append_blob_at_home(io, placement, None, owner, &Content::plain(data))
     }
 
     /// The same for a file that lies whole on one device if it is unreplicated. Where `home` has no room, or is not there, another
     /// device takes the blob: see `NewBlob::home`.
     pub fn append_blob_at_home(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         placement: Placement,
         home: Option<DeviceIndex>,
         owner: Owner,
         content: &Content<'_>,
     ) -> Result<NewBlob, Error> {
         self.check_writable()?;
-        self.bound_unproven(wait)?;
+        self.bound_unproven(io)?;
         let key = self.stream_key(placement, 0, home);
         let id = self.next_blob.fetch_add(1, Ordering::AcqRel);
-        self.append_making_room(wait, key, id, owner, content)
+        self.append_making_room(io, key, id, owner, content)
     }
 
     /// Commits now and then under a stream of writes, so that recovery never has much data to verify.
-    pub(crate) fn bound_unproven(&self, wait: Wait) -> Result<(), Error> {
+    pub(crate) fn bound_unproven(&self, io: Io<'_>) -> Result<(), Error> {
         if !self.log.wants_commit(UNPROVEN_BYTES_MAX) {
             return Ok(());
         }
-        if wait == Wait::Never {
+        if !io.may_block() {
             return Err(Error::WouldBlock);
         }
-        self.commit(Wait::Allowed)
+        self.commit(Io::BLOCKING)
     }
 
     /// The stream that takes data of this placement, given the devices there are; of unreplicated data that of its home.
@@ -184,7 +184,7 @@ impl Store {
 
     pub(crate) fn append_making_room(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         mut key: StreamKey,
         id: u64,
         owner: Owner,
@@ -195,7 +195,7 @@ impl Store {
         let digest = Checksums::without_blocks(content.checksum, data);
         loop {
             let mut checksums = digest.to_push(data.len());
-            let appended = self.log.append(&key, data.len(), wait, |target| {
+            let appended = self.log.append(&key, data.len(), io, |target| {
                 copy_and_checksum(data, target, &mut checksums);
                 let crc32c = record_checksum(&checksums, data.len());
                 let whole = RecordSubject::plain_blob(id, owner.inode, owner.offset, logical_bytes);
@@ -217,7 +217,7 @@ impl Store {
                         key = other;
                         continue;
                     }
-                    if wait == Wait::Never {
+                    if !io.may_block() {
                         return Err(Error::WouldBlock);
                     }
                     match self.make_room(&StreamKey { home: None, ..key }) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use stere_device::memory::Fault;
 use stere_device::{Device, Operation};
 use stere_format::{DeviceLayout, ExtentFlags, ExtentValue, Key, Scheme};
-use stere_store::{Error, Owner, Piece, Placement, Store, Wait};
+use stere_store::{Error, Io, Owner, Piece, Placement, Store};
 use support::{CHUNK_BYTES, Random, Rig, SlowDevice, Watchdog, duration, seed, within};
 
 const SINGLE: Placement =
@@ -38,7 +38,7 @@ fn content(inode: u64, extent: u64, version: u64, length: usize) -> Vec<u8> {
 /// Reads one extent; its version, checked byte by byte.
 fn read_extent(store: &Store, inode: u64, extent: u64) -> Option<u64> {
     let key = Key::extent(inode, extent * EXTENT_BYTES);
-    let found = store.view(Wait::Allowed, |view| {
+    let found = store.view(Io::BLOCKING, |view| {
         let Some(bytes) = view.get(&key)? else { return Ok::<_, Error>(None) };
         let value = ExtentValue::decode(&bytes).expect("an extent");
         Ok(Some((value, view.blob(value.blob)?)))
@@ -46,7 +46,7 @@ fn read_extent(store: &Store, inode: u64, extent: u64) -> Option<u64> {
     let (value, blob) = found.expect("a view")?;
     let mut out = vec![0; value.length as usize];
     let piece = Piece { blob, offset: 0, length: value.length, at: 0 };
-    store.read_blobs(Wait::Allowed, &[piece], &mut out).expect("what is in the map can be read");
+    store.read_blobs(Io::BLOCKING, &[piece], &mut out).expect("what is in the map can be read");
     let version = u64::from_le_bytes(out[16..24].try_into().expect("eight bytes"));
     assert!(out == content(inode, extent, version, out.len()), "inode {inode}, extent {extent}, version {version}");
     Some(version)
@@ -63,10 +63,10 @@ fn change_extent(
     let offset = extent * EXTENT_BYTES;
     let key = Key::extent(inode, offset);
     let new = match data {
-        Some(data) => Some(store.append_blob(Wait::Allowed, placement, Owner { inode, offset }, data)?),
+        Some(data) => Some(store.append_blob(Io::BLOCKING, placement, Owner { inode, offset }, data)?),
         None => None,
     };
-    store.update(Wait::Allowed, |transaction| {
+    store.update(Io::BLOCKING, |transaction| {
         if let Some(bytes) = transaction.get(&key)? {
             let old = ExtentValue::decode(&bytes).expect("an extent");
             transaction.release_blob(old.blob, 0..old.length)?;
@@ -123,7 +123,7 @@ fn writer(shared: &Shared<'_>, worker: u64, mut random: Random) -> Model {
                 let length = 24 + random.below(load.blob_bytes_max - 24) as usize;
                 let data = content(inode, extent, version, length);
                 shared.watchdog.step(worker as usize, "reserving");
-                let Ok(_room) = store.reserve(Wait::Allowed, placement, EXTENT_BYTES) else { continue };
+                let Ok(_room) = store.reserve(Io::BLOCKING, placement, EXTENT_BYTES) else { continue };
                 shared.watchdog.step(worker as usize, "writing");
                 change_extent(store, placement, inode, extent, Some(&data)).expect("room was reserved");
                 model[extent as usize].push(Some(version));
@@ -135,7 +135,7 @@ fn writer(shared: &Shared<'_>, worker: u64, mut random: Random) -> Model {
             }
             10 => {
                 shared.watchdog.step(worker as usize, "committing");
-                store.commit(Wait::Allowed).expect("a commit");
+                store.commit(Io::BLOCKING).expect("a commit");
                 model.iter_mut().for_each(|versions| drop(versions.drain(..versions.len() - 1)));
             }
             11..=13 => {
@@ -269,15 +269,15 @@ fn a_commit_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
     store
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             transaction.put(Key::extent(1, 0), b"a");
             Ok::<_, Error>(())
         })
         .expect("an update");
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| store.commit(Wait::Allowed));
+        let first = scope.spawn(|| store.commit(Io::BLOCKING));
         std::thread::sleep(Duration::from_millis(100));
-        let second = scope.spawn(|| store.commit(Wait::Allowed));
+        let second = scope.spawn(|| store.commit(Io::BLOCKING));
         assert!(first.join().expect("no panic").is_err());
         assert!(second.join().expect("no panic").is_err(), "its changes were lost with the first one's");
     });
@@ -289,7 +289,7 @@ fn a_checkpoint_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
     store
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             transaction.put(Key::extent(1, 0), b"a");
             Ok::<_, Error>(())
         })
@@ -317,7 +317,7 @@ fn the_journal_never_overflows() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     while Instant::now() < until {
-                        let updated = store.update(Wait::Allowed, |transaction| {
+                        let updated = store.update(Io::BLOCKING, |transaction| {
                             for _ in 0..16 {
                                 let position = next.fetch_add(1, Ordering::Relaxed) % 512;
                                 transaction.put(Key::extent(7, position << 17), &value);
@@ -331,7 +331,7 @@ fn the_journal_never_overflows() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while Instant::now() < until {
-                        store.commit(Wait::Allowed).expect("a commit");
+                        store.commit(Io::BLOCKING).expect("a commit");
                     }
                 });
             }
@@ -346,7 +346,7 @@ fn a_view_may_need_more_nodes_than_the_cache_holds() {
     let (_rig, store) = Rig::new(1, 256 << 20, 1 << 20, 1, 0);
     let value = vec![7u8; 300];
     for start in (0..KEYS).step_by(500) {
-        let updated = store.update(Wait::Allowed, |transaction| {
+        let updated = store.update(Io::BLOCKING, |transaction| {
             (start..start + 500).for_each(|index| transaction.put(Key::extent(7, index << 17), &value));
             Ok::<_, Error>(())
         });
@@ -354,7 +354,7 @@ fn a_view_may_need_more_nodes_than_the_cache_holds() {
     }
     store.checkpoint().expect("a checkpoint");
     within(Duration::from_secs(300), "a view of 400 leaves", || {
-        let seen = store.view(Wait::Allowed, |view| {
+        let seen = store.view(Io::BLOCKING, |view| {
             let mut seen = 0;
             for index in (0..KEYS).step_by(100) {
                 seen += usize::from(view.get(&Key::extent(7, index << 17))?.is_some());
@@ -362,7 +362,7 @@ fn a_view_may_need_more_nodes_than_the_cache_holds() {
             Ok::<_, Error>(seen)
         });
         assert_eq!(seen.expect("a view"), 400);
-        let updated = store.update(Wait::Allowed, |transaction| {
+        let updated = store.update(Io::BLOCKING, |transaction| {
             for index in (0..KEYS).step_by(100) {
                 transaction.get(&Key::extent(7, index << 17))?;
                 transaction.delete(Key::extent(7, index << 17));

@@ -1,11 +1,11 @@
-//! Small reads that the caller makes itself and comes back with (`stere_device::pending`): the data chunks, or the copy that is cheapest
+//! Small reads that the caller makes itself and comes back with (`stere_device::Io`): the data chunks, or the copy that is cheapest
 //! to read now, as on the fast path of `read.rs`. Whatever is not as it should be there goes that way instead.
 
 use crate::geometry::{RowPiece, record_range, row_pieces};
 use crate::{Stripe, parity};
 use std::ops::Range;
-use stere_device::Device;
-use stere_device::pending::{self, Name, PendingRead};
+use stere_device::pending::{Name, PendingRead};
+use stere_device::{Device, Io};
 use stere_format::{Address, SegmentChunks};
 
 fn name(segment: u64, piece: &RowPiece) -> Name {
@@ -37,9 +37,10 @@ impl Stripe {
         Some(reads)
     }
 
-    /// Shows these bytes of a record, unverified, if all of them have arrived on this thread.
+    /// Shows these bytes of a record, unverified, if all of them have arrived for this call.
     pub fn look_at_arrived(
         &self,
+        io: Io<'_>,
         segment: &SegmentChunks,
         address: &Address,
         range: &Range<u32>,
@@ -48,12 +49,11 @@ impl Stripe {
         let mut pieces = row_pieces(segment.scheme, address.row_block, record_range(address, range));
         let Some(first) = pieces.next() else { return false };
         let Some(second) = pieces.next() else {
-            return pending::look(name(address.segment, &first), first.length, look).unwrap_or(false);
+            return io.look(name(address.segment, &first), first.length, look).unwrap_or(false);
         };
         let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
         for piece in [first, second].into_iter().chain(pieces) {
-            let copied =
-                pending::look(name(address.segment, &piece), piece.length, |found| bytes.extend_from_slice(found));
+            let copied = io.look(name(address.segment, &piece), piece.length, |found| bytes.extend_from_slice(found));
             if copied.is_none() {
                 return false;
             }

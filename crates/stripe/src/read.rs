@@ -10,8 +10,8 @@ use crate::geometry::{RowPiece, check_chunk_range, record_range, row_pieces};
 use crate::{PoolDevice, Stripe, parity};
 use std::ops::Range;
 use std::sync::Arc;
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{Device, DeviceError, Job, Scatter};
+use stere_faults::{Bug, is_planted};
 use stere_format::{Address, SegmentChunks};
 
 /// A gap of so many bytes between two wanted parts is read and thrown away rather than seeked over.

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use parking_lot::Mutex;
-use stere_device::{Patience, Take, Volume, VolumeError};
+use stere_device::{Cancellation, MediumWait, Take, Volume, VolumeError};
 use ureq::http::{HeaderValue, Method, Request};
 use url::Url;
 
-use crate::http::{Answer, Http, WORDS_BYTES_MAX};
+use crate::http::{Answer, Exchange, Http, WORDS_BYTES_MAX};
 use crate::partial::{Partials, is_partial};
 use crate::place::{DavPlace, PlaceError};
 use crate::{LIST_WITHOUT_END, NAMES_MAX, named_file};
@@ -100,7 +100,7 @@ impl DavVolume {
     }
 
     fn ask(&self, method: &str, url: &Url, headers: &[(&str, &str)]) -> Result<Answer, VolumeError> {
-        let response = self.http.ask(self.request(method, url, headers, ())?)?;
+        let response = self.http.ask(self.request(method, url, headers, ())?, &Cancellation::NONE)?;
         self.http.read(response, if method == "HEAD" { 0 } else { WORDS_BYTES_MAX })
     }
 
@@ -128,15 +128,16 @@ impl DavVolume {
     /// What the server says of a folder, and of what is in it with `depth` 1.
     fn properties(&self, url: &Url, depth: &str) -> Result<Option<Vec<Member>>, VolumeError> {
         let headers = [("depth", depth), ("content-type", "application/xml; charset=utf-8")];
-        let response = self.http.send(self.request("PROPFIND", url, &headers, PROPERTIES.as_bytes())?)?;
-        match response.status().as_u16() {
+        let exchange = self.http.send(self.request("PROPFIND", url, &headers, PROPERTIES.as_bytes())?)?;
+        match exchange.response.status().as_u16() {
             207 => {
+                let Exchange { response, lease: _until_read } = exchange;
                 let body = Timed { inner: response.into_body().into_reader(), deadline: self.http.list_deadline() };
                 let body = std::io::BufReader::with_capacity(64 << 10, body);
                 multistatus::read(body).map(Some).map_err(|error| self.http.away(error))
             }
             404 => Ok(None),
-            _ => Err(self.refused(&self.http.read(response, WORDS_BYTES_MAX)?)),
+            _ => Err(self.refused(&self.http.read(exchange, WORDS_BYTES_MAX)?)),
         }
     }
 
@@ -271,20 +272,28 @@ impl Volume for DavVolume {
         outcome
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
         let request = self.request("GET", &self.url(object), &[], ())?;
-        let outcome = self.http.get_part(request, object, offset, into, &|answer| self.not_given(object, answer));
+        let judge = |answer: &Answer| self.not_given(object, answer);
+        let outcome = self.http.get_part(request, object, offset, into, &judge, &wait.cancellation);
         outcome.inspect(|()| self.note())
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.stream_part(object, 0, length, take)
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
+        self.stream_part(object, 0, length, take, cancellation)
     }
 
-    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
         let request = self.request("GET", &self.url(object), &[], ())?;
         let judge = |answer: &Answer| self.not_given(object, answer);
-        self.http.stream_part(request, object, (offset, length), take, &judge).inspect(|()| self.note())
+        self.http.stream_part(request, object, (offset, length), take, &judge, cancellation).inspect(|()| self.note())
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {

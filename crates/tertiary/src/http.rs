@@ -2,6 +2,8 @@
 //!
 //! Invariant: what a server says of a range counts. Bytes of another place than was asked for are given to nobody, and a server that knows
 //! no ranges and sends all of it is understood. What an answer means that is no success, the volume says (`Judge`).
+//! Each request has a line
+//! (an agent with its connection) to itself until its answer is read, so that the waits of that connection know who cancels them.
 //! Read next: `patient.rs`, `s3.rs`, `dav.rs`.
 
 use std::io::Read;
@@ -9,25 +11,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stere_device::{LOOK_BYTES, PIECE_BYTES, Take, VolumeError, waiting};
+use parking_lot::Mutex;
+use stere_device::{Cancellation, LOOK_BYTES, PIECE_BYTES, Take, VolumeError};
 use ureq::Agent;
+use ureq::config::Config;
 use ureq::http::{Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
-use crate::patient::{self, Slowness};
+use crate::patient::{Line, Slowness};
 use crate::{LIST_TIME, named_file};
 
 /// A server that neither says nor takes anything for a minute is away, and so is one that trickles: the slowest links give more.
 const SLOWNESS: Slowness = Slowness { silence: Duration::from_secs(60), least_bytes: 4 << 10, list: LIST_TIME };
 /// The head of an answer is short, however slow the link is.
 const HEAD: Duration = Duration::from_secs(300);
+/// More lines than this are not kept when nobody uses them.
+const IDLE_MAX: usize = 16;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Answers that are looked at for words are not longer.
 pub(crate) const WORDS_BYTES_MAX: u64 = 4 << 20;
 
 /// A server, and the name of the volume on it.
 pub(crate) struct Http {
-    agent: Agent,
+    config: Config,
+    /// Lines that no request has; the one used last is taken first.
+    idle: Mutex<Vec<Line>>,
     text: String,
     slowness: Slowness,
 }
@@ -39,6 +47,34 @@ pub(crate) struct Answer {
     /// Where the body begins in the object, if it was said.
     from: Option<u64>,
     pub(crate) body: Vec<u8>,
+}
+
+/// A request under way: an answer whose body is still to be read, and its line.
+pub(crate) struct Exchange<'a> {
+    pub(crate) response: Response<ureq::Body>,
+    pub(crate) lease: Lease<'a>,
+}
+
+/// A line for one request. It goes back when the answer was read.
+pub(crate) struct Lease<'a> {
+    http: &'a Http,
+    line: Option<Line>,
+}
+
+impl Lease<'_> {
+    fn line(&self) -> &Line {
+        self.line.as_ref().expect("a lease has its line until it ends")
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut idle = self.http.idle.lock();
+        if let Some(line) = self.line.take().filter(|_| idle.len() < IDLE_MAX) {
+            line.set_cancellation(Cancellation::NONE);
+            idle.push(line);
+        }
+    }
 }
 
 /// What it means that an object was not given.
@@ -76,7 +112,7 @@ impl Http {
             .allow_non_standard_methods(true)
             .tls_config(tls)
             .build();
-        Http { agent: patient::agent(config, slowness), text, slowness }
+        Http { config, idle: Mutex::default(), text, slowness }
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -84,10 +120,22 @@ impl Http {
     }
 
     pub(crate) fn away(&self, why: impl std::fmt::Display) -> VolumeError {
-        if waiting::is_given_up() {
-            return VolumeError::GivenUp { volume: self.text.clone() };
-        }
         VolumeError::Away { volume: self.text.clone(), why: why.to_string() }
+    }
+
+    /// The same of a request that may have been cancelled.
+    fn ended(&self, lease: &Lease<'_>, why: impl std::fmt::Display) -> VolumeError {
+        match lease.line().is_cancelled() {
+            true => VolumeError::GivenUp { volume: self.text.clone() },
+            false => self.away(why),
+        }
+    }
+
+    fn lease(&self, cancellation: &Cancellation) -> Lease<'_> {
+        let idle = self.idle.lock().pop();
+        let line = idle.unwrap_or_else(|| Line::new(self.config.clone(), self.slowness));
+        line.set_cancellation(cancellation.clone());
+        Lease { http: self, line: Some(line) }
     }
 
     /// When a list that is begun now must have an end.
@@ -108,24 +156,29 @@ impl Http {
     }
 
     /// Sends a request; the answer's body is still to come.
-    pub(crate) fn send(&self, request: Request<&[u8]>) -> Result<Response<ureq::Body>, VolumeError> {
-        self.agent.run(request).map_err(|error| self.away(error))
+    pub(crate) fn send(&self, request: Request<&[u8]>) -> Result<Exchange<'_>, VolumeError> {
+        let lease = self.lease(&Cancellation::NONE);
+        let response = lease.line().agent.run(request).map_err(|error| self.away(error))?;
+        Ok(Exchange { response, lease })
     }
 
     /// Sends a request that has no body.
-    pub(crate) fn ask(&self, request: Request<()>) -> Result<Response<ureq::Body>, VolumeError> {
-        self.agent.run(request).map_err(|error| self.away(error))
+    pub(crate) fn ask(&self, request: Request<()>, cancellation: &Cancellation) -> Result<Exchange<'_>, VolumeError> {
+        let lease = self.lease(cancellation);
+        let response = lease.line().agent.run(request).map_err(|error| self.ended(&lease, error))?;
+        Ok(Exchange { response, lease })
     }
 
     /// At most so many bytes of an answer.
-    pub(crate) fn read(&self, response: Response<ureq::Body>, most: u64) -> Result<Answer, VolumeError> {
+    pub(crate) fn read(&self, exchange: Exchange<'_>, most: u64) -> Result<Answer, VolumeError> {
+        let Exchange { response, lease } = exchange;
         let status = response.status().as_u16();
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let length = header("content-length").and_then(|text| text.parse::<u64>().ok());
         let from = header("content-range").and_then(range_start);
         let mut body = Vec::with_capacity(length.unwrap_or(0).min(most) as usize);
         let reader = response.into_body().into_reader();
-        reader.take(most).read_to_end(&mut body).map_err(|error| self.away(error))?;
+        reader.take(most).read_to_end(&mut body).map_err(|error| self.ended(&lease, error))?;
         Ok(Answer { status, length, from, body })
     }
 
@@ -137,14 +190,15 @@ impl Http {
         offset: u64,
         into: &mut [u8],
         judge: Judge<'_>,
+        cancellation: &Cancellation,
     ) -> Result<(), VolumeError> {
         if into.is_empty() {
             return Ok(());
         }
         let needed = offset + into.len() as u64;
-        let response = self.ask(with_range(get, offset, needed))?;
+        let exchange = self.ask(with_range(get, offset, needed), cancellation)?;
         // A server that knows no ranges sends all of it.
-        let mut answer = self.read(response, needed.max(WORDS_BYTES_MAX))?;
+        let mut answer = self.read(exchange, needed.max(WORDS_BYTES_MAX))?;
         let body = match answer.status {
             // Some servers (rclone) give the range and say 200; what they say of the body counts.
             200 | 206 if answer.from == Some(offset) => std::mem::take(&mut answer.body),
@@ -171,15 +225,17 @@ impl Http {
         (offset, length): (u64, usize),
         take: &Take,
         judge: Judge<'_>,
+        cancellation: &Cancellation,
     ) -> Result<(), VolumeError> {
         let needed = offset + length.max(1) as u64;
-        let response = self.ask(with_range(get, offset, needed))?;
+        let exchange = self.ask(with_range(get, offset, needed), cancellation)?;
         let short = |length: u64| self.short(object, length, needed);
-        let status = response.status().as_u16();
+        let status = exchange.response.status().as_u16();
         if !matches!(status, 200 | 206) {
-            let answer = self.read(response, WORDS_BYTES_MAX)?;
+            let answer = self.read(exchange, WORDS_BYTES_MAX)?;
             return Err(if status == 416 { short(offset) } else { judge(&answer) });
         }
+        let Exchange { response, lease } = exchange;
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let skipped = match header("content-range").and_then(range_start) {
             Some(from) if from == offset => 0,
@@ -191,11 +247,11 @@ impl Http {
         let body_bytes = header("content-length").and_then(|text| text.parse().ok());
         let mut reader = response.into_body().into_reader();
         let passed = std::io::copy(&mut (&mut reader).take(skipped), &mut std::io::sink());
-        if passed.map_err(|error| self.away(error))? < skipped {
+        if passed.map_err(|error| self.ended(&lease, error))? < skipped {
             return Err(short(skipped));
         }
         let mut reader = reader.take(length as u64);
-        let given = self.give(&mut reader, length, take)?;
+        let given = self.give(&lease, &mut reader, length, take)?;
         if given < length {
             return Err(short(offset + given as u64));
         }
@@ -207,17 +263,23 @@ impl Http {
     }
 
     /// Hands on what arrives; says how much that was.
-    fn give(&self, reader: &mut impl Read, length: usize, take: &Take) -> Result<usize, VolumeError> {
+    fn give(
+        &self,
+        lease: &Lease<'_>,
+        reader: &mut impl Read,
+        length: usize,
+        take: &Take,
+    ) -> Result<usize, VolumeError> {
         let (mut piece, mut given, mut looked) = (vec![0; PIECE_BYTES.min(length)], 0, 0);
         while given < length {
             if given - looked >= LOOK_BYTES {
                 looked = given;
-                if waiting::is_given_up() {
-                    return Err(self.away("nobody wants it any more"));
+                if lease.line().is_cancelled() {
+                    return Err(self.ended(lease, "nobody wants it any more"));
                 }
             }
             // Whatever has arrived: who waits for the front of it goes on.
-            let count = reader.read(&mut piece).map_err(|error| self.away(error))?;
+            let count = reader.read(&mut piece).map_err(|error| self.ended(lease, error))?;
             if count == 0 {
                 break;
             }

@@ -1,13 +1,14 @@
 //! Connections that look, while they wait for a server, whether anybody still wants it, and that end when nothing moves.
 //!
-//! A server may take a minute to say nothing. Who asked may be killed meanwhile (`stere_device::waiting`), and no thread is to be kept
-//! for him: so a wait is cut into short ones. How long an object may take is not limited, for links are slow and objects large: the limits
+//! A server may take a minute to say nothing. The reader that asked may be killed meanwhile, and no thread is to be kept for it: so a wait is cut into short ones. How long an object may take is not limited, for links are slow and objects large: the limits
 //! are on silence, which begins anew with every byte, and on trickling, so that a byte now and then does not keep a connection for ever. Names and connections are waited for as they are; those waits are short.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stere_device::waiting;
+use parking_lot::Mutex;
+use stere_device::Cancellation;
 use ureq::config::Config;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
@@ -29,23 +30,51 @@ pub(crate) struct Slowness {
     pub list: Duration,
 }
 
+/// An agent for one request at a time, whose waits ask whether that request is cancelled.
+pub(crate) struct Line {
+    pub agent: Agent,
+    cancellation: Arc<Mutex<Cancellation>>,
+}
+
+impl Line {
+    pub fn new(config: Config, slowness: Slowness) -> Line {
+        let cancellation = Arc::new(Mutex::new(Cancellation::NONE));
+        Line { agent: agent(config, slowness, &cancellation), cancellation }
+    }
+
+    pub fn set_cancellation(&self, cancellation: Cancellation) {
+        *self.cancellation.lock() = cancellation;
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        is_cancelled(&self.cancellation)
+    }
+}
+
+fn is_cancelled(cancellation: &Mutex<Cancellation>) -> bool {
+    let current = cancellation.lock().clone();
+    current.is_cancelled()
+}
+
 /// As ureq's own, but for the waits.
-pub(crate) fn agent(config: Config, slowness: Slowness) -> Agent {
+fn agent(config: Config, slowness: Slowness, cancellation: &Arc<Mutex<Cancellation>>) -> Agent {
+    let cancellation = Arc::clone(cancellation);
     let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
-    let connector = connector.chain(PatientConnector { slowness }).chain(RustlsConnector::default());
+    let connector = connector.chain(PatientConnector { slowness, cancellation }).chain(RustlsConnector::default());
     Agent::with_parts(config, connector, DefaultResolver::default())
 }
 
 #[derive(Debug)]
 struct PatientConnector {
     slowness: Slowness,
+    cancellation: Arc<Mutex<Cancellation>>,
 }
 
 impl<In: Transport> Connector<In> for PatientConnector {
     type Out = Patient<In>;
 
     fn connect(&self, _: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<Patient<In>>, Error> {
-        Ok(chained.map(|inner| Patient::new(inner, self.slowness)))
+        Ok(chained.map(|inner| Patient::new(inner, self.slowness, Arc::clone(&self.cancellation))))
     }
 }
 
@@ -59,11 +88,14 @@ struct Patient<T> {
     trickled: usize,
     /// When it looked last whether anybody wants the rest.
     looked: Instant,
+    cancellation: Arc<Mutex<Cancellation>>,
 }
 
 impl<T> Patient<T> {
-    fn new(inner: T, Slowness { silence, least_bytes, .. }: Slowness) -> Patient<T> {
-        Patient { inner, silence, least_bytes, waited: Duration::ZERO, trickled: 0, looked: Instant::now() }
+    fn new(inner: T, slowness: Slowness, cancellation: Arc<Mutex<Cancellation>>) -> Patient<T> {
+        let Slowness { silence, least_bytes, .. } = slowness;
+        let (waited, trickled, looked) = (Duration::ZERO, 0, Instant::now());
+        Patient { inner, silence, least_bytes, waited, trickled, looked, cancellation }
     }
 
     /// Counts bytes that came after a wait. Only waits count: whoever takes long to use them is not the server.
@@ -92,7 +124,7 @@ impl<T> Patient<T> {
             return Ok(());
         }
         self.looked = Instant::now();
-        match waiting::is_given_up() {
+        match is_cancelled(&self.cancellation) {
             true => Err(Error::Io(io::Error::other("nobody wants the answer any more"))),
             false => Ok(()),
         }

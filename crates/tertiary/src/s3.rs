@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rusty_s3::actions::{ListObjectsV2, ListObjectsV2Response};
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
-use stere_device::{Patience, Take, Volume, VolumeError};
+use stere_device::{Cancellation, MediumWait, Take, Volume, VolumeError};
 use ureq::http::{Method, Request};
 use url::Url;
 
@@ -55,7 +55,7 @@ impl S3Volume {
     }
 
     fn ask(&self, method: Method, url: &Url, most: u64) -> Result<Answer, VolumeError> {
-        self.http.read(self.http.ask(self.request(method, url)?)?, most)
+        self.http.read(self.http.ask(self.request(method, url)?, &Cancellation::NONE)?, most)
     }
 
     fn get_request(&self, object: &str) -> Result<Request<()>, VolumeError> {
@@ -136,18 +136,25 @@ impl Volume for S3Volume {
         if answer.status / 100 == 2 { Ok(()) } else { Err(self.refused(&answer)) }
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
         let judge = |answer: &Answer| self.not_given(object, answer);
-        self.http.get_part(self.get_request(object)?, object, offset, into, &judge)
+        self.http.get_part(self.get_request(object)?, object, offset, into, &judge, &wait.cancellation)
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.stream_part(object, 0, length, take)
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
+        self.stream_part(object, 0, length, take, cancellation)
     }
 
-    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
         let judge = |answer: &Answer| self.not_given(object, answer);
-        self.http.stream_part(self.get_request(object)?, object, (offset, length), take, &judge)
+        self.http.stream_part(self.get_request(object)?, object, (offset, length), take, &judge, cancellation)
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use stere_device::{LOOK_BYTES, PIECE_BYTES, Patience, Take, Volume, VolumeError, waiting};
+use stere_device::{Cancellation, LOOK_BYTES, MediumWait, PIECE_BYTES, Take, Volume, VolumeError};
 
 use crate::partial::{Partials, is_partial};
 use crate::place::{PlaceError, SftpPlace};
@@ -139,7 +139,7 @@ impl SftpVolume {
     }
 
     /// A turn, and a session that nobody uses, if there is one.
-    fn turn(&self) -> Result<(Turn<'_>, Option<Connection>), VolumeError> {
+    fn turn(&self, cancellation: &Cancellation) -> Result<(Turn<'_>, Option<Connection>), VolumeError> {
         let mut sessions = self.sessions.lock();
         loop {
             let idle = sessions.idle.pop();
@@ -148,7 +148,7 @@ impl SftpVolume {
                 drop(sessions);
                 return Ok((Turn(self), idle));
             }
-            if waiting::is_given_up() {
+            if cancellation.is_cancelled() {
                 return Err(VolumeError::GivenUp { volume: self.text.clone() });
             }
             self.freed.wait_for(&mut sessions, LOOK);
@@ -180,10 +180,16 @@ impl SftpVolume {
     }
 
     /// Does something in a session.
-    fn with<T>(&self, act: impl FnOnce(&mut Connection) -> Result<T, Fault>) -> Result<T, VolumeError> {
-        let (turn, idle) = self.turn()?;
+    fn with<T>(
+        &self,
+        cancellation: &Cancellation,
+        act: impl FnOnce(&mut Connection) -> Result<T, Fault>,
+    ) -> Result<T, VolumeError> {
+        let (turn, idle) = self.turn(cancellation)?;
         let outcome = self.session(idle).and_then(|mut session| {
+            session.cancellation = cancellation.clone();
             let outcome = act(&mut session);
+            session.cancellation = Cancellation::NONE;
             if !matches!(outcome, Err(Fault::Lost(_) | Fault::GivenUp)) {
                 self.sessions.lock().idle.push(session);
             }
@@ -224,9 +230,10 @@ impl SftpVolume {
         object: &str,
         offset: u64,
         length: usize,
+        cancellation: &Cancellation,
         give: &mut dyn FnMut(&[u8]) -> Result<(), Fault>,
     ) -> Result<(), VolumeError> {
-        self.with(|session| {
+        self.with(cancellation, |session| {
             let handle = match session.open_file(&self.path(object), packet::READING) {
                 Err(Fault::Status { code: packet::STATUS_NO_SUCH_FILE, .. }) => {
                     return Err(self.missing(session, object)?);
@@ -322,7 +329,7 @@ impl Volume for SftpVolume {
     fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
         let partial = self.partials.take(object);
         let path = self.path(&partial.name);
-        self.with(|session| {
+        self.with(&Cancellation::NONE, |session| {
             let outcome = self.write(session, object, &path, bytes);
             match outcome {
                 Err(fault @ Fault::Status { .. }) => {
@@ -335,27 +342,34 @@ impl Volume for SftpVolume {
         })
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
         let (length, mut filled) = (into.len(), 0);
-        self.read(object, offset, length, &mut |bytes| {
+        self.read(object, offset, length, &wait.cancellation, &mut |bytes| {
             into[filled..filled + bytes.len()].copy_from_slice(bytes);
             filled += bytes.len();
             Ok(())
         })
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.stream_part(object, 0, length, take)
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
+        self.stream_part(object, 0, length, take, cancellation)
     }
 
-    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
         let (mut given, mut looked) = (0, 0);
-        self.read(object, offset, length, &mut |bytes| {
+        self.read(object, offset, length, cancellation, &mut |bytes| {
             bytes.chunks(PIECE_BYTES).for_each(|piece| take(piece));
             given += bytes.len();
             if given - looked >= LOOK_BYTES {
                 looked = given;
-                if waiting::is_given_up() {
+                if cancellation.is_cancelled() {
                     return Err(Fault::GivenUp);
                 }
             }
@@ -364,7 +378,7 @@ impl Volume for SftpVolume {
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
-        self.with(|session| {
+        self.with(&Cancellation::NONE, |session| {
             let found = session.stat(&self.path(object));
             let found = self.unless_missing(session, object, found)?;
             Ok(found.map(|found| found.length.unwrap_or(0)))
@@ -372,14 +386,14 @@ impl Volume for SftpVolume {
     }
 
     fn delete(&self, object: &str) -> Result<(), VolumeError> {
-        self.with(|session| {
+        self.with(&Cancellation::NONE, |session| {
             let outcome = session.remove(&self.path(object));
             self.unless_missing(session, object, outcome).map(drop)
         })
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
-        self.with(|session| {
+        self.with(&Cancellation::NONE, |session| {
             let (mut found, mut names, begun) = (Vec::new(), 0, Instant::now());
             let mut folders = match prefix.rsplit_once('/') {
                 Some((folder, _)) => vec![folder.to_owned()],
@@ -411,7 +425,7 @@ impl Volume for SftpVolume {
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        self.with(|session| session.free_bytes(self.root())).ok().flatten()
+        self.with(&Cancellation::NONE, |session| session.free_bytes(self.root())).ok().flatten()
     }
 
     fn describe(&self) -> String {

@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{LOOK_BYTES, PIECE_BYTES, Patience, Take, Volume, VolumeError};
-use crate::waiting;
+use super::{LOOK_BYTES, MediumWait, PIECE_BYTES, Take, Volume, VolumeError};
+use crate::Cancellation;
 
 /// What is not whole yet ends like this.
 const PARTIAL: &str = ".partial";
@@ -127,15 +127,15 @@ impl Volume for DirectoryVolume {
         })
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: &MediumWait) -> Result<(), VolumeError> {
         self.read_part(&self.open(object)?, object, offset, into)
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
         let file = self.open(object)?;
         let mut piece = vec![0; PIECE_BYTES.min(length)];
         for start in (0..length).step_by(PIECE_BYTES) {
-            if start % LOOK_BYTES == 0 && start > 0 && waiting::is_given_up() {
+            if start % LOOK_BYTES == 0 && start > 0 && cancellation.is_cancelled() {
                 return Err(VolumeError::GivenUp { volume: self.describe() });
             }
             let piece = &mut piece[..PIECE_BYTES.min(length - start)];

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::{Patience, Volume, VolumeError};
+use super::{MediumWait, Volume, VolumeError};
 
 /// What a volume does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Volume for MemoryVolume {
         })
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: &MediumWait) -> Result<(), VolumeError> {
         self.ask(|state| {
             let bytes = state.objects.get(object).ok_or_else(|| self.no_object(object))?;
             let (start, needed) = (offset as usize, offset as usize + into.len());

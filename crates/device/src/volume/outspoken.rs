@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Medium, MemoryVolume, Patience, Take, Volume, VolumeError};
+use crate::Cancellation;
+
+use super::{Medium, MediumWait, MemoryVolume, Take, Volume, VolumeError};
 
 /// A volume that notes what it was asked.
 struct Outspoken {
@@ -29,16 +31,23 @@ impl Volume for Outspoken {
         self.note("put").put(object, bytes)
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError> {
-        self.note("get").get(object, offset, into, patience)
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
+        self.note("get").get(object, offset, into, wait)
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.note("stream").stream(object, length, take)
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
+        self.note("stream").stream(object, length, take, cancellation)
     }
 
-    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.note("stream_part").stream_part(object, offset, length, take)
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
+        self.note("stream_part").stream_part(object, offset, length, take, cancellation)
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
@@ -99,9 +108,13 @@ pub fn calls_that_are_lost(wrap: impl FnOnce(Arc<dyn Volume>) -> Box<dyn Volume>
     let mut part = [0; 2];
     let calls: [(&'static str, &mut dyn FnMut() -> bool); 15] = [
         ("put", &mut || outer.put("a", b"0123").is_ok()),
-        ("get", &mut || outer.get("a", 1, &mut part, Patience::Now).is_ok() && part == *b"12"),
-        ("stream", &mut || outer.stream("a", 3, &take).is_ok() && std::mem::take(&mut *took.lock()) == b"012"),
-        ("stream_part", &mut || outer.stream_part("a", 1, 3, &take).is_ok() && *took.lock() == b"123"),
+        ("get", &mut || outer.get("a", 1, &mut part, &MediumWait::NONE).is_ok() && part == *b"12"),
+        ("stream", &mut || {
+            outer.stream("a", 3, &take, &Cancellation::NONE).is_ok() && std::mem::take(&mut *took.lock()) == b"012"
+        }),
+        ("stream_part", &mut || {
+            outer.stream_part("a", 1, 3, &take, &Cancellation::NONE).is_ok() && *took.lock() == b"123"
+        }),
         ("length", &mut || outer.length("a") == Ok(Some(4))),
         ("list", &mut || outer.list("a") == Ok(vec![("a".into(), 4)])),
         ("delete", &mut || outer.delete("b").is_ok()),

@@ -6,11 +6,11 @@ fn behaves(volume: &dyn Volume) {
     volume.put("segments/a", &bytes).unwrap();
     volume.put("label", b"who").unwrap();
     let mut part = [0; 100];
-    volume.get("segments/a", 9_900, &mut part, Patience::Now).unwrap();
+    volume.get("segments/a", 9_900, &mut part, &MediumWait::NONE).unwrap();
     assert_eq!(part, bytes[9_900..]);
-    let short = volume.get("segments/a", 9_901, &mut part, Patience::Now);
+    let short = volume.get("segments/a", 9_901, &mut part, &MediumWait::NONE);
     assert!(matches!(short, Err(VolumeError::Short { length: 10_000, needed: 10_001, .. })), "{short:?}");
-    let missing = volume.get("segments/b", 0, &mut part, Patience::Now);
+    let missing = volume.get("segments/b", 0, &mut part, &MediumWait::NONE);
     assert!(matches!(missing, Err(VolumeError::NoObject { .. })), "{missing:?}");
     assert_eq!(volume.length("segments/a"), Ok(Some(10_000)));
     assert_eq!(volume.length("segments/b"), Ok(None));
@@ -42,7 +42,7 @@ fn a_directory_that_is_not_there_is_away_and_is_not_made() {
     let mut byte = [0];
     let outcomes = [
         volume.put("segments/a", b"x").err(),
-        volume.get("segments/a", 0, &mut byte, Patience::Now).err(),
+        volume.get("segments/a", 0, &mut byte, &MediumWait::NONE).err(),
         volume.length("segments/a").err(),
         volume.delete("segments/a").err(),
         volume.list("").err(),

@@ -15,8 +15,8 @@ const CHUNK_BYTES: u32 = 1 << 20;
 const DEVICE_BYTES: u64 = 64 << 20;
 const WRITE_BYTES: usize = 1 << 20;
 
-fn context() -> Context {
-    Context { now: Timestamp { seconds: 1, nanoseconds: 0 }, wait: Wait::Allowed }
+fn context() -> Context<'static> {
+    Context { now: Timestamp { seconds: 1, nanoseconds: 0 }, io: Io::BLOCKING }
 }
 
 fn new_files() -> Files {
@@ -33,7 +33,7 @@ fn new_files() -> Files {
     let device = DeviceIn { index: 0, superblock, device, read_cost: 1 };
     let store = Store::create(vec![device], vec![entry], options).unwrap();
     store
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             while transaction.allocate_inode() < ROOT {}
             let directory = FileKind::Directory.mode_bits() | 0o755;
             keys::put_inode(transaction, ROOT, &InodeValue::new(directory, 0, 0, ROOT, context().now));
@@ -44,7 +44,7 @@ fn new_files() -> Files {
 }
 
 fn new_file(files: &Files) -> u64 {
-    let made = files.store.update(Wait::Allowed, |transaction| {
+    let made = files.store.update(Io::BLOCKING, |transaction| {
         let inode = transaction.allocate_inode();
         let value = InodeValue::new(FileKind::File.mode_bits() | 0o644, 0, 0, ROOT, context().now);
         keys::put_inode(transaction, inode, &InodeValue { nlink: 1, ..value });
@@ -87,9 +87,9 @@ fn a_writer_waits_for_room_that_another_is_freeing() {
         let (begun, has_begun) = mpsc::channel();
         let files = &files;
         let freer = scope.spawn(move || {
-            let _freeing = files.freeing(Wait::Allowed).unwrap();
+            let _freeing = files.freeing(Io::BLOCKING).unwrap();
             let held = files.table.hold(big);
-            let mut state = held.write(Wait::Allowed).unwrap();
+            let mut state = held.write(Io::BLOCKING).unwrap();
             state.opens = 0;
             begun.send(()).unwrap();
             // Long enough for a writer that does not wait to be refused.
@@ -108,8 +108,8 @@ fn a_writer_waits_for_room_that_another_is_freeing() {
 #[test]
 fn who_must_not_wait_is_told_so_while_another_frees() {
     let (files, writer, big) = full_and_removed();
-    let _freeing = files.freeing(Wait::Allowed).unwrap();
-    let never = Context { wait: Wait::Never, ..context() };
+    let _freeing = files.freeing(Io::BLOCKING).unwrap();
+    let never = Context { io: Io::NON_BLOCKING, ..context() };
     assert!(files.write(&never, writer, 0, &[1; WRITE_BYTES]).unwrap_err().would_block());
     assert!(files.forget(&never, big).unwrap_err().would_block());
 }
@@ -119,7 +119,7 @@ fn a_kernel_that_forgets_what_another_has_locked_waits_for_nobody() {
     let (files, writer, big) = full_and_removed();
     files.note_orphan(big, OrphanKind::Removed);
     let held = files.table.hold(big);
-    let mut state = held.write(Wait::Allowed).unwrap();
+    let mut state = held.write(Io::BLOCKING).unwrap();
     state.opens = 0;
     // Were this to wait for the entry, it would wait for ever.
     files.forget(&context(), big).unwrap();

@@ -1,7 +1,7 @@
 //! Operations on what belongs to an inode: attributes, extended attributes, and the totals of the file system.
 
 use fuse_wire::{AttributeChanges, Operation, Request, Statfs, TimeChange};
-use stere_naming::{FileSystemStatistics, SetAttributes, SetMode, SetTime, Timestamp, Wait};
+use stere_naming::{FileSystemStatistics, Io, SetAttributes, SetMode, SetTime, Timestamp};
 
 use super::{Outcome, UNSUPPORTED};
 use crate::answer::{Answer, Failure};
@@ -10,9 +10,9 @@ use crate::front::Front;
 const CREATE_AND_REPLACE: u32 = (libc::XATTR_CREATE | libc::XATTR_REPLACE).cast_unsigned();
 
 impl Front {
-    pub(super) fn attribute_operation(&self, request: &Request, operation: &Operation<'_>, wait: Wait) -> Outcome {
+    pub(super) fn attribute_operation(&self, request: &Request, operation: &Operation<'_>, io: Io<'_>) -> Outcome {
         let filesystem = &self.filesystem;
-        let caller = self.caller(request, 0, wait);
+        let caller = self.caller(request, 0, io);
         match *operation {
             Operation::Getattr { node, .. } => Ok(Answer::Attributes(filesystem.getattr(&caller, node)?)),
             // Once is enough: after this the kernel asks for plain attributes only.
@@ -21,7 +21,7 @@ impl Front {
             Operation::Setattr { node, changes } => {
                 Ok(Answer::Attributes(filesystem.setattr(&caller, node, &set_attributes(&changes))?))
             }
-            Operation::Statfs { node } => Ok(Answer::Statfs(statfs(&filesystem.quotas().statfs_at(wait, node)?))),
+            Operation::Statfs { node } => Ok(Answer::Statfs(statfs(&filesystem.quotas().statfs_at(io, node)?))),
             Operation::Setxattr { node, name, flags, .. } if flags == CREATE_AND_REPLACE => {
                 // It must exist and must not exist: tell which of the two failed.
                 filesystem.getxattr(&caller, node, name)?;

@@ -1,7 +1,7 @@
 //! Operations on contents and open files, and what the mount as a whole is asked.
 
 use fuse_wire::{CopyFileRange, Operation, Request, Write};
-use stere_naming::{Error, Handle, Wait, Whence};
+use stere_naming::{Error, Handle, Io, Whence};
 
 use super::names::open_flags;
 use super::{Outcome, UNSUPPORTED};
@@ -14,8 +14,8 @@ const COPY_BYTES_MAX: u64 = 1 << 30;
 
 impl Front {
     /// Reads straight into the answer.
-    pub(super) fn read(&self, request: &mut Request, wait: Wait, node: u64, offset: u64, size: usize) -> Outcome {
-        let caller = self.caller(request, 0, wait);
+    pub(super) fn read(&self, request: &mut Request, io: Io<'_>, node: u64, offset: u64, size: usize) -> Outcome {
+        let caller = self.caller(request, 0, io);
         let buffer = request.data_buffer();
         let size = size.min(buffer.len());
         let bytes = self.filesystem.read(&caller, node, offset, &mut buffer[..size])?;
@@ -23,9 +23,9 @@ impl Front {
         Ok(Answer::InPlace(bytes))
     }
 
-    pub(super) fn content_operation(&self, request: &Request, operation: &Operation<'_>, wait: Wait) -> Outcome {
+    pub(super) fn content_operation(&self, request: &Request, operation: &Operation<'_>, io: Io<'_>) -> Outcome {
         let filesystem = &self.filesystem;
-        let caller = self.caller(request, 0, wait);
+        let caller = self.caller(request, 0, io);
         match *operation {
             Operation::Write(Write { node, offset, data, kill_suid_sgid, .. }) => {
                 let mut done = filesystem.write(&caller, node, offset, data, kill_suid_sgid)?;
@@ -46,7 +46,7 @@ impl Front {
             }
             Operation::Opendir { node, .. } => {
                 // Open directories are noted below, so that one that is removed meanwhile can still be looked at.
-                let end = filesystem.directory_end(wait, node)?;
+                let end = filesystem.directory_end(io, node)?;
                 let handle = filesystem.open(&caller, node, open_flags(0))?;
                 self.listings.lock().insert(handle.0, end);
                 Ok(Answer::Opened { handle: handle.0, flags: self.open_directory_flags })
@@ -83,7 +83,7 @@ impl Front {
                 let length = length.min(COPY_BYTES_MAX);
                 Ok(Answer::Copied(filesystem.copy_range(&caller, node_in, offset_in, node_out, offset_out, length)?))
             }
-            Operation::Destroy => match filesystem.close(&Front::own_caller(wait)) {
+            Operation::Destroy => match filesystem.close(&Front::own_caller(io)) {
                 // Nothing can be made durable, and why was said when it began.
                 Ok(()) | Err(Error::ReadOnly(_)) => Ok(Answer::Done),
                 Err(error) => Err(error.into()),

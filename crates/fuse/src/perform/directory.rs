@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use fuse_wire::{DirectoryEntry, DirectoryWriter, Entry, Request};
-use stere_naming::Wait;
+use stere_naming::Io;
 
 use super::Outcome;
 use crate::answer::{Answer, entry};
@@ -20,12 +20,12 @@ pub(super) struct Listing {
 impl Front {
     /// Fills the request's buffer with names behind the cookie `offset`, with attributes if `plus`: those that were there when the
     /// directory was opened, or listed from its beginning. So a listing ends whatever is made and renamed meanwhile.
-    pub(super) fn readdir(&self, request: &mut Request, wait: Wait, listing: Listing, plus: bool) -> Outcome {
+    pub(super) fn readdir(&self, request: &mut Request, io: Io<'_>, listing: Listing, plus: bool) -> Outcome {
         let Listing { node, handle, offset, size } = listing;
-        let caller = self.caller(request, 0, wait);
+        let caller = self.caller(request, 0, io);
         let end = match offset {
             0 => {
-                let end = self.filesystem.directory_end(wait, node)?;
+                let end = self.filesystem.directory_end(io, node)?;
                 self.listings.lock().entry(handle).and_modify(|known| *known = end);
                 end
             }

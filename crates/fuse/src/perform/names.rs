@@ -1,18 +1,18 @@
 //! Operations on names: finding, making, removing, moving.
 
 use fuse_wire::{Operation, Request};
-use stere_naming::{Attributes, Error, Handle, OpenFlags, Wait};
+use stere_naming::{Attributes, Error, Handle, Io, OpenFlags};
 
 use super::{Outcome, UNSUPPORTED};
 use crate::answer::{Answer, entry};
 use crate::front::Front;
 
 impl Front {
-    pub(super) fn name_operation(&self, request: &Request, operation: &Operation<'_>, wait: Wait) -> Outcome {
+    pub(super) fn name_operation(&self, request: &Request, operation: &Operation<'_>, io: Io<'_>) -> Outcome {
         let filesystem = &self.filesystem;
-        let caller = |umask| self.caller(request, umask, wait);
+        let caller = |umask| self.caller(request, umask, io);
         match *operation {
-            Operation::Lookup { parent, name } => self.lookup(request, parent, name, wait),
+            Operation::Lookup { parent, name } => self.lookup(request, parent, name, io),
             Operation::Readlink { node } => Ok(Answer::Bytes(filesystem.readlink(&caller(0), node)?)),
             Operation::Symlink { parent, name, target } => {
                 self.made(&filesystem.symlink(&caller(0), parent, name, target)?)
@@ -49,8 +49,8 @@ impl Front {
         }
     }
 
-    fn lookup(&self, request: &Request, parent: u64, name: &[u8], wait: Wait) -> Outcome {
-        match self.filesystem.lookup(&self.caller(request, 0, wait), parent, name) {
+    fn lookup(&self, request: &Request, parent: u64, name: &[u8], io: Io<'_>) -> Outcome {
+        match self.filesystem.lookup(&self.caller(request, 0, io), parent, name) {
             Ok(attributes) => self.made(&attributes),
             // "." and ".." are asked for by number, of inodes that may be gone: nothing to remember.
             Err(Error::NotFound) if self.filesystem.versions().is_fleeting(parent, name) => Ok(Answer::NoEntryYet),

@@ -1,7 +1,7 @@
 //! FITRIM, which fstrim(8) asks on any directory of the mount: free space is given back to what lies below the devices.
 
 use fuse_wire::Ioctl;
-use stere_naming::{Caller, Wait};
+use stere_naming::Caller;
 
 use super::Outcome;
 use crate::answer::{Answer, Failure};
@@ -29,7 +29,7 @@ impl Front {
         if range[..8] != [0; 8] {
             return Err(Failure::Errno(libc::EOPNOTSUPP));
         }
-        if caller.wait == Wait::Never {
+        if !caller.io.may_block() {
             return Err(Failure::WouldBlock);
         }
         let trimmed = self.filesystem.store().trim().map_err(stere_naming::Error::from)?;

@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stere_device::Device;
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
 use stere_fuse::{MountOptions, Session, Unmount};
-use stere_naming::{Caller, FileSystem, Options, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Io, Options, Timestamp};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
 pub fn caller() -> Caller<'static> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
     let now = Timestamp { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
 }
 
 /// A new pool on these devices, with a root directory.
@@ -45,7 +45,7 @@ pub fn new_pool(devices: &[Arc<dyn Device>], chunk_bytes: u32, memory_bytes: usi
     // SAFETY: these take nothing and cannot fail.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
     FileSystem::format_for(&store, caller().now, user, group).expect("a root");
-    store.commit(Wait::Allowed).expect("the root is durable");
+    store.commit(Io::BLOCKING).expect("the root is durable");
     let filesystem = FileSystem::new(Arc::clone(&store), Options::default()).expect("a file system");
     (store, Arc::new(filesystem))
 }

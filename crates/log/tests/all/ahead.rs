@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stere_device::{BufferPool, MemoryDevice};
 use stere_format::{Address, BLOCK_BYTES, DeviceLayout, PoolId, RecordSubject, Scheme, SegmentKind, SummaryEntry};
-use stere_log::{Log, LogOptions, Part, StreamKey, Wait};
+use stere_log::{Io, Log, LogOptions, Part, StreamKey};
 use stere_stripe::{READ_COST_FAST, Stripe};
 
 const CHUNK_BYTES: u32 = 4 << 20;
@@ -62,7 +62,7 @@ fn rig_that_keeps(recent_bytes_max: usize, data: u8, parity: u8) -> Rig {
         let bytes = content(number);
         let subject = RecordSubject::plain_blob(number, 1, 0, bytes.len() as u32);
         let appended = log
-            .append(&key, bytes.len(), Wait::Allowed, |target| {
+            .append(&key, bytes.len(), Io::BLOCKING, |target| {
                 target.copy_from_slice(&bytes);
                 SummaryEntry { offset: 0, length: 0, crc32c: 0, subject, hint: Vec::new() }
             })
@@ -92,7 +92,7 @@ impl Rig {
         let mut found = vec![0; bytes.len()];
         let (segment, checksums, into) = (&segment, &checksums, &mut found[..]);
         let part = Part { tag: number as u64, segment, address: *address, offset: 0, checksums, into };
-        self.log.read(Wait::Allowed, &mut [part]).unwrap();
+        self.log.read(Io::BLOCKING, &mut [part]).unwrap();
         assert!(found == *bytes, "record {number} is as it was written");
     }
 }

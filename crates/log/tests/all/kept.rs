@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stere_device::{BufferPool, MemoryDevice};
 use stere_format::{DeviceLayout, PoolId, RecordSubject, Scheme, SegmentKind, SummaryEntry};
-use stere_log::{Log, LogOptions, StreamKey, Wait};
+use stere_log::{Io, Log, LogOptions, StreamKey};
 use stere_stripe::{READ_COST_FAST, Stripe};
 
 const MIB: usize = 1 << 20;
@@ -38,7 +38,7 @@ fn written(devices: u16) -> Log {
             target.fill(blob as u8);
             SummaryEntry { offset: 0, length: 0, crc32c: 0, subject, hint: Vec::new() }
         };
-        log.append(&key, RECORD_BYTES, Wait::Never, fill).unwrap();
+        log.append(&key, RECORD_BYTES, Io::NON_BLOCKING, fill).unwrap();
     }
     log.close_rows(SegmentKind::Data);
     log.wait_for_rows().unwrap();

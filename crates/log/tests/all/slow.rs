@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use stere_device::{BufferPool, Device, DeviceError, MemoryDevice, Piece, Ticket};
 use stere_format::{DeviceLayout, PoolId, RecordSubject, Scheme, SegmentKind, SummaryEntry};
-use stere_log::{Log, LogError, LogOptions, StreamKey, Wait};
+use stere_log::{Io, Log, LogError, LogOptions, StreamKey};
 use stere_stripe::{READ_COST_FAST, Stripe};
 
 const CHUNK_BYTES: u32 = 4 << 20;
@@ -92,7 +92,7 @@ fn key(parity: u8, class: u8) -> StreamKey {
 
 fn append(log: &Log, key: &StreamKey, blob: u64) -> Result<(), LogError> {
     let subject = RecordSubject::plain_blob(blob, 1, 0, RECORD_BYTES as u32);
-    log.append(key, RECORD_BYTES, Wait::Never, |target| {
+    log.append(key, RECORD_BYTES, Io::NON_BLOCKING, |target| {
         target.fill(blob as u8);
         SummaryEntry { offset: 0, length: 0, crc32c: 0, subject, hint: Vec::new() }
     })

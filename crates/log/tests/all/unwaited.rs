@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stere_device::pending::{self, Source};
+use stere_device::Call;
+use stere_device::pending::Source;
 use stere_device::{BufferPool, Device, DeviceError, MemoryDevice, PendingRead, Piece, Ticket};
 use stere_format::{Address, DeviceLayout, PoolId, RecordSubject, Scheme, SegmentKind, SummaryEntry};
-use stere_log::{Log, LogError, LogOptions, Part, StreamKey, Wait};
+use stere_log::{Io, Log, LogError, LogOptions, Part, StreamKey};
 use stere_stripe::{READ_COST_FAST, Stripe};
 
 const CHUNK_BYTES: u32 = 4 << 20;
@@ -101,7 +102,7 @@ fn rig(data: u8, parity: u8) -> Rig {
     let record = |number: usize| {
         let bytes: Vec<u8> = (0..RECORD_BYTES).map(|at| (number * 31 + at / 512 * 7 + at % 251) as u8).collect();
         let subject = RecordSubject::plain_blob(number as u64, 1, 0, bytes.len() as u32);
-        let appended = log.append(&key, bytes.len(), Wait::Allowed, |target| {
+        let appended = log.append(&key, bytes.len(), Io::BLOCKING, |target| {
             target.copy_from_slice(&bytes);
             SummaryEntry { offset: 0, length: 0, crc32c: 0, subject, hint: Vec::new() }
         });
@@ -116,23 +117,35 @@ fn rig(data: u8, parity: u8) -> Rig {
 
 impl Rig {
     /// Reads a part of a record, which must be right if it is read at all.
-    fn read(&self, wait: Wait, number: usize, offset: usize, length: usize) -> Result<(), LogError> {
+    fn read(&self, io: Io<'_>, number: usize, offset: usize, length: usize) -> Result<(), LogError> {
         let (address, bytes) = &self.records[number];
         let segment = self.log.segments.get(address.segment).unwrap();
         let checksums = stere_format::block_checksums(bytes);
         let mut found = vec![0; length];
         let (segment, checksums, into) = (&segment, &checksums, &mut found[..]);
         let part = Part { tag: number as u64, segment, address: *address, offset: offset as u32, checksums, into };
-        self.log.read(wait, &mut [part])?;
+        self.log.read(io, &mut [part])?;
         assert!(found == bytes[offset..offset + length], "record {number} is as it was written");
         Ok(())
     }
 
     /// What a read that may not wait leaves.
     fn collect(&self, number: usize, offset: usize, length: usize) -> Vec<PendingRead> {
-        let (outcome, reads) = pending::collect(|| self.read(Wait::Never, number, offset, length));
+        let call = Call::collecting();
+        let outcome = self.read(Io::NON_BLOCKING.of(&call), number, offset, length);
         assert!(matches!(outcome, Err(LogError::WouldBlock)));
-        reads
+        call.into_reads()
+    }
+
+    /// Repeats a read with what has arrived.
+    fn read_with(
+        &self,
+        arrived: Vec<PendingRead>,
+        number: usize,
+        offset: usize,
+        length: usize,
+    ) -> Result<(), LogError> {
+        self.read(Io::NON_BLOCKING.of(&Call::arrived(arrived)), number, offset, length)
     }
 }
 
@@ -140,16 +153,16 @@ impl Rig {
 fn small_reads_are_left_and_served_when_they_have_arrived() {
     for (data, parity) in [(1, 0), (1, 1), (2, 1), (3, 2)] {
         let rig = rig(data, parity);
-        assert!(matches!(rig.read(Wait::Never, 3, 0, 4096), Err(LogError::WouldBlock)), "nobody collects");
+        assert!(matches!(rig.read(Io::NON_BLOCKING, 3, 0, 4096), Err(LogError::WouldBlock)), "nobody collects");
         // Whole blocks, a bit of one, and what lies on several chunks.
         let wanted = [(3, 4096, 4096), (20, 9000, 10), (11, 30 << 10, 60 << 10), (35, RECORD_BYTES - 5, 5)];
         for (number, offset, length) in wanted {
             let reads = rig.collect(number, offset, length);
             assert!(!reads.is_empty() && (data > 1 || reads.len() == 1), "{data}+{parity}: {reads:?}");
-            pending::with(reads, || rig.read(Wait::Never, number, offset, length)).unwrap();
+            rig.read_with(reads, number, offset, length).unwrap();
         }
         let others = rig.collect(3, 8192, 4096);
-        let outcome = pending::with(others, || rig.read(Wait::Never, 3, 16384, 4096));
+        let outcome = rig.read_with(others, 3, 16384, 4096);
         assert!(matches!(outcome, Err(LogError::WouldBlock)), "what has arrived is something else");
     }
 }
@@ -164,10 +177,10 @@ fn large_reads_and_those_that_follow_others_are_not_left() {
         drop(reads);
     }
     let reads = rig.collect(30, 0, 4096);
-    pending::with(reads, || rig.read(Wait::Never, 30, 0, 4096)).unwrap();
+    rig.read_with(reads, 30, 0, 4096).unwrap();
     assert!(rig.collect(30, 8192, 4096).is_empty(), "a window is read where reads may wait");
-    rig.read(Wait::Allowed, 30, 8192, 4096).unwrap();
-    rig.read(Wait::Never, 30, 12288, 4096).unwrap();
+    rig.read(Io::BLOCKING, 30, 8192, 4096).unwrap();
+    rig.read(Io::NON_BLOCKING, 30, 12288, 4096).unwrap();
 }
 
 /// P-4: what arrived wrong is not handed out, and is read where it can be had elsewhere.
@@ -177,9 +190,9 @@ fn what_arrives_wrong_is_no_answer() {
         let rig = rig(data, parity);
         rig.devices.iter().for_each(|device| device.lies.store(true, Ordering::Relaxed));
         let reads = rig.collect(7, 4096, 8192);
-        let outcome = pending::with(reads, || rig.read(Wait::Never, 7, 4096, 8192));
+        let outcome = rig.read_with(reads, 7, 4096, 8192);
         assert!(matches!(outcome, Err(LogError::WouldBlock)));
-        rig.read(Wait::Devices, 7, 4096, 8192).unwrap();
+        rig.read(Io::DEVICES_ONLY, 7, 4096, 8192).unwrap();
     }
 }
 
@@ -191,5 +204,5 @@ fn an_absent_device_leaves_its_reads_to_calls_that_wait() {
     rig.stripe.detach(first);
     let left: Vec<bool> = (0..RECORDS).map(|number| !rig.collect(number, 0, 4096).is_empty()).collect();
     assert!(left.contains(&true) && left.contains(&false), "half of the blocks were on it: {left:?}");
-    (0..RECORDS).for_each(|number| rig.read(Wait::Devices, number, 0, 4096).unwrap());
+    (0..RECORDS).for_each(|number| rig.read(Io::DEVICES_ONLY, number, 0, 4096).unwrap());
 }

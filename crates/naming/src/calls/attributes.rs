@@ -28,7 +28,7 @@ impl FileSystem {
 
     fn find_name(&self, caller: &Caller<'_>, parent: u64, name: &[u8]) -> Result<Attributes, Error> {
         let removals = self.namespace.core.files.removals();
-        let (inode, value) = self.namespace.core.store.view(caller.wait, |view| {
+        let (inode, value) = self.namespace.core.store.view(caller.io, |view| {
             let Some(found) = self.namespace.core.names.find(view, parent, name)? else {
                 // The name's directory decides which error it is.
                 let value = crate::directory(view, parent)?;
@@ -47,26 +47,26 @@ impl FileSystem {
             self.features.versions.note_looked_up(found.inode, &value);
             Ok((found.inode, value))
         })?;
-        let value = self.namespace.core.files.refresh(caller.wait, inode, value, removals)?.ok_or(Error::NotFound)?;
-        self.features.stat.shown(caller.wait, inode, value)
+        let value = self.namespace.core.files.refresh(caller.io, inode, value, removals)?.ok_or(Error::NotFound)?;
+        self.features.stat.shown(caller.io, inode, value)
     }
 
     /// Attributes of an inode.
     pub fn getattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
-        let value = self.namespace.core.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
-        self.features.stat.shown(caller.wait, inode, value)
+        let value = self.namespace.core.files.attributes(caller.io, inode)?.ok_or(Error::Stale)?;
+        self.features.stat.shown(caller.io, inode, value)
     }
 
     /// As `getattr`, for inodes that are looked for by their number: what was removed is not found.
     fn existing(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
-        let value = self.namespace.core.files.attributes(caller.wait, inode)?.filter(|value| value.nlink > 0);
-        self.features.stat.shown(caller.wait, inode, value.ok_or(Error::Stale)?)
+        let value = self.namespace.core.files.attributes(caller.io, inode)?.filter(|value| value.nlink > 0);
+        self.features.stat.shown(caller.io, inode, value.ok_or(Error::Stale)?)
     }
 
     /// Target of a symbolic link.
     pub fn readlink(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let read = || {
-            let value = self.namespace.core.inode_value(caller.wait, inode)?.ok_or(Error::Stale)?;
+            let value = self.namespace.core.inode_value(caller.io, inode)?.ok_or(Error::Stale)?;
             if value.kind() != Some(FileKind::Symlink) {
                 return Err(Error::Invalid("not a symbolic link"));
             }
@@ -82,7 +82,7 @@ impl FileSystem {
         let op = Op::new(caller, inode, Kind::SetAttributes(set));
         let change = || self.contents.set_attributes(caller, inode, set);
         let value = self.pipeline.run(&op, change, |value| Done { value: Some(value), ..Done::default() })?;
-        match self.features.stat.shown(caller.wait, inode, value.clone()) {
+        match self.features.stat.shown(caller.io, inode, value.clone()) {
             // It is done, and must not be done again.
             Err(Error::WouldBlock) => Ok(Attributes::of(inode, &value)),
             outcome => outcome,

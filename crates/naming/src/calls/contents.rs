@@ -36,9 +36,8 @@ impl FileSystem {
     /// Closes a handle of an inode; what was written is handed to the store with the last one.
     pub fn release(&self, caller: &Caller<'_>, inode: u64, handle: Handle) -> Result<(), Error> {
         let op = Op::new(caller, inode, Kind::Release(handle));
-        let release = || {
-            self.namespace.core.told(caller.wait, inode, self.namespace.core.files.release(&caller.context(), inode))
-        };
+        let release =
+            || self.namespace.core.told(caller.io, inode, self.namespace.core.files.release(&caller.context(), inode));
         self.pipeline.run(&op, release, |()| Done::default())
     }
 
@@ -88,7 +87,7 @@ impl FileSystem {
         let copy = || self.contents.copy(caller, (inode_in, offset_in), (inode_out, offset_out), length);
         let copied = self.pipeline.run(&op, copy, |copied| Done { is_changed: *copied > 0, ..Done::default() })?;
         let has_rights = |view: &stere_store::View<'_>| needs_kill(view, inode_out, caller);
-        if copied > 0 && caller.uid != 0 && self.namespace.core.store.view(caller.wait, has_rights)? {
+        if copied > 0 && caller.uid != 0 && self.namespace.core.store.view(caller.io, has_rights)? {
             self.contents.kill_set_id(caller, inode_out)?;
         }
         Ok(copied)
@@ -101,14 +100,14 @@ impl FileSystem {
 
     /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
     pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
-        self.namespace.core.told(caller.wait, inode, self.namespace.core.files.save(&caller.context(), inode))?;
-        self.features.audit.save_watched(caller.wait)?;
-        Ok(self.namespace.core.store.commit(caller.wait)?)
+        self.namespace.core.told(caller.io, inode, self.namespace.core.files.save(&caller.context(), inode))?;
+        self.features.audit.save_watched(caller.io)?;
+        Ok(self.namespace.core.store.commit(caller.io)?)
     }
 
     /// Makes a directory's names durable.
     pub fn fsyncdir(&self, caller: &Caller<'_>, _inode: u64) -> Result<(), Error> {
-        self.features.audit.save_watched(caller.wait)?;
-        Ok(self.namespace.core.store.commit(caller.wait)?)
+        self.features.audit.save_watched(caller.io)?;
+        Ok(self.namespace.core.store.commit(caller.io)?)
     }
 }

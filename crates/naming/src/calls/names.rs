@@ -15,7 +15,7 @@ use crate::names::{SEQUENCE_FIRST, check_name, check_new_name};
 use crate::pipeline::{Done, Kind, Op, Renaming};
 use crate::readdir::DirectoryEntry;
 use crate::remove::Attempt;
-use crate::{Caller, FileSystem, Wait, directory};
+use crate::{Caller, FileSystem, Io, directory};
 
 /// What was made.
 fn done_of(attributes: &Attributes) -> Done<'_> {
@@ -163,7 +163,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let mut may_keep = by_kernel && self.features.versions.may_keep_removed();
         loop {
-            let found = self.changes.to_remove(caller.wait, parent, name, as_directory)?;
+            let found = self.changes.to_remove(caller.io, parent, name, as_directory)?;
             let op = Op::new(caller, found.inode, Kind::Remove { parent, name });
             let remove = || self.changes.remove(caller, (parent, name), &found, by_kernel, &mut may_keep);
             if let Attempt::Done(()) = self.pipeline.perform(&op, remove, |_| Done::default())? {
@@ -188,7 +188,7 @@ impl FileSystem {
             let _until_it_holds = self.namespace.core.reconcile.changing_policy();
             let mut may_keep = self.features.versions.may_keep_removed();
             loop {
-                let [source, target] = self.changes.meant_by(caller.wait, &rename)?;
+                let [source, target] = self.changes.meant_by(caller.io, &rename)?;
                 let kind = Kind::Rename(Renaming { source, target, ..asked });
                 let op = Op::new(caller, source.map_or(parent, |source| source.inode), kind);
                 let attempt = || self.changes.rename(caller, &rename, target, &mut may_keep);
@@ -229,8 +229,8 @@ impl FileSystem {
 
     /// The cookie that the next name made in a directory will have. A listing that ends before it ends, whatever is made or renamed
     /// meanwhile.
-    pub fn directory_end(&self, wait: Wait, inode: u64) -> Result<u64, Error> {
-        let value = self.namespace.core.store.view(wait, |view| directory(view, inode))?;
+    pub fn directory_end(&self, io: Io<'_>, inode: u64) -> Result<u64, Error> {
+        let value = self.namespace.core.store.view(io, |view| directory(view, inode))?;
         Ok(value.next_dirent_sequence.max(SEQUENCE_FIRST))
     }
 }

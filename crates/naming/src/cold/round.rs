@@ -139,7 +139,7 @@ impl Offload {
         if round.at.is_none() && !self.begin_round(caller, round)? {
             return Ok(false);
         }
-        let listed = self.listed_inodes(caller.wait)?;
+        let listed = self.listed_inodes(caller.io)?;
         let mut left = budget;
         while left > 0 {
             let subject = round.looking.as_ref().map(|looking| (looking.going.inode, looking.going.note));
@@ -180,11 +180,11 @@ impl Offload {
         if has_news || unfolded != round.unfolded {
             (round.unfolded, round.next_seconds) = (unfolded, 0);
         }
-        round.shortest_seconds = self.ages(caller.wait)?.0.unwrap_or(0);
+        round.shortest_seconds = self.ages(caller.io)?.0.unwrap_or(0);
         let pause = (round.shortest_seconds / ROUNDS_PER_AGE).max(1);
         let is_soon = now >= round.began_seconds && now < round.began_seconds.saturating_add(pause);
         let is_due = round.has_news || (now >= round.next_seconds && !is_soon);
-        if !(is_said_anew || is_due) || !self.is_counted_and_indexed(caller.wait)? {
+        if !(is_said_anew || is_due) || !self.is_counted_and_indexed(caller.io)? {
             return Ok(false);
         }
         self.is_said_anew.store(false, Ordering::Release);
@@ -200,7 +200,7 @@ impl Offload {
             self.end_bundles(caller, round, 0)?;
             let above = std::mem::take(&mut round.above);
             for inode in above {
-                let note = self.core.store.view(caller.wait, |view| {
+                let note = self.core.store.view(caller.io, |view| {
                     Ok::<_, Error>(view.get(&Key::names_use(inode))?.map(|bytes| note_of(&bytes)))
                 })?;
                 // Something in it went, so it may go now.
@@ -208,7 +208,7 @@ impl Offload {
             }
             return Ok(!round.notes.is_empty());
         };
-        let found = self.core.store.view(caller.wait, |view| {
+        let found = self.core.store.view(caller.io, |view| {
             let mut found = Vec::new();
             view.scan(Key::names_use(from), Key::names_use(u64::MAX), |key, bytes| {
                 found.push((key.position, note_of(bytes)));
@@ -231,7 +231,7 @@ impl Offload {
 
     fn end_round(&self, caller: &Caller<'_>, round: &mut Round) -> Result<(), Error> {
         round.at = None;
-        if round.notes_met == 0 && !self.ages(caller.wait)?.1 {
+        if round.notes_met == 0 && !self.ages(caller.io)?.1 {
             self.switch(false);
         }
         Ok(())
@@ -245,13 +245,13 @@ impl Offload {
                 (at, below, policy_of, said) = (directory, directory, None, None);
                 continue;
             }
-            let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, at))?;
+            let value = self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, at))?;
             let Some(value) = value else { return Ok(None) };
             if value.kind() == Some(FileKind::Directory) {
                 policy_of = policy_of.or(Some(at));
                 if said.is_none() {
                     // What a directory is in that is here is here too.
-                    let found = self.residency.kept_in(caller.wait, at, |keeping| keeping.names_seconds)?;
+                    let found = self.residency.kept_in(caller.io, at, |keeping| keeping.names_seconds)?;
                     said = found.map(|(seconds, _, begins_at)| (seconds, begins_at));
                 }
                 match said {
@@ -284,7 +284,7 @@ impl Offload {
         let stored = self
             .core
             .store
-            .view(caller.wait, |view| Ok::<_, Error>(view.get(&Key::names_use(inode))?.map(|bytes| note_of(&bytes))))?;
+            .view(caller.io, |view| Ok::<_, Error>(view.get(&Key::names_use(inode))?.map(|bytes| note_of(&bytes))))?;
         // It may say more than when it was read.
         let Some(stored) = stored else { return Ok(()) };
         let note = NamesUse { look_seconds: note.look_seconds.min(stored.look_seconds), ..stored };
@@ -295,12 +295,12 @@ impl Offload {
             return self.put_off(caller, round, inode, note, round.shortest_seconds);
         }
         let value = match is_here {
-            true => self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?,
+            true => self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, inode))?,
             false => None,
         };
         let is_directory = value.as_ref().is_some_and(|value| value.kind() == Some(FileKind::Directory));
         // Rules may say it of directories below one of which nobody does.
-        if note.is_new && is_directory && (place.is_some() || self.residency.ruled(caller.wait)?.names) {
+        if note.is_new && is_directory && (place.is_some() || self.residency.ruled(caller.io)?.names) {
             self.note_directories_in(caller, round, inode, &note)?;
         }
         let (Some(place), Some(value)) = (place, value) else { return self.forget_note(caller, inode) };
@@ -346,7 +346,7 @@ impl Offload {
     ) -> Result<(), Error> {
         let mut next = Some(0);
         while let Some(from) = next {
-            let (entries, behind) = read_names(&self.core.store, &self.core.names, caller.wait, directory, from)?;
+            let (entries, behind) = read_names(&self.core.store, &self.core.names, caller.io, directory, from)?;
             next = behind;
             let is_here = |inode: &u64| !self.core.store.is_folded(&Key::inode(*inode));
             let directories = entries.iter().filter(|entry| entry.kind == FileKind::Directory).map(|entry| entry.inode);
@@ -355,7 +355,7 @@ impl Offload {
                 continue;
             }
             round.has_news = true;
-            self.core.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.io, |transaction| {
                 for inode in &directories {
                     let key = Key::names_use(*inode);
                     let known = transaction.get(&key)?.map(|bytes| note_of(&bytes).used_seconds);
@@ -373,13 +373,13 @@ impl Offload {
     fn put_note(&self, caller: &Caller<'_>, round: &mut Round, inode: u64, note: NamesUse) -> Result<(), Error> {
         round.next_seconds = round.next_seconds.min(note.look_seconds);
         let encoded = note.encode();
-        let is_kept = self.core.store.view(caller.wait, |view| {
+        let is_kept = self.core.store.view(caller.io, |view| {
             Ok::<_, Error>(view.get(&Key::names_use(inode))?.is_some_and(|bytes| bytes[..] == encoded[..]))
         })?;
         if is_kept {
             return Ok(());
         }
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             transaction.put(Key::names_use(inode), &encoded);
             Ok(())
         })
@@ -399,19 +399,19 @@ impl Offload {
     }
 
     fn forget_note(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             transaction.delete(Key::names_use(inode));
             Ok(())
         })
     }
 
-    fn gathered<'a>(&'a self, caller: &Caller<'_>, listed: &'a BTreeSet<u64>, group: &Group) -> Gathered<'a> {
-        Gathered { core: &self.core, wait: caller.wait, listed, volume: group.volume, pieces: Vec::new(), staying: 0 }
+    fn gathered<'a>(&'a self, caller: &Caller<'a>, listed: &'a BTreeSet<u64>, group: &Group) -> Gathered<'a> {
+        Gathered { core: &self.core, io: caller.io, listed, volume: group.volume, pieces: Vec::new(), staying: 0 }
     }
 
     /// Whether any key of an inode is not put away.
     fn has_keys_here(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        self.core.store.view(caller.wait, |view| {
+        self.core.store.view(caller.io, |view| {
             let (mut any, (from, to)) = (false, whole(inode));
             view.scan(from, to, |_, _| {
                 any = true;
@@ -432,7 +432,7 @@ impl Offload {
         let (directory, group) = (looking.going.inode, looking.group);
         let mut gathered = self.gathered(caller, listed, &group);
         if let Some(from) = looking.next_sequence {
-            let (entries, next) = read_names(&self.core.store, &self.core.names, caller.wait, directory, from)?;
+            let (entries, next) = read_names(&self.core.store, &self.core.names, caller.io, directory, from)?;
             for entry in entries {
                 let going_with = round.gathered.get(&entry.inode);
                 if self.core.store.is_folded(&Key::inode(entry.inode)) || going_with == Some(&group) {
@@ -451,7 +451,7 @@ impl Offload {
             return Ok(());
         }
         let Looking { mut going, place, mut stays, .. } = looking;
-        let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
+        let value = self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, directory))?;
         let is_entry = value.as_ref().is_some_and(|value| value.parent == place.top);
         stays |= value.is_none() || (!is_entry && !gathered.may_go(directory, true)?);
         if stays {
@@ -482,7 +482,7 @@ impl Offload {
     /// Puts away what was gathered, where it is at least so much.
     fn end_bundles(&self, caller: &Caller<'_>, round: &mut Round, bytes_min: usize) -> Result<(), Error> {
         // Times of access go with their inodes.
-        self.access_times.save_lazy_times(caller.wait)?;
+        self.access_times.save_lazy_times(caller.io)?;
         let groups: Vec<Group> = round.groups.keys().copied().collect();
         for group in groups.into_iter().filter(|group| round.bytes_of(group) >= bytes_min).collect::<Vec<_>>() {
             let all = round.take(&group);

@@ -5,9 +5,8 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{FileKind, Key, NamesUse};
-use stere_store::passing_over;
 
 use super::{note_of, seconds};
 use crate::Caller;
@@ -59,7 +58,7 @@ impl Offload {
             return Ok(());
         }
         let mut round = self.round.lock();
-        passing_over(|| self.save_uses_of(caller, &mut round))
+        self.save_uses_of(&caller.skipping_offloaded(), &mut round)
     }
 
     pub(super) fn save_uses_of(&self, caller: &Caller<'_>, round: &mut super::round::Round) -> Result<(), Error> {
@@ -91,7 +90,7 @@ impl Offload {
             if self.core.store.is_folded(&Key::inode(*inode)) {
                 continue;
             }
-            let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, *inode))?;
+            let value = self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, *inode))?;
             let Some(value) = value else { continue };
             let is_noted_itself = value.kind() == Some(FileKind::Directory)
                 || self.core.store.is_folded(&Key::dirent_hash(value.parent, 0));
@@ -109,7 +108,7 @@ impl Offload {
         let first = directories.values().map(|(at, age)| at.saturating_add(*age)).min().unwrap_or(u64::MAX);
         let all: Vec<(u64, (u64, u64))> = directories.into_iter().collect();
         for some in all.chunks(BATCH) {
-            self.core.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.io, |transaction| {
                 for (directory, (at, age)) in some {
                     let key = Key::names_use(*directory);
                     let note = transaction.get(&key)?.map(|bytes| note_of(&bytes));

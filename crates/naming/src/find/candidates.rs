@@ -38,7 +38,7 @@ pub(super) fn candidates(searches: &Searches, caller: &Caller<'_>, search: &Sear
     let mut best: Option<Vec<u64>> = None;
     for cover in &covers {
         let limit = best.as_ref().map_or(CANDIDATES_MAX, Vec::len);
-        if let Some(found) = stere_store::passing_over(|| gather(searches, caller, cover, limit))? {
+        if let Some(found) = gather(searches, &caller.skipping_offloaded(), cover, limit)? {
             best = Some(found);
         }
     }
@@ -73,7 +73,7 @@ fn gather(
         let directories = directories_among(searches, caller, &all[begin..])?;
         let most = limit.min(all.len().saturating_add(walked_max(searches)));
         if !directories.is_empty()
-            && (!searches.core.names_are_counted(caller.wait)? || !walk(searches, caller, directories, &mut all, most)?)
+            && (!searches.core.names_are_counted(caller.io)? || !walk(searches, caller, directories, &mut all, most)?)
         {
             return Ok(None);
         }
@@ -92,7 +92,7 @@ fn read(
 ) -> Result<bool, Error> {
     let mut from = Some(from);
     while let Some(at) = from {
-        let (inodes, next) = searches.core.store.view(caller.wait, |view| {
+        let (inodes, next) = searches.core.store.view(caller.io, |view| {
             let (mut inodes, mut keys, mut next) = (Vec::new(), 0, None);
             view.scan(at, to, |key, _| {
                 if keys == BATCH {
@@ -118,7 +118,7 @@ fn read(
 fn directories_among(searches: &Searches, caller: &Caller<'_>, inodes: &[u64]) -> Result<Vec<u64>, Error> {
     let mut directories = Vec::new();
     for some in inodes.chunks(BATCH) {
-        let found = searches.core.store.view(caller.wait, |view| {
+        let found = searches.core.store.view(caller.io, |view| {
             let mut found = Vec::new();
             for inode in some {
                 let value = match inode_if_any(view, *inode) {
@@ -155,7 +155,7 @@ fn walk(
     while let Some(directory) = directories.pop() {
         let mut from = Some(0);
         while let Some(at) = from {
-            let (names, next) = searches.core.store.view(caller.wait, |view| {
+            let (names, next) = searches.core.store.view(caller.io, |view| {
                 let (mut names, mut next) = (Vec::new(), None);
                 view.scan(Key::dirent(directory, at), Key::dirent(directory, u64::MAX), |key, bytes| {
                     if names.len() == BATCH {

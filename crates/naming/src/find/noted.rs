@@ -67,7 +67,7 @@ fn read(
     from: u64,
     limit: usize,
 ) -> Result<Vec<(u64, u64, Vec<u8>)>, Error> {
-    search.core.store.view(caller.wait, |view| {
+    search.core.store.view(caller.io, |view| {
         let (mut names, mut failure) = (Vec::new(), None);
         let end = if limit == 1 { from + 1 } else { u64::MAX };
         view.scan(Key::dirent(directory, from), Key::dirent(directory, end), |key, bytes| {

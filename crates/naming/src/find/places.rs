@@ -132,7 +132,7 @@ type Directories = (Vec<(u64, u64, Arc<[u8]>)>, Option<u64>);
 
 /// Directories among some names: position, inode and name; and where to go on.
 fn read_directories(search: &Searches, caller: &Caller<'_>, parent: u64, from: u64) -> Result<Directories, Error> {
-    search.core.store.view(caller.wait, |view| {
+    search.core.store.view(caller.io, |view| {
         let (mut directories, mut count, mut next, mut failure) = (Vec::new(), 0, None, None);
         view.scan(Key::dirent(parent, from), Key::dirent(parent, u64::MAX), |key, bytes| {
             count += 1;
@@ -153,7 +153,7 @@ fn read_directories(search: &Searches, caller: &Caller<'_>, parent: u64, from: u
 
 /// The parent of a directory whose names the caller may read, and what they mean.
 fn listable(search: &Searches, caller: &Caller<'_>, directory: u64) -> Result<Option<u64>, Error> {
-    search.core.store.view(caller.wait, |view| {
+    search.core.store.view(caller.io, |view| {
         let value = stere_file::inode_if_any(view, directory)?;
         let Some(value) = value.filter(|value| value.kind() == Some(FileKind::Directory)) else { return Ok(None) };
         let may = acl::permits(view, directory, &value, caller, MAY_READ | MAY_SEARCH)?;

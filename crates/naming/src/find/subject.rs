@@ -39,8 +39,7 @@ impl<'a> File<'a> {
             return Ok(known);
         }
         let (inode, caller, value) = (self.inode, self.caller, self.value);
-        let may =
-            self.search.core.store.view(caller.wait, |view| acl::permits(view, inode, value, caller, MAY_READ))?;
+        let may = self.search.core.store.view(caller.io, |view| acl::permits(view, inode, value, caller, MAY_READ))?;
         self.may_read = Some(may);
         Ok(may)
     }
@@ -54,7 +53,7 @@ impl<'a> File<'a> {
             .search
             .core
             .store
-            .view(self.caller.wait, |view| Ok::<_, Error>(files.effective(view, self.inode, self.value)?))?;
+            .view(self.caller.io, |view| Ok::<_, Error>(files.effective(view, self.inode, self.value)?))?;
         self.effective = Some(found);
         Ok(found)
     }
@@ -189,7 +188,7 @@ impl Subject for File<'_> {
         if self.value.flags & xattr::HAS_ATTRIBUTES == 0 || !self.may_read()? {
             return Ok(false);
         }
-        let known = self.search.core.store.view(self.caller.wait, |view| xattr::get(view, self.inode, name))?;
+        let known = self.search.core.store.view(self.caller.io, |view| xattr::get(view, self.inode, name))?;
         Ok(known.is_some_and(|value| matches(&value)))
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use stere_file::{Keys, inode_if_any};
 use stere_format::InodeValue;
 use stere_plugin::{Event, EventKind, Judged, Stack};
-use stere_store::Wait;
 
 use super::last_name;
 use crate::Caller;
@@ -47,7 +46,7 @@ impl PluginEvents {
         if !self.registry.plugins().has_stacks() {
             return Ok(None);
         }
-        let (number, value) = self.core.store.view(caller.wait, |view| {
+        let (number, value) = self.core.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             Ok::<_, Error>((self.stack_number(view, inode, &value)?, value))
         })?;
@@ -55,11 +54,11 @@ impl PluginEvents {
             return Ok(None);
         }
         let stack = self.registry.plugins().stack(number);
-        let stack = stack.inspect_err(|failure| self.core.tell(caller.wait, inode, failure)).map_err(Error::Plugin)?;
+        let stack = stack.inspect_err(|failure| self.core.tell(caller.io, inode, failure)).map_err(Error::Plugin)?;
         if !stack.events().has(kind) {
             return Ok(None);
         }
-        if caller.wait == Wait::Never {
+        if !caller.io.may_block() {
             // Those who call without waiting have others to serve.
             return Err(Error::WouldBlock);
         }
@@ -79,7 +78,7 @@ impl PluginEvents {
                 Err(Error::NotPermitted("a plugin of the file denies it; the log tells which, and why"))
             }
             Err(failure) => {
-                self.core.tell(caller.wait, inode, &failure);
+                self.core.tell(caller.io, inode, &failure);
                 Err(Error::Plugin(failure))
             }
         }
@@ -94,7 +93,7 @@ impl PluginEvents {
         doing: Doing<'_>,
     ) -> Result<Option<Notes>, Error> {
         let Some((stack, value)) = self.listeners(caller, kind, inode)? else { return Ok(None) };
-        let path = if doing.name.is_empty() { self.core.path_of(caller.wait, inode)? } else { Vec::new() };
+        let path = if doing.name.is_empty() { self.core.path_of(caller.io, inode)? } else { Vec::new() };
         let name = if doing.name.is_empty() { last_name(&path) } else { doing.name };
         let (user, group, size) = (caller.uid, caller.gid, value.size);
         let Doing { offset, length, new_name, .. } = doing;

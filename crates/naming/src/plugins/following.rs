@@ -10,11 +10,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_file::inode_if_any;
 use stere_format::{FollowValue, InodeValue, Key};
 use stere_plugin::{Event, EventKind, Stack};
-use stere_store::Wait;
+use stere_store::Io;
 
 use super::events::Notes;
 use super::last_name;
@@ -131,7 +131,7 @@ impl AsynchronousEvents {
         if now < pass.rests_until {
             return Ok(false);
         }
-        let batch = self.waiting(caller.wait, pass.from, BATCH)?;
+        let batch = self.waiting(caller.io, pass.from, BATCH)?;
         let is_last = batch.len() < BATCH;
         let mut served = 0;
         for (inode, value) in batch {
@@ -161,8 +161,8 @@ impl AsynchronousEvents {
         Ok(pass.rests_until <= now)
     }
 
-    fn waiting(&self, wait: Wait, from: u64, limit: usize) -> Result<Vec<(u64, FollowValue)>, Error> {
-        self.core.store.view(wait, |view| {
+    fn waiting(&self, io: Io<'_>, from: u64, limit: usize) -> Result<Vec<(u64, FollowValue)>, Error> {
+        self.core.store.view(io, |view| {
             let mut found = Vec::new();
             view.scan(Key::follow(from), Key::follow(u64::MAX), |key, bytes| {
                 match FollowValue::decode(bytes) {
@@ -184,7 +184,7 @@ impl AsynchronousEvents {
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Option<i64>, Error> {
         if is_planted(Bug::ToldTooEarly) {
-            self.core.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.io, |transaction| {
                 transaction.delete(Key::follow(inode));
                 Ok::<_, Error>(())
             })?;
@@ -199,7 +199,7 @@ impl AsynchronousEvents {
         }
         let after = after_serving(value, served, caller.now.seconds);
         let key = Key::follow(inode);
-        let kept = self.core.store.update(caller.wait, |transaction| {
+        let kept = self.core.store.update(caller.io, |transaction| {
             let Some(now) = transaction.get(&key)?.and_then(|bytes| FollowValue::decode(&bytes).ok()) else {
                 return Ok::<_, Error>(None);
             };
@@ -217,7 +217,7 @@ impl AsynchronousEvents {
             self.core.files.following().note_taken(value);
         }
         if let Some(given_up) = after.filter(|after| after.is_given_up && !value.is_given_up) {
-            let path = self.path_of_waiting(caller.wait, inode, &given_up)?;
+            let path = self.path_of_waiting(caller.io, inode, &given_up)?;
             let (path, cause) = (String::from_utf8_lossy(&path).into_owned(), given_up.cause);
             tracing::error!(path, cause, "plugins are not told of this file any more; see `stere plugin queue`");
         }
@@ -231,13 +231,13 @@ impl AsynchronousEvents {
         waiting: &FollowValue,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Served, Error> {
-        let file = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.filter(|file| file.nlink > 0);
+        let file = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.filter(|file| file.nlink > 0);
         let is_removed = waiting.events.contains(&(EventKind::Delete as u8));
         let number = match &file {
             Some(file) if !is_removed => self
                 .core
                 .store
-                .view(caller.wait, |view| Ok::<_, Error>(self.core.files.effective(view, inode, file)?.plugins))?,
+                .view(caller.io, |view| Ok::<_, Error>(self.core.files.effective(view, inode, file)?.plugins))?,
             None if !is_removed => return Ok(Served::Done),
             _ => waiting.stack,
         };
@@ -249,7 +249,7 @@ impl AsynchronousEvents {
         if !is_removed && !self.is_readable(caller, inode)? {
             return Ok(Served::Later);
         }
-        let path = if is_removed { Vec::new() } else { self.core.path_of(caller.wait, inode)? };
+        let path = if is_removed { Vec::new() } else { self.core.path_of(caller.io, inode)? };
         let name = if is_removed { &waiting.old_name } else { last_name(&path) };
         let events = EventKind::ALL.into_iter();
         let events: Vec<EventKind> =
@@ -304,7 +304,7 @@ impl AsynchronousEvents {
         let mut list = FollowList { lost: self.core.files.following().lost(), ..FollowList::default() };
         let (mut given_up, mut others, mut from) = (Vec::new(), Vec::new(), 0);
         loop {
-            let batch = self.waiting(caller.wait, from, BATCH)?;
+            let batch = self.waiting(caller.io, from, BATCH)?;
             let is_last = batch.len() < BATCH;
             for (inode, value) in batch {
                 from = inode + 1;
@@ -322,7 +322,7 @@ impl AsynchronousEvents {
             }
         }
         for (inode, value) in given_up.into_iter().chain(others).take(limit) {
-            let path = self.path_of_waiting(caller.wait, inode, &value)?;
+            let path = self.path_of_waiting(caller.io, inode, &value)?;
             let word = |number: &u8| EventKind::ALL.into_iter().find(|kind| *kind as u8 == *number);
             let events = value.events.iter().filter_map(word).map(EventKind::word).collect();
             let plugins = self.registry.plugins().text(value.stack).unwrap_or_default();
@@ -345,10 +345,10 @@ impl AsynchronousEvents {
     pub fn change_follow_list(&self, caller: &Caller<'_>, change: FollowChange) -> Result<u64, Error> {
         let (mut changed, mut from) = (0, 0);
         loop {
-            let batch = self.waiting(caller.wait, from, BATCH)?;
+            let batch = self.waiting(caller.io, from, BATCH)?;
             let is_last = batch.len() < BATCH;
             from = batch.last().map_or(from, |(inode, _)| inode + 1);
-            let done = self.core.store.update(caller.wait, |transaction| {
+            let done = self.core.store.update(caller.io, |transaction| {
                 let mut done = Vec::new();
                 for (inode, _) in &batch {
                     let key = Key::follow(*inode);
@@ -375,15 +375,15 @@ impl AsynchronousEvents {
             }
         }
         self.core.files.following().put_new();
-        self.core.store.commit(caller.wait)?;
+        self.core.store.commit(caller.io)?;
         Ok(changed)
     }
 
-    fn path_of_waiting(&self, wait: Wait, inode: u64, value: &FollowValue) -> Result<Vec<u8>, Error> {
+    fn path_of_waiting(&self, io: Io<'_>, inode: u64, value: &FollowValue) -> Result<Vec<u8>, Error> {
         if value.events.contains(&(EventKind::Delete as u8)) {
             return Ok(if value.old_name.is_empty() { b"(removed)".to_vec() } else { value.old_name.clone() });
         }
-        self.core.path_of(wait, inode)
+        self.core.path_of(io, inode)
     }
 }
 

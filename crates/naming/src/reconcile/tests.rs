@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::reconcile::read_notes;
 use crate::support::{Rig, caller, reconcile};
-use crate::{FileSystem, OpenFlags, ROOT, Wait};
+use crate::{FileSystem, Io, OpenFlags, ROOT};
 
 fn copies(fs: &FileSystem, inode: u64) -> Vec<u8> {
     fs.getxattr(&caller(9), inode, b"user.stere.effective.copies").unwrap()
@@ -26,7 +26,7 @@ fn a_change_is_not_taken_for_done_before_it_holds() {
         let held = fs.rules().hold_pool();
         scope.spawn(|| fs.policy().load_rules(&caller(4), "*: copies=1").unwrap());
         let until = Instant::now() + Duration::from_secs(60);
-        while read_notes(fs.store(), Wait::Allowed).unwrap().is_empty() {
+        while read_notes(fs.store(), Io::BLOCKING).unwrap().is_empty() {
             assert!(Instant::now() < until, "the rules are not loaded");
             std::thread::yield_now();
         }
@@ -37,5 +37,5 @@ fn a_change_is_not_taken_for_done_before_it_holds() {
     });
     reconcile(&fs);
     assert_eq!(copies(&fs, made.inode), b"1", "the work was taken for done by what held before");
-    assert!(read_notes(fs.store(), Wait::Allowed).unwrap().is_empty());
+    assert!(read_notes(fs.store(), Io::BLOCKING).unwrap().is_empty());
 }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_store::{Candidate, Member, Members, TierPolicy};
 
 use crate::error::Error;
@@ -61,7 +61,7 @@ struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     fn new(eviction: &'a Eviction, caller: &'a Caller<'a>) -> Result<Asking<'a>, Error> {
-        let ruled = eviction.residency.ruled(caller.wait)?;
+        let ruled = eviction.residency.ruled(caller.io)?;
         Ok(Asking { eviction, caller, ruled, walked: None })
     }
 
@@ -110,7 +110,7 @@ impl<'a> Asking<'a> {
         let (mut missing, mut from) = (member.blobs.clone(), Some(member.from));
         while let Some(at) = from.filter(|at| *at < member.to && !missing.is_empty()) {
             let (extents, next) =
-                stere_file::stored_extents(&self.eviction.core.store, self.caller.wait, inode, at, EXTENTS)?;
+                stere_file::stored_extents(&self.eviction.core.store, self.caller.io, inode, at, EXTENTS)?;
             for extent in &extents {
                 missing.remove(&extent.blob.id);
             }
@@ -147,7 +147,7 @@ impl<'a> Choice<'a> {
         };
         // Those that directories say were asked before.
         let units =
-            if is_ruled { eviction.units.saying_units(caller.wait)?.into_iter().collect() } else { BTreeSet::new() };
+            if is_ruled { eviction.units.saying_units(caller.io)?.into_iter().collect() } else { BTreeSet::new() };
         stere_store::put_in_order(&mut candidates, policy, caller.now.seconds);
         Ok(Choice { asking, policy, candidates, next: 0, used, units, units_of: UnitsOf::default() })
     }
@@ -188,7 +188,7 @@ impl<'a> Choice<'a> {
         let (eviction, caller) = (self.asking.eviction, self.asking.caller);
         let mut ages = BTreeMap::new();
         for inode in members.inodes.keys() {
-            if let Some(unit) = eviction.units.unit_among(caller.wait, *inode, &mut self.units_of)?
+            if let Some(unit) = eviction.units.unit_among(caller.io, *inode, &mut self.units_of)?
                 && self.units.insert(unit)
             {
                 eviction.units.add_age_of_unit(caller, unit, &self.used, &mut self.units_of, &mut ages)?;
@@ -223,9 +223,9 @@ impl Eviction {
 
     /// By walking over files: those below all whose rules, or classes, may pin anything.
     fn segments_that_rules_pin(&self, caller: &Caller<'_>) -> Result<BTreeSet<u64>, Error> {
-        let roots = match self.residency.ruled(caller.wait)?.may_be_anywhere {
+        let roots = match self.residency.ruled(caller.io)?.may_be_anywhere {
             true => vec![ROOT],
-            false => self.residency.directories_with_such_rules(caller.wait)?,
+            false => self.residency.directories_with_such_rules(caller.io)?,
         };
         self.segments_below(caller, roots, &|inode| self.residency.is_pinned(caller, inode))
     }

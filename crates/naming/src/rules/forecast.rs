@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use stere_format::{DeviceIndex, FileKind, InodeValue};
 use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Statements, Switch, Versions};
-use stere_store::{TierFile, Wait};
+use stere_store::{Io, TierFile};
 
 use super::Scopes;
 use crate::Caller;
@@ -75,16 +75,16 @@ impl Forecasts {
     /// Begins to tell what these rules would change if this directory had them instead of its own.
     pub fn forecast_rules(&self, caller: &Caller<'_>, directory: u64, text: &str) -> Result<RulesForecast<'_>, Error> {
         let set = self.rules.parse_rules(caller, text, false)?;
-        let kind = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
+        let kind = self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, directory))?;
         if kind.and_then(|value| value.kind()) != Some(FileKind::Directory) {
             return Err(Error::NotPermitted("rules can be set on directories"));
         }
-        let path = path_of(&self.core.store, &self.core.names, caller.wait, directory)?
+        let path = path_of(&self.core.store, &self.core.names, caller.io, directory)?
             .filter(|path| path != b"/")
             .unwrap_or_default();
         let walk = Walk::new(directory, FileKind::Directory, path, Form::Plain);
         let other = (directory, Arc::new(set));
-        let keeping = self.may_keep_otherwise(caller.wait, &other.1)?.then(<[KeepingCounts; 2]>::default);
+        let keeping = self.may_keep_otherwise(caller.io, &other.1)?.then(<[KeepingCounts; 2]>::default);
         let (kept, statements) = (FxHashMap::default(), FxHashMap::default());
         Ok(RulesForecast { forecasts: self, other, walk, kept, files: 0, statements, keeping })
     }
@@ -95,7 +95,7 @@ impl RulesForecast<'_> {
     pub fn step(&mut self, caller: &Caller<'_>, names_max: usize) -> Result<Option<Vec<RuleChange>>, Error> {
         let mut changes = Vec::new();
         for number in 0..names_max {
-            let Some(met) = self.walk.next(&self.forecasts.core.store, &self.forecasts.core.names, caller.wait)? else {
+            let Some(met) = self.walk.next(&self.forecasts.core.store, &self.forecasts.core.names, caller.io)? else {
                 return Ok((number > 0).then_some(changes));
             };
             self.count_keeping(caller, &met)?;
@@ -103,19 +103,19 @@ impl RulesForecast<'_> {
                 continue;
             }
             self.files += 1;
-            let value = self.forecasts.core.files.attributes(caller.wait, met.inode)?;
+            let value = self.forecasts.core.files.attributes(caller.io, met.inode)?;
             let (Some(value), Some(directory)) = (value, self.walk.directory(&met)) else { continue };
-            let scopes = self.scopes_in(caller.wait, directory)?;
+            let scopes = self.scopes_in(caller.io, directory)?;
             changes.extend(self.change(caller, met.inode, value, &scopes)?);
         }
         Ok(Some(changes))
     }
 
-    fn scopes_in(&mut self, wait: Wait, directory: u64) -> Result<Arc<Scopes>, Error> {
+    fn scopes_in(&mut self, io: Io<'_>, directory: u64) -> Result<Arc<Scopes>, Error> {
         if let Some(scopes) = self.kept.get(&directory) {
             return Ok(scopes.clone());
         }
-        let scopes = Arc::new(self.forecasts.rules.read_scopes(wait, directory, 0, Some(&self.other))?);
+        let scopes = Arc::new(self.forecasts.rules.read_scopes(io, directory, 0, Some(&self.other))?);
         if self.kept.len() >= KEPT_MAX {
             self.kept.clear();
         }
@@ -134,7 +134,7 @@ impl RulesForecast<'_> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         let files = &self.forecasts.core.files;
         let effective = |value: &InodeValue| {
-            self.forecasts.core.store.view(caller.wait, |view| files.effective(view, inode, value)).map_err(Error::from)
+            self.forecasts.core.store.view(caller.io, |view| files.effective(view, inode, value)).map_err(Error::from)
         };
         let before = effective(&value)?;
         let decision = scopes.decide(name, &value, caller.now, &mut |_, _| {});

@@ -38,7 +38,7 @@ impl PolicyRules {
         for _ in 0..CHANGED_PER_STEP {
             let Some(inode) = self.changed.lock().pop_first() else { return Ok(false) };
             if self.is_decided_otherwise(caller, inode)? {
-                self.core.store.update(caller.wait, |transaction| self.core.reconcile.note(transaction, inode))?;
+                self.core.store.update(caller.io, |transaction| self.core.reconcile.note(transaction, inode))?;
             }
         }
         Ok(!self.changed.lock().is_empty())
@@ -46,14 +46,14 @@ impl PolicyRules {
 
     /// Whether rules decide otherwise for a file than is noted. Of one with several names, whether they decide more.
     fn is_decided_otherwise(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        let value = self.core.files.attributes(caller.wait, inode)?;
+        let value = self.core.files.attributes(caller.io, inode)?;
         let is_file = |value: &stere_format::InodeValue| value.kind() == Some(FileKind::File) && value.nlink > 0;
         let Some(value) = value.filter(is_file) else { return Ok(false) };
-        let scopes = self.scopes(caller.wait, value.parent)?;
+        let scopes = self.scopes(caller.io, value.parent)?;
         if scopes.is_empty() {
             return Ok(false);
         }
-        let name = self.core.store.view(caller.wait, |view| self.core.names.name_of(view, inode, &value))?;
+        let name = self.core.store.view(caller.io, |view| self.core.names.name_of(view, inode, &value))?;
         // Rules ask for names, and nobody may be able to read this one now.
         let Some((name, _)) = name.filter(|(_, form)| *form != Form::Opaque) else { return Ok(false) };
         if !scopes.ask_for_facts(&name) {
@@ -88,7 +88,7 @@ impl PolicyRules {
         roots.sort_unstable();
         roots.dedup();
         for root in roots {
-            self.core.store.update(caller.wait, |transaction: &mut Transaction<'_>| {
+            self.core.store.update(caller.io, |transaction: &mut Transaction<'_>| {
                 match inode_if_any(transaction, root)? {
                     Some(_) => self.core.reconcile.note(transaction, root),
                     None => Ok(()),

@@ -9,7 +9,7 @@ use stere_format::{FileKind, InodeValue, Timestamp};
 use stere_policy::{
     Classes, Decided, Decision, Facts, Here, Keeping, MatchedRules, Rule, RuleSet, Switch, keeping_of, merge,
 };
-use stere_store::Wait;
+use stere_store::Io;
 
 use super::{ATTRIBUTE, HAS_RULES};
 use crate::error::Error;
@@ -180,14 +180,14 @@ impl PolicyRules {
     /// The rules that apply in a directory; `other`: rules to be taken for those that a directory has.
     pub(crate) fn read_scopes(
         &self,
-        wait: Wait,
+        io: Io<'_>,
         directory: u64,
         generation: u64,
         other: Option<&(u64, Arc<RuleSet>)>,
     ) -> Result<Scopes, Error> {
         let classes = self.core.files.resolver().classes();
         let pool = self.pool.lock().1.clone();
-        let found = self.core.store.view(wait, |view| read_levels(view, directory, &classes))?;
+        let found = self.core.store.view(io, |view| read_levels(view, directory, &classes))?;
         let has_rules = pool.is_some() || other.is_some() || found.iter().any(|(_, _, text)| text.is_some());
         let mut said: Vec<(u64, Decided, Option<Arc<RuleSet>>)> = Vec::new();
         for (number, settled, text) in found.into_iter().filter(|_| has_rules) {
@@ -203,14 +203,14 @@ impl PolicyRules {
             rule.own.switches.has_any_watched() || of_class.has_any_watched()
         };
         let by_rules = sets().any(|rules| rules.rules().iter().any(switches_on));
-        let above = self.core.store.view(wait, |view| self.core.files.effective_below(view, directory))?;
+        let above = self.core.store.view(io, |view| self.core.files.effective_below(view, directory))?;
         let watches = match above.is_on(Switch::Provenance) || above.is_on(Switch::Audit) || by_rules {
             true => Watches::All,
             false if above.is_on(Switch::Dedup) => Watches::Content,
             false => Watches::Nothing,
         };
         let path = match sets().any(|rules| rules.needs_path()) {
-            true => self.path_with_slash(wait, directory)?,
+            true => self.path_with_slash(io, directory)?,
             false => b"/".to_vec(),
         };
         let in_place = |rules: Arc<RuleSet>, start: usize| {
@@ -227,8 +227,8 @@ impl PolicyRules {
         Ok(Scopes { generation, levels, pool, classes, watches })
     }
 
-    fn path_with_slash(&self, wait: Wait, directory: u64) -> Result<Vec<u8>, Error> {
-        let mut path = path_of(&self.core.store, &self.core.names, wait, directory)?.unwrap_or_default();
+    fn path_with_slash(&self, io: Io<'_>, directory: u64) -> Result<Vec<u8>, Error> {
+        let mut path = path_of(&self.core.store, &self.core.names, io, directory)?.unwrap_or_default();
         if !path.ends_with(b"/") {
             path.push(b'/');
         }

@@ -8,7 +8,7 @@ use stere_file::{Gone, Keys, OF_VERSIONS, inode_if_any, set_version_order, versi
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, Key, key};
 use stere_policy::Versions as Wanted;
-use stere_store::{Transaction, Wait};
+use stere_store::{Io, Transaction};
 
 use super::shelf::{ORDER_BY_MOMENT, entry_of, order};
 use crate::Caller;
@@ -30,7 +30,7 @@ impl Versions {
         }
         let limit = budget.clamp(1, GONE_PER_STEP);
         let now = ORDER_BY_MOMENT.saturating_add(u64::try_from(caller.now.seconds).unwrap_or(0));
-        let due = self.next_to_go(caller.wait, now + 1, limit)?;
+        let due = self.next_to_go(caller.io, now + 1, limit)?;
         self.remove_versions(caller, &due)?;
         let counted = self.count_versions(caller, limit)?;
         let pressed = self.make_room(caller, limit)?;
@@ -38,8 +38,8 @@ impl Versions {
     }
 
     /// The versions that go first, of those before a place in the order.
-    fn next_to_go(&self, wait: Wait, before: u64, limit: usize) -> Result<Vec<u64>, Error> {
-        self.core.store.view(wait, |view| {
+    fn next_to_go(&self, io: Io<'_>, before: u64, limit: usize) -> Result<Vec<u64>, Error> {
+        self.core.store.view(io, |view| {
             let mut inodes = Vec::new();
             view.scan(Key::version(ORDER_BY_MOMENT, 0), Key::version(before, 0), |key, _| {
                 if key.kind == key::kind::VERSION {
@@ -84,7 +84,7 @@ impl Versions {
 
     /// Removes the oldest of names that have more than are to be kept.
     fn count_versions(&self, caller: &Caller<'_>, limit: usize) -> Result<bool, Error> {
-        let drawers = self.core.store.view(caller.wait, |view| {
+        let drawers = self.core.store.view(caller.io, |view| {
             let mut drawers = Vec::new();
             view.scan(Key::versions_many(0), Key::versions_many(u64::MAX), |key, _| {
                 drawers.push(key.position);
@@ -94,7 +94,7 @@ impl Versions {
         })?;
         let (mut left, mut has_more) = (limit, drawers.len() == COUNTED_PER_STEP);
         for drawer in drawers {
-            let excess = self.excess(caller.wait, drawer)?;
+            let excess = self.excess(caller.io, drawer)?;
             let some = &excess[..excess.len().min(left)];
             self.remove_versions(caller, some)?;
             left -= some.len();
@@ -108,7 +108,7 @@ impl Versions {
 
     /// Takes a directory off the list of those to be counted, unless there are too many in it.
     fn is_counted(&self, caller: &Caller<'_>, drawer: u64) -> Result<bool, Error> {
-        self.core.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.io, |transaction| {
             // Others may have come since.
             let is_counted = self.excess_of(transaction, drawer)?.is_empty();
             if is_counted {
@@ -118,8 +118,8 @@ impl Versions {
         })
     }
 
-    fn excess(&self, wait: Wait, drawer: u64) -> Result<Vec<u64>, Error> {
-        self.core.store.view(wait, |view| self.excess_of(view, drawer))
+    fn excess(&self, io: Io<'_>, drawer: u64) -> Result<Vec<u64>, Error> {
+        self.core.store.view(io, |view| self.excess_of(view, drawer))
     }
 
     /// Removes versions while the pool is nearly full. Tells whether it still is and there are more.
@@ -128,7 +128,7 @@ impl Versions {
             if !self.look_for_room() {
                 return Ok(false);
             }
-            let first = self.next_to_go(caller.wait, u64::MAX, 1)?;
+            let first = self.next_to_go(caller.io, u64::MAX, 1)?;
             if first.is_empty() {
                 return Ok(false);
             }
@@ -142,17 +142,17 @@ impl Versions {
         if !self.is_used() {
             return Ok(false);
         }
-        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, met.inode))?;
+        let value = self.core.store.view(caller.io, |view| inode_if_any(view, met.inode))?;
         let Some(value) = value.filter(|value| value.flags & OF_VERSIONS != 0) else { return Ok(false) };
         match met.kind {
-            FileKind::Directory => self.core.store.update(caller.wait, |transaction| {
+            FileKind::Directory => self.core.store.update(caller.io, |transaction| {
                 if inode_if_any(transaction, met.inode)?.is_some() {
                     transaction.put(Key::versions_many(met.inode), &[1]);
                 }
                 Ok::<_, Error>(())
             })?,
             _ if version_order(&value).is_some() => {
-                self.core.store.update(caller.wait, |transaction| self.reorder(transaction, caller, met.inode))?;
+                self.core.store.update(caller.io, |transaction| self.reorder(transaction, caller, met.inode))?;
             }
             _ => {}
         }

@@ -247,7 +247,7 @@ impl Versions {
         if !self.is_used() {
             return Ok(());
         }
-        match self.core.store.view(caller.wait, |view| inode_if_any(view, inode))? {
+        match self.core.store.view(caller.io, |view| inode_if_any(view, inode))? {
             Some(value) if value.nlink > 0 => self.pass_on(caller, inode, &value),
             _ => Ok(()),
         }
@@ -255,8 +255,8 @@ impl Versions {
 
     /// What a file says of versions itself holds for those of its name from now on.
     pub(crate) fn pass_on(&self, caller: &Caller<'_>, inode: u64, value: &InodeValue) -> Result<(), Error> {
-        let Some((directory, name)) = self.place_of(caller.wait, inode, value)? else { return Ok(()) };
-        self.core.store.update(caller.wait, |transaction| {
+        let Some((directory, name)) = self.place_of(caller.io, inode, value)? else { return Ok(()) };
+        self.core.store.update(caller.io, |transaction| {
             let above = crate::directory(transaction, directory)?;
             let Some(shelf) = self.core.version_directory(transaction, directory, &above)? else { return Ok(()) };
             let Some(drawer) = self.core.names.find(transaction, shelf.inode, &name)? else { return Ok(()) };

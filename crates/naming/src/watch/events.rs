@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use stere_format::{AuditEvent, AuditValue, ProvenanceValue};
-use stere_store::Wait;
+use stere_store::Io;
 
 use super::{Session, WRITERS_MAX, Watched, WatchedProcessAndCommand, Writer, below, cut};
 use crate::content::OpenFlags;
@@ -54,7 +54,7 @@ impl Audit {
 
     /// Notes into the pool what came of a call; whoever may not wait leaves it to the next who may.
     fn watched_enough(&self, caller: &Caller<'_>) {
-        match self.flush_watched(caller.wait) {
+        match self.flush_watched(caller.io) {
             Ok(()) | Err(Error::WouldBlock) => {}
             Err(error) => tracing::warn!(%error, "records of provenance and audit wait"),
         }
@@ -119,7 +119,7 @@ impl Audit {
         if !self.is_used() {
             return Ok(None);
         }
-        match self.rules.scopes(caller.wait, directory)?.watches() {
+        match self.rules.scopes(caller.io, directory)?.watches() {
             Watches::All => self.place(caller, directory),
             Watches::Content => Ok(self.watched(caller, directory)?.map(|directory| Place { directory })),
             Watches::Nothing => Ok(None),
@@ -131,9 +131,9 @@ impl Audit {
         let watched = match self.watched(caller, directory)? {
             Some(watched) if watched.provenance || watched.audit => watched,
             _ => {
-                let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
+                let value = self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, directory))?;
                 let Some(value) = value else { return Ok(None) };
-                let (path, form) = self.place_in_pool(caller.wait, directory, &value)?;
+                let (path, form) = self.place_in_pool(caller.io, directory, &value)?;
                 let is_encrypted = self.core.effective(caller, directory)?.wish.encryption.is_on();
                 let is_secret = is_encrypted || form != crate::names::Form::Plain;
                 let (inode, owner) = (directory, value.uid);
@@ -293,7 +293,7 @@ impl Audit {
         if !self.is_used() {
             return Ok(None);
         }
-        let found = self.core.store.view(caller.wait, |view| self.core.names.find(view, directory, name))?;
+        let found = self.core.store.view(caller.io, |view| self.core.names.find(view, directory, name))?;
         let Some(found) = found else { return Ok(None) };
         let Some(watched) = self.watched(caller, found.inode)?.filter(|watched| watched.audit) else { return Ok(None) };
         let place = self.place(caller, directory)?;
@@ -340,9 +340,9 @@ impl Audit {
     }
 
     /// Puts what waits into the pool, for those who make things durable.
-    pub(crate) fn save_watched(&self, wait: Wait) -> Result<(), Error> {
-        match self.flush_watched(wait) {
-            Err(Error::WouldBlock) if wait == Wait::Never => Err(Error::WouldBlock),
+    pub(crate) fn save_watched(&self, io: Io<'_>) -> Result<(), Error> {
+        match self.flush_watched(io) {
+            Err(Error::WouldBlock) if !io.may_block() => Err(Error::WouldBlock),
             // What cannot be noted keeps nobody's data from being durable.
             _ => Ok(()),
         }

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
 use stere_format::{AuditValue, Key, ProvenanceValue, WatchedValue};
-use stere_store::{Store, Transaction, Wait};
+use stere_store::{Io, Store, Transaction};
 
 use crate::error::Error;
 use crate::watch::Audit;
@@ -53,7 +53,7 @@ pub type Audited = (u64, AuditValue);
 
 impl List {
     pub fn load(store: &Store) -> Result<List, Error> {
-        let bytes = store.view(Wait::Allowed, |view| Ok::<_, Error>(view.get(&Key::watched())?))?;
+        let bytes = store.view(Io::BLOCKING, |view| Ok::<_, Error>(view.get(&Key::watched())?))?;
         let next = bytes.as_ref().map(|bytes| decoded(bytes)).unwrap_or_default();
         let waiting = Mutex::new(Waiting { next, ..Waiting::default() });
         Ok(List { is_in_pool: bytes.is_some(), waiting, flushing: Mutex::default() })
@@ -148,13 +148,13 @@ fn take_provenance(transaction: &mut Transaction<'_>, number: u64) -> Result<(),
 
 impl Audit {
     /// Puts what waits into the pool. What cannot be put there is given up, and told.
-    pub(crate) fn flush_watched(&self, wait: Wait) -> Result<(), Error> {
+    pub(crate) fn flush_watched(&self, io: Io<'_>) -> Result<(), Error> {
         let list = &self.list;
         if !self.is_used() || list.waiting.lock().pending.is_empty() {
             return Ok(());
         }
-        let _one_at_a_time = match wait {
-            Wait::Never => list.flushing.try_lock().ok_or(Error::WouldBlock)?,
+        let _one_at_a_time = match io.may_block() {
+            false => list.flushing.try_lock().ok_or(Error::WouldBlock)?,
             _ => list.flushing.lock(),
         };
         loop {
@@ -162,7 +162,7 @@ impl Audit {
             if batch.is_empty() {
                 break;
             }
-            let outcome = self.core.store.update(wait, |transaction| {
+            let outcome = self.core.store.update(io, |transaction| {
                 let mut far = transaction.get(&Key::watched())?.map(|bytes| decoded(&bytes)).unwrap_or_default();
                 for record in &batch {
                     put(transaction, &mut far, record)?;
@@ -188,19 +188,19 @@ impl Audit {
     }
 
     /// Who wrote a file, oldest first.
-    pub fn written(&self, wait: Wait, inode: u64) -> Result<Vec<Written>, Error> {
-        self.flush_watched(wait)?;
-        self.provenance_records(wait, Key::provenance_of(inode, 0), Key::provenance_of(inode, u64::MAX))
+    pub fn written(&self, io: Io<'_>, inode: u64) -> Result<Vec<Written>, Error> {
+        self.flush_watched(io)?;
+        self.provenance_records(io, Key::provenance_of(inode, 0), Key::provenance_of(inode, u64::MAX))
     }
 
     /// What was made from a file, oldest first.
-    pub fn made_from(&self, wait: Wait, inode: u64) -> Result<Vec<Written>, Error> {
-        self.flush_watched(wait)?;
-        self.provenance_records(wait, Key::provenance_from(inode, 0), Key::provenance_from(inode, u64::MAX))
+    pub fn made_from(&self, io: Io<'_>, inode: u64) -> Result<Vec<Written>, Error> {
+        self.flush_watched(io)?;
+        self.provenance_records(io, Key::provenance_from(inode, 0), Key::provenance_from(inode, u64::MAX))
     }
 
-    fn provenance_records(&self, wait: Wait, from: Key, to: Key) -> Result<Vec<Written>, Error> {
-        self.core.store.view(wait, |view| {
+    fn provenance_records(&self, io: Io<'_>, from: Key, to: Key) -> Result<Vec<Written>, Error> {
+        self.core.store.view(io, |view| {
             let mut numbers = Vec::new();
             view.scan(from, to, |key, _| {
                 numbers.push(key.position);
@@ -219,9 +219,9 @@ impl Audit {
     }
 
     /// Some of what happened, in order, from this number on; and where to go on, if there may be more.
-    pub fn audited(&self, wait: Wait, from: u64, limit: usize) -> Result<(Vec<Audited>, Option<u64>), Error> {
-        self.flush_watched(wait)?;
-        self.core.store.view(wait, |view| {
+    pub fn audited(&self, io: Io<'_>, from: u64, limit: usize) -> Result<(Vec<Audited>, Option<u64>), Error> {
+        self.flush_watched(io)?;
+        self.core.store.view(io, |view| {
             let (mut records, mut next) = (Vec::new(), None);
             view.scan(Key::audit(from.max(1)), Key::audit(u64::MAX), |key, bytes| {
                 if records.len() >= limit {

@@ -5,7 +5,7 @@ use crate::support;
 
 use proptest::prelude::*;
 use stere_model::Limit;
-use stere_naming::{Account, AccountsState, Error, Holder, Limits, Wait};
+use stere_naming::{Account, AccountsState, Error, Holder, Io, Limits};
 use support::calls::{Call, call};
 use support::pair::Pair;
 
@@ -43,7 +43,7 @@ fn is_plain(call: &Call) -> bool {
 }
 
 fn check_used(pair: &Pair, uid: u32) {
-    let accounts = pair.fs().quotas().accounts(Wait::Allowed, Holder::User).expect("accounts");
+    let accounts = pair.fs().quotas().accounts(Io::BLOCKING, Holder::User).expect("accounts");
     let value = accounts.iter().find(|info| info.account.number == uid).map(|info| info.value).unwrap_or_default();
     assert_eq!((value.bytes, value.inodes), pair.model.used(uid), "user {uid}");
 }
@@ -119,7 +119,7 @@ fn run(pair: &mut Pair, step: &Step) {
 fn check_exact(pair: &Pair) {
     settle(pair);
     assert!(matches!(
-        pair.fs().quotas().accounts_state(Wait::Allowed).expect("a state"),
+        pair.fs().quotas().accounts_state(Io::BLOCKING).expect("a state"),
         AccountsState::Exact | AccountsState::Off
     ));
     pair.check_everything();
@@ -196,7 +196,7 @@ proptest! {
 }
 
 fn check_inodes(pair: &Pair) {
-    let accounts = pair.fs().quotas().accounts(Wait::Allowed, Holder::User).expect("accounts");
+    let accounts = pair.fs().quotas().accounts(Io::BLOCKING, Holder::User).expect("accounts");
     for info in accounts {
         assert_eq!(info.value.inodes, pair.model.used(info.account.number).1, "user {}", info.account.number);
     }

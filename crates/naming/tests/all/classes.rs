@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use stere_naming::{FileSystem, ROOT, SetMode, Wait};
+use stere_naming::{FileSystem, Io, ROOT, SetMode};
 use support::edits::{fact, set};
 use support::files::{make, mkdir};
 use support::{Rig, caller, reconcile};
@@ -32,7 +32,7 @@ fn change(fs: &FileSystem, name: &str, words: &str) -> bool {
 }
 
 fn pending(fs: &FileSystem) -> Vec<String> {
-    let mut paths = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending;
+    let mut paths = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending;
     paths.sort();
     paths.into_iter().map(|path| String::from_utf8(path).unwrap()).collect()
 }
@@ -93,7 +93,7 @@ fn a_change_queues_exactly_whom_it_concerns() {
         (make(&fs, one, "a", &[2; 50_000]), make(&fs, two, "b.jpg", &[3; 50_000]), make(&fs, deep, "c", &[4; 50_000]));
     fs.syncfs(&caller(3)).unwrap();
     reconcile(&fs);
-    let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap();
+    let moved = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap();
     assert!(change(&fs, "photos", "copies=2 compress=zstd"));
     assert_eq!(pending(&fs), ["/one", "/other/deep/single", "/two"]);
     reconcile(&fs);
@@ -103,7 +103,7 @@ fn a_change_queues_exactly_whom_it_concerns() {
         assert!(fact(&fs, inode, "stored").parse::<u64>().unwrap() < 5000);
     }
     assert_eq!(effective(&fs, c), "precious 3 none");
-    let after = fs.reconciler().reconcile_status(Wait::Allowed).unwrap();
+    let after = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap();
     assert_eq!(after.files - moved.files, 3, "nobody else was looked at");
     assert!(!change(&fs, "photos", "copies=2"), "it is so already");
     assert_eq!(pending(&fs), Vec::<String>::new());
@@ -115,7 +115,7 @@ fn a_change_queues_exactly_whom_it_concerns() {
     reconcile(&fs);
     assert!(change(&fs, "photos", "redundancy=10"));
     assert_eq!(pending(&fs), Vec::<String>::new());
-    let photos = fs.classes().list(Wait::Allowed).unwrap().into_iter().find(|class| class.name == "photos").unwrap();
+    let photos = fs.classes().list(Io::BLOCKING).unwrap().into_iter().find(|class| class.name == "photos").unwrap();
     assert_eq!((photos.members, photos.rules), (0, 0));
     assert_eq!(photos.settings, [("redundancy", "10".to_owned()), ("compress", "zstd".to_owned())]);
     // Another directory in its place, and rules that go.
@@ -232,7 +232,7 @@ fn a_crash_at_any_point_leaves_the_old_class_or_the_new_one_and_the_work() {
         }
         let is_durable = seed % 3 == 0;
         if is_durable {
-            fs.store().commit(Wait::Allowed).unwrap();
+            fs.store().commit(Io::BLOCKING).unwrap();
         }
         let pattern = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let fs = rig.crash(fs, |write| (pattern >> (write % 61)) & 1 == 1);

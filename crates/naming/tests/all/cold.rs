@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use stere_format::{Key, NamesUse};
 use stere_naming::{FileSystem, OpenFlags, ROOT, SetMode};
-use stere_store::Wait;
+use stere_store::Io;
 use support::cold::{DIRECTORIES, FILES, assert_all_there, find, listed, release, resident_keys, world};
 use support::edits::set;
 use support::files::{assert_clean, make, mkdir};
@@ -36,7 +36,7 @@ fn pass_through(fs: &FileSystem, seconds: std::ops::RangeInclusive<i64>) {
 }
 
 fn notes(fs: &FileSystem) -> Vec<(u64, NamesUse)> {
-    let read = fs.store().view(Wait::Allowed, |view| {
+    let read = fs.store().view(Io::BLOCKING, |view| {
         let mut notes = Vec::new();
         view.scan(Key::names_use(0), Key::names_use(u64::MAX), |key, bytes| {
             notes.push((key.position, NamesUse::decode(bytes).unwrap()));
@@ -209,14 +209,14 @@ fn crashes_in_between() {
     let (rig, mut fs, volume, cold) = world();
     release(&fs, cold);
     say(&fs, 100, cold, "100s");
-    fs.store().commit(Wait::Allowed).unwrap();
+    fs.store().commit(Io::BLOCKING).unwrap();
     let mut at = 101;
     for crash in 0..12 {
         for _ in 0..crash {
             at += 7;
             fs.step(&caller(at), 3).unwrap();
             if crash % 3 == 0 {
-                fs.store().commit(Wait::Allowed).unwrap();
+                fs.store().commit(Io::BLOCKING).unwrap();
             }
         }
         fs = reopen(&rig, fs, &volume);

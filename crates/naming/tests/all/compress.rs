@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use stere_device::{Job, Parallel};
 use stere_file::Coders;
 use stere_format::{BlobEncoding, BlobValue, ExtentValue, Key, key};
-use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetMode, Wait};
+use stere_naming::{Error, FileSystem, Io, OpenFlags, ROOT, SetMode};
 use support::edits::{Random, fact, set};
 use support::files::{Walk, assert_clean, check, directory, make, mkdir};
 use support::{Rig, caller, reconcile};
@@ -177,11 +177,11 @@ fn what_exists_is_brought_in_line_and_back() {
                 false => assert_eq!(stored, size, "{compress}"),
             }
         }
-        let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+        let moved = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes;
         fs.reconciler().reconcile(&caller(4), top).unwrap();
         reconcile(&fs);
         assert_eq!(
-            fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes,
+            fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes,
             moved,
             "done is done: {compress}"
         );
@@ -223,7 +223,7 @@ fn blobs(fs: &FileSystem, inode: u64) -> Vec<u64> {
 }
 
 fn change_blob(fs: &FileSystem, blob: u64, change: impl Fn(&mut BlobValue)) {
-    let changed = fs.store().update(Wait::Allowed, |transaction| {
+    let changed = fs.store().update(Io::BLOCKING, |transaction| {
         let mut value = BlobValue::decode(&transaction.get(&Key::blob(blob))?.unwrap()).unwrap();
         change(&mut value);
         transaction.put(Key::blob(blob), &value.encode());
@@ -267,14 +267,14 @@ fn what_cannot_be_decoded_is_an_error_for_that_record_alone() {
     set(&fs, top, "compress", "lz4");
     set(&fs, top, "copies", "1");
     reconcile(&fs);
-    assert!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().blocked.is_empty());
+    assert!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().blocked.is_empty());
     check(&fs, beside, &bytes);
     for blob in blobs(&fs, beside) {
-        let value = fs.store().view(Wait::Allowed, |view| view.blob(blob)).unwrap().value;
+        let value = fs.store().view(Io::BLOCKING, |view| view.blob(blob)).unwrap().value;
         assert_eq!(value.encoding, BlobEncoding::LZ4);
     }
     let blob = blobs(&fs, unknown)[1];
-    let value = fs.store().view(Wait::Allowed, |view| view.blob(blob)).unwrap();
+    let value = fs.store().view(Io::BLOCKING, |view| view.blob(blob)).unwrap();
     assert_eq!((value.value.encoding, value.scheme().parity), (BlobEncoding(0x4d), 0));
     fs.unlink(&caller(5), top, b"a").unwrap();
     fs.syncfs(&caller(5)).unwrap();

@@ -2,8 +2,8 @@
 
 use crate::support;
 
-use stere_device::waiting;
-use stere_naming::{Error, FileSystem, SetAttributes};
+use stere_device::{Call, Cancellation};
+use stere_naming::{Caller, Error, FileSystem, Io, SetAttributes};
 use support::files::make;
 use support::{Rig, caller};
 
@@ -36,8 +36,9 @@ fn a_copy_by_bytes_is_bounded_and_goes_on_where_it_ended() {
 fn a_copy_ends_with_what_was_copied_when_whoever_asked_got_a_signal() {
     let (_rig, fs) = Rig::new(2, 512 * MIB);
     let (source, target) = files(&fs, 60 * MIB);
-    let copy =
-        |to, length| waiting::unless(|| true, || fs.copy_range(&caller(4), source, 0, target, to, length).unwrap());
+    let call = Call::cancelled_by(Cancellation::when(|| true));
+    let asker = Caller { io: Io::BLOCKING.of(&call), ..caller(4) };
+    let copy = |to, length| fs.copy_range(&asker, source, 0, target, to, length).unwrap();
     assert_eq!(copy(1, 60 * MIB), MIB, "by bytes");
     assert_eq!(copy(4096, 60 * MIB), 32 * MIB, "by reference");
     assert_eq!(copy(4096, 5), 5);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use stere_model::{Content, Kind};
-use stere_naming::{Error, Wait};
+use stere_naming::{Error, Io};
 use support::calls::{Call, call};
 use support::pair::Pair;
 
@@ -77,7 +77,7 @@ impl Histories {
 
     fn check(&self, pair: &Pair) {
         let fs = pair.fs();
-        let caller = pair.caller(Wait::Allowed);
+        let caller = pair.caller(Io::BLOCKING);
         for (inode, found) in pair.model.inodes() {
             let number = pair.number(inode);
             if found.nlink > 0 && self.durable.contains(&number) {

@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use stere_device::Device;
 use stere_format::{BlobValue, ExtentValue, Key, key};
 use stere_naming::{
-    COLLAPSE_RANGE, CryptError, Error, FileSystem, INSERT_RANGE, KEEP_SIZE, KeySeed, OpenFlags, PUNCH_HOLE,
-    PassphraseCost, RENAME_EXCHANGE, ROOT, Secret, SetMode, Wait, WrappingSeed,
+    COLLAPSE_RANGE, CryptError, Error, FileSystem, INSERT_RANGE, Io, KEEP_SIZE, KeySeed, OpenFlags, PUNCH_HOLE,
+    PassphraseCost, RENAME_EXCHANGE, ROOT, Secret, SetMode, WrappingSeed,
 };
 use support::edits::{Edit, Random, edit, fact, set};
 use support::files::{assert_clean, check, directory, make};
@@ -210,9 +210,9 @@ fn note_nonces(fs: &FileSystem, nonces: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
         })
         .unwrap();
     for blob in found {
-        let handle = fs.store().view(Wait::Allowed, |view| view.blob(blob)).unwrap();
+        let handle = fs.store().view(Io::BLOCKING, |view| view.blob(blob)).unwrap();
         let mut stored = vec![0; handle.value.address.length as usize];
-        fs.store().read_stored(Wait::Allowed, vec![(&handle, &mut stored)]).unwrap();
+        fs.store().read_stored(Io::BLOCKING, vec![(&handle, &mut stored)]).unwrap();
         let before = nonces.insert(stored[8..32].to_vec(), stored[32..].to_vec());
         assert!(before.is_none_or(|before| before == stored[32..]), "a nonce was used twice");
     }
@@ -338,7 +338,7 @@ fn what_exists_is_encrypted_and_decrypted_in_the_background() {
                 _ => 1,
             };
             for blob in blobs(&fs, *inode) {
-                let handle = fs.store().view(Wait::Allowed, |view| view.blob(blob)).unwrap();
+                let handle = fs.store().view(Io::BLOCKING, |view| view.blob(blob)).unwrap();
                 assert_eq!(handle.value.key, wanted, "{encrypt} {number}");
             }
             assert_eq!(fs.getattr(&caller(3), *inode).unwrap().mtime, modified[number], "times stay");
@@ -347,11 +347,11 @@ fn what_exists_is_encrypted_and_decrypted_in_the_background() {
         assert_eq!(fs.readlink(&caller(3), link).unwrap(), b"the/target");
         assert_eq!(list(&fs, below).len(), 7);
         assert_eq!(fs.lookup(&caller(3), below, b"f3").unwrap().inode, files[3].0);
-        let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+        let moved = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes;
         fs.reconciler().reconcile(&caller(4), top).unwrap();
         reconcile(&fs);
         assert_eq!(
-            fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes,
+            fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes,
             moved,
             "done is done: {encrypt}"
         );
@@ -363,7 +363,7 @@ fn what_exists_is_encrypted_and_decrypted_in_the_background() {
     set(&fs, top, "encrypt", "main");
     fs.encryption().lock_key(&caller(4), "other").unwrap();
     while fs.reconciler().reconcile_step(&caller(7), 1 << 20).unwrap() {}
-    let blocked = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().blocked;
+    let blocked = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().blocked;
     assert!(blocked.len() == 1 && blocked[0].why.contains("key"), "{blocked:?}");
     unlock(&fs, 2);
     reconcile(&fs);
@@ -373,7 +373,7 @@ fn what_exists_is_encrypted_and_decrypted_in_the_background() {
 }
 
 fn change_blob(fs: &FileSystem, blob: u64, change: impl Fn(&mut BlobValue)) {
-    let changed = fs.store().update(Wait::Allowed, |transaction| {
+    let changed = fs.store().update(Io::BLOCKING, |transaction| {
         let mut value = BlobValue::decode(&transaction.get(&Key::blob(blob))?.unwrap()).unwrap();
         change(&mut value);
         transaction.put(Key::blob(blob), &value.encode());
@@ -383,7 +383,7 @@ fn change_blob(fs: &FileSystem, blob: u64, change: impl Fn(&mut BlobValue)) {
 }
 
 fn value_of(fs: &FileSystem, blob: u64) -> BlobValue {
-    (*fs.store().view(Wait::Allowed, |view| view.blob(blob)).unwrap().value).clone()
+    (*fs.store().view(Io::BLOCKING, |view| view.blob(blob)).unwrap().value).clone()
 }
 
 /// P-55: with all checksums right.
@@ -426,7 +426,7 @@ fn records_that_were_swapped_or_changed_are_errors_for_themselves_alone() {
     check(&fs, beside, &bytes);
     // A name that was changed is shown without being read, and can be removed.
     let sequence = 16;
-    let changed = fs.store().update(Wait::Allowed, |transaction| {
+    let changed = fs.store().update(Io::BLOCKING, |transaction| {
         let mut bytes = transaction.get(&Key::dirent(top, sequence))?.unwrap().to_vec();
         *bytes.last_mut().unwrap() ^= 1;
         transaction.put(Key::dirent(top, sequence), &bytes);
@@ -567,7 +567,7 @@ fn a_rotten_key_is_not_there() {
     create_key(&fs, "other", 2);
     let (one, two) = (directory(&fs, "one", "encrypt", "main"), directory(&fs, "two", "encrypt", "other"));
     let (lost, kept) = (make(&fs, one, "file", b"lost"), make(&fs, two, "file", b"kept"));
-    let changed = fs.store().update(Wait::Allowed, |transaction| {
+    let changed = fs.store().update(Io::BLOCKING, |transaction| {
         let mut bytes = transaction.get(&Key::encryption_key(1))?.unwrap().to_vec();
         bytes[90] ^= 1;
         transaction.put(Key::encryption_key(1), &bytes);

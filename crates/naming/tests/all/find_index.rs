@@ -5,7 +5,7 @@ use crate::support;
 use std::collections::BTreeSet;
 
 use stere_format::{FindIndexValue, Key, key};
-use stere_naming::{Caller, FileSystem, OpenFlags, ROOT, SetAttributes, SetMode, Wait};
+use stere_naming::{Caller, FileSystem, Io, OpenFlags, ROOT, SetAttributes, SetMode};
 use support::edits::Random;
 use support::files::{assert_clean, make, mkdir};
 use support::{Rig, caller};
@@ -254,7 +254,7 @@ fn a_pool_from_before_gets_its_index_while_it_is_used() {
         (0..500).for_each(|number| tree.change(&fs, random, number));
         let marker = Key::find_index();
         fs.store()
-            .update(Wait::Allowed, |transaction| {
+            .update(Io::BLOCKING, |transaction| {
                 match &how {
                     // As if there had never been one.
                     None => {
@@ -279,7 +279,7 @@ fn a_pool_from_before_gets_its_index_while_it_is_used() {
         fs.syncfs(&caller(4)).unwrap();
         let mut fs = rig.reopen(fs, true);
         let is_complete = |fs: &FileSystem| {
-            let value = fs.store().view(Wait::Allowed, |view| view.get(&marker)).unwrap();
+            let value = fs.store().view(Io::BLOCKING, |view| view.get(&marker)).unwrap();
             value.is_some_and(|value| FindIndexValue::decode(&value) == Ok(FindIndexValue::COMPLETE))
         };
         for number in 500..1000 {

@@ -5,7 +5,7 @@ use crate::support;
 use stere_device::VolumeFault;
 use stere_format::{FileKind, Key};
 use stere_naming::{FileSystem, ROOT};
-use stere_store::{RecallMode, Wait};
+use stere_store::{Io, RecallMode};
 use support::cold::{DIRECTORIES, FILES, assert_all_there, find, listed, put_away, release, resident_keys, world};
 use support::edits::set;
 use support::files::{assert_clean, make, mkdir};
@@ -48,7 +48,7 @@ fn the_top_stays_and_the_rest_comes_back() {
 }
 
 fn assert_clean_of_work(fs: &FileSystem) {
-    let status = fs.reconciler().reconcile_status(Wait::Allowed).unwrap();
+    let status = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap();
     assert!(status.pending.is_empty() && status.blocked.is_empty(), "{status:?}");
 }
 

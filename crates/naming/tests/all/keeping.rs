@@ -4,7 +4,7 @@ use crate::support;
 
 use std::collections::BTreeMap;
 
-use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetMode, Wait};
+use stere_naming::{Error, FileSystem, Io, OpenFlags, ROOT, SetMode};
 use stere_store::TierMarks;
 use support::edits::{Random, fact, set};
 use support::files::{assert_clean, make, mkdir};
@@ -131,7 +131,7 @@ fn rules_make_units_of_directories() {
     let (deep, apart) = (mkdir(&fs, one, "deep"), mkdir(&fs, one, "apart"));
     let at = [(one, "a"), (deep, "b"), (two, "c"), (apart, "d"), (one, "e"), (projects, "f"), (deep, "g")];
     let files: Vec<u64> = at.iter().map(|(directory, name)| make(&fs, *directory, name, &content(1, LENGTH))).collect();
-    let unit_of = |fs: &FileSystem, inode| fs.units().unit_of(Wait::Allowed, inode).unwrap();
+    let unit_of = |fs: &FileSystem, inode| fs.units().unit_of(Io::BLOCKING, inode).unwrap();
     let units = |fs: &FileSystem| files.iter().map(|inode| unit_of(fs, *inode)).collect::<Vec<_>>();
     assert_eq!(units(&fs), [Some(one), Some(one), Some(two), None, Some(one), None, Some(one)]);
     assert_eq!(fact(&fs, files[1], "effective.unit"), "yes");
@@ -147,7 +147,7 @@ fn rules_make_units_of_directories() {
     reconcile(&fs);
     settle(&fs);
     fs.tiers().release_segments(&caller(3), &segments_of(&fs, projects)).unwrap();
-    fs.store().commit(Wait::Allowed).unwrap();
+    fs.store().commit(Io::BLOCKING).unwrap();
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
     let mut bytes = [0; 5000];
@@ -210,7 +210,7 @@ fn classes_say_it_where_they_are_set_and_by_rules() {
         |fs: &FileSystem, inode| ["pin", "unit", "names"].map(|key| fact(fs, inode, &format!("effective.{key}")));
     assert_eq!(said(&fs, file), ["yes", "yes", "90d"]);
     assert_eq!(fact(&fs, file, "source.names"), "inherited from /top");
-    assert_eq!(fs.units().unit_of(Wait::Allowed, file).unwrap(), Some(top));
+    assert_eq!(fs.units().unit_of(Io::BLOCKING, file).unwrap(), Some(top));
     // Of one class the nearest speaks; a key speaks louder.
     set(&fs, below, "class", "plain");
     assert_eq!(said(&fs, file), ["NoAttribute", "NoAttribute", "NoAttribute"]);
@@ -229,7 +229,7 @@ fn classes_say_it_where_they_are_set_and_by_rules() {
     );
     assert_eq!(said(&fs, file), ["yes", "no", "90d"]);
     let settings =
-        fs.classes().list(Wait::Allowed).unwrap().into_iter().find(|one| one.name == "films").unwrap().settings;
+        fs.classes().list(Io::BLOCKING).unwrap().into_iter().find(|one| one.name == "films").unwrap().settings;
     assert!(settings.contains(&("names", "90d".into())) && settings.contains(&("pin", "yes".into())), "{settings:?}");
     fs.policy().change_class(&caller(2), "films", &classes(&[("pin", ""), ("names", "never")])).unwrap();
     assert_eq!(said(&fs, file), ["NoAttribute", "no", "no"]);
@@ -276,10 +276,10 @@ fn directories_are_matched_by_owner_and_mode_as_they_are_now() {
     set(&fs, ROOT, "rules", "type=directory owner=7 *: unit=yes");
     let top = mkdir(&fs, ROOT, "top");
     let file = make(&fs, top, "file", b"some");
-    assert_eq!(fs.units().unit_of(Wait::Allowed, file).unwrap(), None);
+    assert_eq!(fs.units().unit_of(Io::BLOCKING, file).unwrap(), None);
     for (uid, unit) in [(7, Some(top)), (8, None)] {
         fs.setattr(&caller(3), top, &SetAttributes { uid: Some(uid), ..SetAttributes::default() }).unwrap();
-        assert_eq!(fs.units().unit_of(Wait::Allowed, file).unwrap(), unit);
+        assert_eq!(fs.units().unit_of(Io::BLOCKING, file).unwrap(), unit);
     }
 }
 
@@ -466,7 +466,7 @@ fn what_holds_is_what_a_plain_model_says() {
             for (at, inode) in inodes.iter().copied().enumerate() {
                 for key in KEYS {
                     let expected = plainly(&nodes, &pool, at, key).unwrap_or("NoAttribute");
-                    let path = String::from_utf8(fs.path_of(Wait::Allowed, inode).unwrap()).unwrap();
+                    let path = String::from_utf8(fs.path_of(Io::BLOCKING, inode).unwrap()).unwrap();
                     assert_eq!(
                         fact(&fs, inode, &format!("effective.{key}")),
                         expected,

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use stere_format::{InodeValue, Key};
 use stere_naming::{
-    COLLAPSE_RANGE, Error, FILE_BYTES_MAX, FileSystem, INSERT_RANGE, OpenFlags, ROOT, SetAttributes, Wait, Whence,
+    COLLAPSE_RANGE, Error, FILE_BYTES_MAX, FileSystem, INSERT_RANGE, Io, OpenFlags, ROOT, SetAttributes, Whence,
 };
 use support::{Rig, caller};
 
@@ -57,7 +57,7 @@ fn a_cut_that_a_crash_interrupted_is_finished_before_the_file_grows() {
     let inode = make_pieces(&fs, b"pieces");
     // What the first transaction of a cut leaves when there is more to free than it may.
     fs.store()
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             let mut value =
                 InodeValue::decode(&transaction.get(&Key::inode(inode))?.expect("the file")).expect("valid");
             value.size = 100;

@@ -115,7 +115,7 @@ fn a_locked_class_speaks_for_what_it_sets_and_follows_the_class() {
         transaction.delete(stere_format::Key::class_member(code, top));
         Ok::<_, stere_store::Error>(())
     };
-    fs.store().update(stere_naming::Wait::Allowed, forget).unwrap();
+    fs.store().update(stere_naming::Io::BLOCKING, forget).unwrap();
     let findings = stere_naming::check(fs.store()).unwrap();
     assert!(findings.iter().any(|one| one.text.contains("class 16")), "{findings:?}");
 }

@@ -17,7 +17,7 @@ fn settle(fs: &FileSystem) {
 
 /// Looks as a mount does each minute; how many files were looked at.
 fn look(fs: &FileSystem, looks_at_all: bool) -> u64 {
-    let looked_at = || fs.reconciler().reconcile_status(caller(3).wait).unwrap().files;
+    let looked_at = || fs.reconciler().reconcile_status(caller(3).io).unwrap().files;
     fs.syncfs(&caller(3)).unwrap();
     let before = looked_at();
     fs.reconciler().send_new_down(&caller(3), looks_at_all).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stere_device::{MemoryVolume, VolumeFault};
 use stere_format::DeviceIndex;
-use stere_naming::{FileSystem, ROOT, Wait};
+use stere_naming::{FileSystem, Io, ROOT};
 use stere_store::Label;
 use support::edits::{fact, set};
 use support::files::{assert_clean, check, make, mkdir};
@@ -159,14 +159,14 @@ fn what_comes_back_later_than_it_was_asked_for_lies_right_too() {
     assert!(fs.read(&caller(4), archived.files[0].0, 0, &mut byte).is_err(), "now it is known");
     archived.stage(&[1]);
     assert_eq!(archived.where_is(1), BTreeSet::from(["cold".to_owned()]));
-    let blocked = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().blocked;
+    let blocked = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().blocked;
     assert!(blocked.len() == 1 && blocked[0].why.contains("wait for devices or volumes"), "{blocked:?}");
     archived.volume.set_fault(None);
     fs.reconciler().pause_reconcile(false);
     settle(fs);
     archived.stage(&[1]);
     archived.assert_lie(&[1], &["d2", "d3"]);
-    assert!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().blocked.is_empty());
+    assert!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().blocked.is_empty());
     assert_clean(fs);
 }
 

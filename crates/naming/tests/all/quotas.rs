@@ -3,8 +3,7 @@
 use crate::support;
 
 use stere_naming::{
-    Account, AccountValue, AccountsState, Caller, Error, FileSystem, Holder, KEEP_SIZE, Limits, ROOT, SetAttributes,
-    Wait,
+    Account, AccountValue, AccountsState, Caller, Error, FileSystem, Holder, Io, KEEP_SIZE, Limits, ROOT, SetAttributes,
 };
 use support::files::{assert_clean, check, create, make, mkdir};
 use support::{Rig, caller};
@@ -37,7 +36,7 @@ fn limit(fs: &FileSystem, whose: Account, limits: Limits) {
 }
 
 fn account(fs: &FileSystem, holder: Holder, number: u32) -> AccountValue {
-    let infos = fs.quotas().accounts(Wait::Allowed, holder).unwrap();
+    let infos = fs.quotas().accounts(Io::BLOCKING, holder).unwrap();
     infos.into_iter().find(|info| info.account.number == number).map(|info| info.value).unwrap_or_default()
 }
 
@@ -200,12 +199,12 @@ fn what_is_moved_counts_where_it_lies() {
     is_over(fs.rename(&caller(3), one, b"d", two, b"d", 0));
     fs.quotas().set_volume(&caller(3), two, bytes(8 * MIB)).unwrap();
     fs.rename(&caller(3), one, b"d", two, b"d", 0).unwrap();
-    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Moving);
+    assert_eq!(fs.quotas().accounts_state(Io::BLOCKING).unwrap(), AccountsState::Moving);
     fs.syncfs(&caller(4)).unwrap();
     let fs = rig.reopen(fs, true);
     assert_clean(&fs);
     settle(&fs);
-    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Exact);
+    assert_eq!(fs.quotas().accounts_state(Io::BLOCKING).unwrap(), AccountsState::Exact);
     assert_eq!((in_volume(&fs, first), in_volume(&fs, second)), ((0, 1), (of_directory + 8192, 705)));
     assert_clean(&fs);
 }
@@ -251,7 +250,7 @@ fn a_full_directory_becomes_a_volume() {
     assert_eq!(fs.write(&caller(3), inode, 0, &[1], false).unwrap(), 1);
     settle(&fs);
     let numbers: Vec<u32> =
-        fs.quotas().accounts(Wait::Allowed, Holder::Volume).unwrap().iter().map(|info| info.account.number).collect();
+        fs.quotas().accounts(Io::BLOCKING, Holder::Volume).unwrap().iter().map(|info| info.account.number).collect();
     assert_eq!(numbers, [first]);
     fs.syncfs(&caller(4)).unwrap();
     assert_clean(&fs);
@@ -317,7 +316,7 @@ fn emptying_goes_on_after_a_crash() {
     let fs = rig.reopen(fs, true);
     assert_clean(&fs);
     settle(&fs);
-    assert_eq!(fs.quotas().accounts(Wait::Allowed, Holder::Volume).unwrap(), []);
+    assert_eq!(fs.quotas().accounts(Io::BLOCKING, Holder::Volume).unwrap(), []);
     assert_eq!(account(&fs, Holder::User, 0).inodes, 1);
     assert_clean(&fs);
     let used = fs.statfs();
@@ -331,7 +330,7 @@ fn an_empty_volume_is_removed_as_any_directory() {
     volume(&fs, ROOT, "v", inodes(1));
     fs.rmdir(&caller(3), ROOT, b"v").unwrap();
     settle(&fs);
-    assert_eq!(fs.quotas().accounts(Wait::Allowed, Holder::Volume).unwrap(), []);
+    assert_eq!(fs.quotas().accounts(Io::BLOCKING, Holder::Volume).unwrap(), []);
     assert_clean(&fs);
 }
 
@@ -343,11 +342,11 @@ fn statfs_tells_of_the_volume() {
         volume(&fs, ROOT, "v", Limits { bytes: Some(Some(MIB)), inodes: Some(Some(9)), ..Limits::default() });
     let (inner, _) = volume(&fs, top, "inner", bytes(64 * MIB));
     make(&fs, inner, "f", &[1; 8192]);
-    let seen = fs.quotas().statfs_at(Wait::Allowed, top).unwrap();
+    let seen = fs.quotas().statfs_at(Io::BLOCKING, top).unwrap();
     assert_eq!((seen.blocks, seen.blocks_free, seen.files, seen.files_free), (256, 254, 9, 6));
-    let seen = fs.quotas().statfs_at(Wait::Allowed, inner).unwrap();
+    let seen = fs.quotas().statfs_at(Io::BLOCKING, inner).unwrap();
     assert_eq!((seen.blocks, seen.blocks_free), (256, 254), "the volume above leaves less");
-    assert_eq!(fs.quotas().statfs_at(Wait::Allowed, ROOT).unwrap(), fs.statfs());
+    assert_eq!(fs.quotas().statfs_at(Io::BLOCKING, ROOT).unwrap(), fs.statfs());
 }
 
 /// A pool that keeps no accounts has not one key of them.
@@ -357,9 +356,9 @@ fn nothing_is_kept_where_nobody_asks() {
     make(&fs, ROOT, "f", &[1; 8192]);
     let who = Caller { uid: 7, ..caller(3) };
     fs.mkdir(&who, ROOT, b"d", 0o755).unwrap();
-    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Off);
+    assert_eq!(fs.quotas().accounts_state(Io::BLOCKING).unwrap(), AccountsState::Off);
     for holder in Holder::ALL {
-        assert_eq!(fs.quotas().accounts(Wait::Allowed, holder).unwrap(), []);
+        assert_eq!(fs.quotas().accounts(Io::BLOCKING, holder).unwrap(), []);
     }
 }
 
@@ -387,14 +386,14 @@ fn soft_limits_hold_when_the_while_is_over() {
     }
     fs.syncfs(&caller(50)).unwrap();
     assert_eq!(account(&fs, Holder::Volume, number).soft.bytes_since, 50);
-    assert_eq!(fs.quotas().statfs_at(Wait::Allowed, top).unwrap().blocks_free, 256 - 4);
+    assert_eq!(fs.quotas().statfs_at(Io::BLOCKING, top).unwrap().blocks_free, 256 - 4);
     assert_eq!(write(&fs, 149, 4 * 4096).unwrap(), 4096, "the while is not over");
     fs.syncfs(&caller(149)).unwrap();
     let fs = rig.reopen(fs, true);
     at(&fs, 150);
     is_over(write(&fs, 150, 5 * 4096));
     is_over(fs.setattr(&caller(150), inode, &SetAttributes { size: Some(MIB), ..SetAttributes::default() }));
-    assert_eq!(fs.quotas().statfs_at(Wait::Allowed, top).unwrap().blocks_free, 0);
+    assert_eq!(fs.quotas().statfs_at(Io::BLOCKING, top).unwrap().blocks_free, 0);
     // What is there can be written over and cut; when it is less, all begins anew.
     assert_eq!(write(&fs, 151, 4096).unwrap(), 4096);
     fs.setattr(&caller(152), inode, &SetAttributes { size: Some(8192), ..SetAttributes::default() }).unwrap();
@@ -448,7 +447,7 @@ fn who_has_no_limit_of_his_own_has_that_of_the_others() {
     fs.syncfs(&caller(4)).unwrap();
     assert_ne!(account(&fs, Holder::User, 7).soft.inodes_since, 0);
     assert_eq!(account(&fs, Holder::User, 9).soft.inodes_since, 0);
-    let infos = fs.quotas().accounts(Wait::Allowed, Holder::User).unwrap();
+    let infos = fs.quotas().accounts(Io::BLOCKING, Holder::User).unwrap();
     let most = |number| infos.iter().find(|info| info.account.number == number).unwrap().most;
     assert_eq!((most(7).bytes, most(8).bytes, most(0).bytes), (Some(8192), Some(MIB), None));
     limit(&fs, others(Holder::User), Limits { bytes: Some(None), soft_inodes: Some(None), ..Limits::default() });

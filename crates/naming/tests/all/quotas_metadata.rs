@@ -4,7 +4,7 @@
 use crate::support;
 
 use stere_format::{AccountValue, AccountingValue, Holder, Key};
-use stere_naming::{Account, AccountsState, Error, FileSystem, Limits, ROOT, SetAttributes, SetMode, Wait};
+use stere_naming::{Account, AccountsState, Error, FileSystem, Io, Limits, ROOT, SetAttributes, SetMode};
 use support::edits::set;
 use support::files::{assert_clean, make, mkdir};
 use support::{Rig, caller};
@@ -31,7 +31,7 @@ fn volume(fs: &FileSystem, parent: u64, name: &str, limits: Limits) -> (u64, u32
 }
 
 fn account(fs: &FileSystem, holder: Holder, number: u32) -> AccountValue {
-    let infos = fs.quotas().accounts(Wait::Allowed, holder).unwrap();
+    let infos = fs.quotas().accounts(Io::BLOCKING, holder).unwrap();
     infos.into_iter().find(|info| info.account.number == number).map(|info| info.value).unwrap_or_default()
 }
 
@@ -220,10 +220,10 @@ fn a_pool_from_before_is_counted_by_its_next_mount() {
     let names = (300 * 24 + 10 * 2 + 90 * 3 + 200 * 4_u64).next_multiple_of(BLOCK);
     assert_eq!(used(&fs, number), counted + names);
     let before: Vec<_> =
-        Holder::ALL.into_iter().flat_map(|holder| fs.quotas().accounts(Wait::Allowed, holder).unwrap()).collect();
+        Holder::ALL.into_iter().flat_map(|holder| fs.quotas().accounts(Io::BLOCKING, holder).unwrap()).collect();
     fs.syncfs(&caller(4)).unwrap();
     fs.store()
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             let accounting = AccountingValue::decode(&transaction.get(&Key::accounting())?.unwrap()).unwrap();
             let accounting = AccountingValue { metadata: 0, ..accounting };
             transaction.put(Key::accounting(), &accounting.encode());
@@ -242,7 +242,7 @@ fn a_pool_from_before_is_counted_by_its_next_mount() {
     fs.syncfs(&caller(4)).unwrap();
     assert_clean(&fs);
     let fs = rig.reopen(fs, true);
-    assert!(matches!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Counting(_)));
+    assert!(matches!(fs.quotas().accounts_state(Io::BLOCKING).unwrap(), AccountsState::Counting(_)));
     fs.step(&caller(5), 1).unwrap();
     // What is changed meanwhile is counted once.
     let inode = fs.lookup(&caller(5), top, b"f0").unwrap().inode;
@@ -253,10 +253,10 @@ fn a_pool_from_before_is_counted_by_its_next_mount() {
     assert_clean(&fs);
     let fs = rig.reopen(fs, true);
     settle(&fs);
-    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Exact);
+    assert_eq!(fs.quotas().accounts_state(Io::BLOCKING).unwrap(), AccountsState::Exact);
     assert_eq!(used(&fs, number), counted + names);
     let after: Vec<_> =
-        Holder::ALL.into_iter().flat_map(|holder| fs.quotas().accounts(Wait::Allowed, holder).unwrap()).collect();
+        Holder::ALL.into_iter().flat_map(|holder| fs.quotas().accounts(Io::BLOCKING, holder).unwrap()).collect();
     assert_eq!(before, after);
     assert_clean(&fs);
 }

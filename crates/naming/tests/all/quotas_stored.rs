@@ -4,7 +4,7 @@
 use crate::support;
 
 use stere_naming::{
-    Account, AccountValue, AccountsState, Error, FileSystem, Holder, KEEP_SIZE, Limits, PUNCH_HOLE, ROOT, Wait,
+    Account, AccountValue, AccountsState, Error, FileSystem, Holder, Io, KEEP_SIZE, Limits, PUNCH_HOLE, ROOT,
 };
 use support::edits::{Random, set};
 use support::files::{assert_clean, check, create, make, mkdir};
@@ -34,7 +34,7 @@ fn volume(fs: &FileSystem, name: &str, copies: u8, limits: Limits) -> (u64, u32)
 }
 
 fn account(fs: &FileSystem, number: u32) -> AccountValue {
-    let infos = fs.quotas().accounts(Wait::Allowed, Holder::Volume).unwrap();
+    let infos = fs.quotas().accounts(Io::BLOCKING, Holder::Volume).unwrap();
     infos.into_iter().find(|info| info.account.number == number).map(|info| info.value).unwrap_or_default()
 }
 
@@ -136,7 +136,7 @@ fn what_exists_is_charged_and_what_moves_is_charged_anew() {
     assert_eq!(account(&fs, number).stored, NAMES, "nobody asked for contents");
     fs.quotas().set_quota(&caller(3), Account { holder: Holder::Volume, number }, stored(1 << 30)).unwrap();
     settle(&fs);
-    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Exact);
+    assert_eq!(fs.quotas().accounts_state(Io::BLOCKING).unwrap(), AccountsState::Exact);
     assert_eq!(account(&fs, number).stored, NAMES + 40 * 2 * (64 << 10));
     fs.syncfs(&caller(3)).unwrap();
     let fs = rig.reopen(fs, true);

@@ -5,7 +5,7 @@ use crate::support;
 
 use std::collections::BTreeSet;
 
-use stere_naming::{FileSystem, ROOT, SetMode, Wait};
+use stere_naming::{FileSystem, Io, ROOT, SetMode};
 use support::edits::fact;
 use support::files::{assert_clean, check, make};
 use support::{Rig, caller, reconcile};
@@ -78,16 +78,16 @@ fn files_go_from_copies_to_parity_and_back_and_nothing_else_changes() {
             check(&fs, *inode, bytes);
         }
         assert_eq!(fact(&fs, beside, "survives"), "1");
-        let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+        let moved = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes;
         fs.reconciler().reconcile(&caller(4), directory).unwrap();
         reconcile(&fs);
         assert_eq!(
-            fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes,
+            fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes,
             moved,
             "done is done: {settings}"
         );
         fs = rig.reopen(fs, true);
-        assert!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending.is_empty());
+        assert!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending.is_empty());
         assert_clean(&fs);
     }
     while fs.store().step(true).unwrap() {}
@@ -126,7 +126,7 @@ fn a_crash_at_any_point_keeps_content_and_protection_and_the_work_goes_on() {
             for _ in 0..next(6) {
                 fs.reconciler().reconcile_step(&caller(7), 1 + next(600_000)).unwrap();
                 match next(4) {
-                    0 => fs.store().commit(Wait::Allowed).unwrap(),
+                    0 => fs.store().commit(Io::BLOCKING).unwrap(),
                     1 => fs.store().checkpoint().unwrap(),
                     _ => {}
                 }
@@ -145,7 +145,7 @@ fn a_crash_at_any_point_keeps_content_and_protection_and_the_work_goes_on() {
             assert_eq!(fact(&fs, *inode, "state"), "compliant", "seed {seed}");
             check(&fs, *inode, bytes);
         }
-        assert!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending.is_empty());
+        assert!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending.is_empty());
         assert_survives_one(&fs, 4);
         assert_clean(&fs);
     }
@@ -162,12 +162,12 @@ fn who_shares_blobs_gets_the_best_that_one_asks_for_and_they_do_not_move_for_eve
     reconcile(&fs);
     assert_eq!((fact(&fs, one, "survives"), fact(&fs, other, "survives")), ("2".into(), "2".into()));
     assert_eq!((fact(&fs, one, "state"), fact(&fs, other, "state")), ("compliant".into(), "compliant".into()));
-    let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+    let moved = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes;
     for _ in 0..3 {
         fs.reconciler().reconcile(&caller(4), ROOT).unwrap();
         reconcile(&fs);
     }
-    assert_eq!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes, moved);
+    assert_eq!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes, moved);
     // When both agree the blobs follow, even to less.
     set_only(&fs, one, "parity=2+1");
     fs.reconciler().reconcile(&caller(4), ROOT).unwrap();
@@ -186,7 +186,7 @@ fn a_policy_that_was_set_is_work_that_survives_a_crash_and_can_be_paused() {
     set(&fs, deeper, "copies=3");
     fs.syncfs(&caller(3)).unwrap();
     let fs = rig.reopen(fs, true);
-    let status = fs.reconciler().reconcile_status(Wait::Allowed).unwrap();
+    let status = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap();
     assert_eq!(status.pending, [b"/sub/deeper".to_vec()]);
     fs.reconciler().pause_reconcile(true);
     assert!(!fs.reconciler().reconcile_step(&caller(7), 1 << 20).unwrap());
@@ -196,7 +196,7 @@ fn a_policy_that_was_set_is_work_that_survives_a_crash_and_can_be_paused() {
     reconcile(&fs);
     assert_eq!(fact(&fs, file, "survives"), "2");
     assert_eq!(fact(&fs, file, "source.copies"), "inherited from /sub/deeper");
-    assert_eq!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending, Vec::<Vec<u8>>::new());
+    assert_eq!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending, Vec::<Vec<u8>>::new());
 }
 
 #[test]
@@ -213,12 +213,12 @@ fn what_is_moved_to_a_directory_with_another_policy_follows_it() {
     fs.syncfs(&caller(3)).unwrap();
     // Alike policies make no work.
     fs.rename(&caller(4), one, b"file", third, b"file", 0).unwrap();
-    assert_eq!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending, Vec::<Vec<u8>>::new());
+    assert_eq!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending, Vec::<Vec<u8>>::new());
     fs.rename(&caller(4), one, b"folder", other, b"moved", 0).unwrap();
     fs.rename(&caller(4), third, b"file", other, b"file", 0).unwrap();
     fs.syncfs(&caller(4)).unwrap();
     let fs = rig.reopen(fs, true);
-    let mut pending = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending;
+    let mut pending = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending;
     pending.sort();
     assert_eq!(pending, [b"/other/file".to_vec(), b"/other/moved".to_vec()]);
     reconcile(&fs);
@@ -324,7 +324,7 @@ fn changes_sharing_conversions_and_crashes_in_any_order() {
             for _ in 0..random.below(5) {
                 fs.reconciler().reconcile_step(&caller(7), 1 + random.below(200_000)).unwrap();
                 match random.below(6) {
-                    0 => fs.store().commit(Wait::Allowed).unwrap(),
+                    0 => fs.store().commit(Io::BLOCKING).unwrap(),
                     1 => fs.store().checkpoint().unwrap(),
                     2 => drop(fs.store().step(true).unwrap()),
                     _ => {}

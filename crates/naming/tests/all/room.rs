@@ -27,7 +27,7 @@ fn pool(sizes: &[u64], copies: &str) -> (Rig, FileSystem) {
 }
 
 fn free_bytes(fs: &FileSystem) -> u64 {
-    let statistics = fs.quotas().statfs_at(stere_naming::Wait::Allowed, ROOT).unwrap();
+    let statistics = fs.quotas().statfs_at(stere_naming::Io::BLOCKING, ROOT).unwrap();
     statistics.blocks_free * u64::from(statistics.block_bytes)
 }
 

@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use stere_naming::{FileSystem, OpenFlags, ROOT, SetMode, Wait};
+use stere_naming::{FileSystem, Io, OpenFlags, ROOT, SetMode};
 use support::edits::{Random, fact, set};
 use support::files::{make, mkdir};
 use support::{Rig, caller, reconcile};
@@ -82,7 +82,7 @@ fn who_is_nearer_goes_first_and_the_administrator_before_all() {
     assert_eq!((effective(&fs, file), effective(&fs, beside)), ("2 none".into(), "2 none".into()));
     let history: Vec<_> = fs
         .rules()
-        .rules_history(Wait::Allowed)
+        .rules_history(Io::BLOCKING)
         .unwrap()
         .into_iter()
         .map(|one| (one.version, one.rules.seconds))
@@ -100,16 +100,15 @@ fn rules_of_a_newer_stere_are_left_alone() {
         transaction.put(newer, b"\x09rules to come");
         Ok::<_, stere_store::Error>(())
     };
-    fs.store().update(Wait::Allowed, put).unwrap();
+    fs.store().update(Io::BLOCKING, put).unwrap();
     fs.syncfs(&caller(4)).unwrap();
     let fs = rig.reopen(fs, false);
     let file = make(&fs, ROOT, "a", b"x");
     assert_eq!(fact(&fs, file, "effective.copies"), "2", "what is not understood decides nothing");
     assert_eq!(fs.policy().load_rules(&caller(5), "*: copies=2").unwrap(), 8);
-    let versions: Vec<u64> = fs.rules().rules_history(Wait::Allowed).unwrap().iter().map(|one| one.version).collect();
+    let versions: Vec<u64> = fs.rules().rules_history(Io::BLOCKING).unwrap().iter().map(|one| one.version).collect();
     assert_eq!(versions, [1, 8]);
-    let stored =
-        fs.store().view(Wait::Allowed, |view| Ok::<_, stere_store::Error>(view.get(&newer)?.unwrap().to_vec()));
+    let stored = fs.store().view(Io::BLOCKING, |view| Ok::<_, stere_store::Error>(view.get(&newer)?.unwrap().to_vec()));
     assert_eq!(stored.unwrap(), b"\x09rules to come");
 }
 
@@ -170,7 +169,7 @@ fn exactly_the_files_that_a_rule_changes_are_stored_anew() {
         files.push((make(&fs, top, &name, &text(30_000 + number)), number % 3 == 0));
     }
     fs.syncfs(&caller(3)).unwrap();
-    let before = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+    let before = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes;
     set(&fs, top, "rules", "*.c: compress=zstd");
     // A crash on the way: what was asked for is not forgotten.
     fs.syncfs(&caller(3)).unwrap();
@@ -183,18 +182,18 @@ fn exactly_the_files_that_a_rule_changes_are_stored_anew() {
         let stored: u64 = fact(&fs, *inode, "stored").parse().unwrap();
         assert_eq!(stored < 20_000, *is_ruled);
     }
-    let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes - before;
+    let moved = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes - before;
     assert!(moved < 20 * 20_000, "{moved} bytes: only the compressed ones were written");
-    let log = fs.rules().rule_log(Wait::Allowed).unwrap();
+    let log = fs.rules().rule_log(Io::BLOCKING).unwrap();
     assert_eq!(log.len(), 20, "{log:?}");
     assert!(log.iter().all(|entry| entry.text.ends_with(".c: *.c: compress=zstd") && entry.text.starts_with("/top/f")));
     // The same rules again change nothing; none at all undo it.
     set(&fs, top, "rules", "*.c: compress=zstd");
     reconcile(&fs);
-    assert_eq!(fs.rules().rule_log(Wait::Allowed).unwrap().len(), 20);
+    assert_eq!(fs.rules().rule_log(Io::BLOCKING).unwrap().len(), 20);
     fs.removexattr(&caller(8), top, b"user.stere.rules").unwrap();
     reconcile(&fs);
-    assert_eq!(fs.rules().rule_log(Wait::Allowed).unwrap().len(), 40);
+    assert_eq!(fs.rules().rule_log(Io::BLOCKING).unwrap().len(), 40);
     assert!(files.iter().all(|(inode, _)| effective(&fs, *inode) == "2 none"));
     assert!(stere_naming::check(fs.store()).unwrap().is_empty());
 }
@@ -210,7 +209,7 @@ fn size_age_and_owner_are_looked_at_as_time_goes_by() {
     assert_eq!((effective(&fs, small), effective(&fs, large)), ("2 none".into(), "3 none".into()));
     fs.step(&caller(10), 10).unwrap();
     fs.step(&caller(1000), 10).unwrap();
-    assert!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending.is_empty(), "not yet");
+    assert!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending.is_empty(), "not yet");
     let later = caller(4 * 86_400);
     fs.step(&later, 10).unwrap();
     while fs.reconciler().reconcile_step(&later, 1 << 20).unwrap() {}
@@ -231,7 +230,7 @@ fn what_cannot_be_a_rule_is_refused_and_changes_nothing() {
     assert_eq!(fact(&fs, top, "rules"), "*: compress=lz4");
     let error = fs.policy().load_rules(&caller(3), "*: copies=2\n*.x: copies=nine").unwrap_err().to_string();
     assert!(error.contains("line 2, column 6"), "{error}");
-    assert!(fs.rules().rules_history(Wait::Allowed).unwrap().is_empty());
+    assert!(fs.rules().rules_history(Io::BLOCKING).unwrap().is_empty());
     let file = make(&fs, top, "f", b"x");
     let refused = fs.setxattr(&caller(3), file, b"user.stere.rules", b"*: copies=1", SetMode::Any, false).unwrap_err();
     assert_eq!(refused.errno(), libc::EPERM);
@@ -266,15 +265,15 @@ fn a_forecast_tells_what_then_happens_and_changes_nothing() {
         [("/top/a.c", plain.clone(), zstd.clone()), ("/top/b.c", plain, zstd), ("/top/below/b.c", lz4, more)];
     assert_eq!(told, expected.map(|(path, before, after)| (path.to_owned(), before, after)));
     assert!(
-        fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending.is_empty() || {
+        fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending.is_empty() || {
             reconcile(&fs);
             true
         }
     );
-    assert!(fs.rules().rule_log(Wait::Allowed).unwrap().is_empty());
+    assert!(fs.rules().rule_log(Io::BLOCKING).unwrap().is_empty());
     set(&fs, top, "rules", rules);
     reconcile(&fs);
-    assert_eq!(fs.rules().rule_log(Wait::Allowed).unwrap().len(), 3);
+    assert_eq!(fs.rules().rule_log(Io::BLOCKING).unwrap().len(), 3);
     assert!(fs.forecasts().forecast_rules(&caller(4), top, "nonsense").is_err());
 }
 

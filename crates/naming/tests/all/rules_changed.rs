@@ -10,7 +10,7 @@ use support::{Rig, caller, reconcile};
 /// What the background does, as far as files that changed are concerned; which paths it found to be looked at.
 fn step(fs: &FileSystem) -> Vec<String> {
     while fs.step(&caller(9), 100).unwrap() {}
-    let pending = fs.reconciler().reconcile_status(stere_naming::Wait::Allowed).unwrap().pending;
+    let pending = fs.reconciler().reconcile_status(stere_naming::Io::BLOCKING).unwrap().pending;
     reconcile(fs);
     pending.into_iter().map(|path| String::from_utf8(path).unwrap()).collect()
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use stere_format::{InodeValue, Key, NamedInValue, key};
-use stere_naming::{FileSystem, RENAME_EXCHANGE, ROOT, SetMode, Wait};
+use stere_naming::{FileSystem, Io, RENAME_EXCHANGE, ROOT, SetMode};
 use support::edits::{Random, fact, set};
 use support::files::{assert_clean, directory, make, mkdir};
 use support::{Rig, caller, reconcile};
@@ -25,12 +25,12 @@ const KEYS: [(&str, &[&str], &[&str]); 6] = [
 ];
 
 fn parent_of(fs: &FileSystem, inode: u64) -> u64 {
-    let bytes = fs.store().view(Wait::Allowed, |view| view.get(&Key::inode(inode))).unwrap().unwrap();
+    let bytes = fs.store().view(Io::BLOCKING, |view| view.get(&Key::inode(inode))).unwrap().unwrap();
     InodeValue::decode(&bytes).unwrap().parent
 }
 
 fn noted(fs: &FileSystem, inode: u64) -> BTreeMap<u64, u32> {
-    fs.store().view(Wait::Allowed, |view| stere_file::named_in::named_in(view, inode)).unwrap()
+    fs.store().view(Io::BLOCKING, |view| stere_file::named_in::named_in(view, inode)).unwrap()
 }
 
 fn source(fs: &FileSystem, inode: u64, key: &str) -> String {
@@ -125,7 +125,7 @@ impl Tree {
             _ => {
                 let moved = self.any(random);
                 let name = format!("d{number}").into_bytes();
-                let old = fs.path_of(Wait::Allowed, moved).unwrap();
+                let old = fs.path_of(Io::BLOCKING, moved).unwrap();
                 let old_name = old.rsplit(|byte| *byte == b'/').next().unwrap().to_vec();
                 if moved != ROOT {
                     // Not below itself.
@@ -215,7 +215,7 @@ fn a_crash_at_any_write_leaves_what_is_noted_right() {
             let (rig, fs) = Rig::new(2, 64 << 20);
             let [one, two] = ["one", "two"].map(|name| mkdir(&fs, ROOT, name));
             let file = make(&fs, one, "a", b"x");
-            fs.store().commit(Wait::Allowed).unwrap();
+            fs.store().commit(Io::BLOCKING).unwrap();
             let steps: [&dyn Fn(); 6] = [
                 &|| link(&fs, file, two, "b"),
                 &|| fs.unlink(&caller(4), one, b"a").unwrap(),
@@ -227,7 +227,7 @@ fn a_crash_at_any_write_leaves_what_is_noted_right() {
             for (at, step) in steps.iter().enumerate().take(ends + 1) {
                 step();
                 if at < ends {
-                    fs.store().commit(Wait::Allowed).unwrap();
+                    fs.store().commit(Io::BLOCKING).unwrap();
                 }
             }
             // The last change is on its way.
@@ -367,8 +367,8 @@ fn make_old(fs: &FileSystem, wrong: &[(u64, u64)]) {
         }
         Ok::<_, stere_store::Error>(())
     };
-    fs.store().update(Wait::Allowed, forget).unwrap();
-    fs.store().commit(Wait::Allowed).unwrap();
+    fs.store().update(Io::BLOCKING, forget).unwrap();
+    fs.store().commit(Io::BLOCKING).unwrap();
 }
 
 /// P-148: a pool from before learns where names lie while it is used and crashes.
@@ -386,7 +386,7 @@ fn a_pool_from_before_learns_where_names_lie() {
         make_old(&fs, &wrong);
         let mut fs = rig.reopen(fs, true);
         let known = |fs: &FileSystem| {
-            let value = fs.store().view(Wait::Allowed, |view| view.get(&Key::named_in_known())).unwrap();
+            let value = fs.store().view(Io::BLOCKING, |view| view.get(&Key::named_in_known())).unwrap();
             value.map(|value| NamedInValue::decode(&value).unwrap())
         };
         for number in 300..500 {
@@ -431,11 +431,11 @@ fn what_is_noted_wrongly_is_found() {
             }
             Ok::<_, stere_store::Error>(())
         };
-        fs.store().update(Wait::Allowed, change).unwrap();
+        fs.store().update(Io::BLOCKING, change).unwrap();
     };
     let read = |key: Key| {
         fs.store()
-            .view(Wait::Allowed, |view| Ok::<_, stere_store::Error>(view.get(&key)?.map(|value| value.to_vec())))
+            .view(Io::BLOCKING, |view| Ok::<_, stere_store::Error>(view.get(&key)?.map(|value| value.to_vec())))
             .unwrap()
     };
     let moved = |inode: u64, parent: u64| {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use stere_naming::{
-    Caller, Error, FileSystem, OpenFlags, Options, RENAME_EXCHANGE, ROOT, SetAttributes, Timestamp, Wait, check,
+    Caller, Error, FileSystem, Io, OpenFlags, Options, RENAME_EXCHANGE, ROOT, SetAttributes, Timestamp, check,
 };
 use stere_store::Store;
 use support::{Random, Rig, Watchdog, duration, seed};
@@ -19,9 +19,9 @@ const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 160;
 const WORKERS: usize = 6;
 
-fn caller(wait: Wait) -> Caller<'static> {
+fn caller<'a>(io: Io<'a>) -> Caller<'a> {
     let now = Timestamp { seconds: 5, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io, process: 0 }
 }
 
 fn file_system(store: Store) -> FileSystem {
@@ -31,15 +31,15 @@ fn file_system(store: Store) -> FileSystem {
 }
 
 fn formatted(store: Store) -> FileSystem {
-    FileSystem::format(&store, caller(Wait::Allowed).now).expect("a root");
-    store.commit(Wait::Allowed).expect("the root is durable");
+    FileSystem::format(&store, caller(Io::BLOCKING).now).expect("a root");
+    store.commit(Io::BLOCKING).expect("the root is durable");
     file_system(store)
 }
 
 /// First without waiting, then with.
 fn ask<T>(fs: &FileSystem, call: impl Fn(&FileSystem, &Caller<'_>) -> Result<T, Error>) -> Result<T, Error> {
-    match call(fs, &caller(Wait::Never)) {
-        Err(Error::WouldBlock) => call(fs, &caller(Wait::Allowed)),
+    match call(fs, &caller(Io::NON_BLOCKING)) {
+        Err(Error::WouldBlock) => call(fs, &caller(Io::BLOCKING)),
         outcome => outcome,
     }
 }
@@ -63,8 +63,8 @@ fn version(inode: u64, block: u64, bytes: &[u8]) -> u64 {
 
 fn read_block(fs: &FileSystem, inode: u64, block: u64) -> u64 {
     let mut out = vec![0; BLOCK as usize];
-    let wait = caller(Wait::Allowed);
-    let length = fs.read(&wait, inode, block * BLOCK, &mut out).expect("a read");
+    let io = caller(Io::BLOCKING);
+    let length = fs.read(&io, inode, block * BLOCK, &mut out).expect("a read");
     out[length..].fill(0);
     version(inode, block, &out)
 }
@@ -167,7 +167,7 @@ fn shared_names(shared: &Shared<'_>, worker: usize, mut random: Random) {
                 let Ok(found) = ask(fs, |fs, c| fs.lookup(c, ROOT, &name)) else { continue };
                 let mut out = vec![0; 100_000];
                 let at = random.below(1 << 20);
-                allowed(fs.read(&caller(Wait::Allowed), found.inode, at, &mut out));
+                allowed(fs.read(&caller(Io::BLOCKING), found.inode, at, &mut out));
             }
         }
     }
@@ -176,11 +176,11 @@ fn shared_names(shared: &Shared<'_>, worker: usize, mut random: Random) {
 fn background(fs: &FileSystem, over: &AtomicBool, seed: u64) {
     let mut random = Random(seed);
     while !over.load(Ordering::SeqCst) {
-        fs.step(&caller(Wait::Allowed), 8).expect("a step");
+        fs.step(&caller(Io::BLOCKING), 8).expect("a step");
         fs.store().step(true).expect("a step of the store");
         match random.below(40) {
             0 => fs.store().checkpoint().expect("a checkpoint"),
-            1 => fs.syncfs(&caller(Wait::Allowed)).expect("sync"),
+            1 => fs.syncfs(&caller(Io::BLOCKING)).expect("sync"),
             _ => std::thread::sleep(Duration::from_micros(random.below(2000))),
         }
     }
@@ -188,7 +188,7 @@ fn background(fs: &FileSystem, over: &AtomicBool, seed: u64) {
 
 fn finish_orphans(fs: &FileSystem) {
     for _ in 0..10_000 {
-        if !fs.step(&caller(Wait::Allowed), 100).expect("a step") {
+        if !fs.step(&caller(Io::BLOCKING), 100).expect("a step") {
             return;
         }
     }
@@ -227,7 +227,7 @@ fn what_was_fsynced_survives_whatever_runs_beside() {
     });
     println!("{} steps", watchdog.steps());
     finish_orphans(&fs);
-    fs.syncfs(&caller(Wait::Allowed)).expect("sync");
+    fs.syncfs(&caller(Io::BLOCKING)).expect("sync");
     assert_clean(&fs);
     // What was done since the last fsync of each file is durable too by now.
     for (inode, model) in &models {
@@ -284,28 +284,28 @@ fn a_file_opened_by_others_as_it_is_made_keeps_what_all_write() {
     let start = std::sync::Barrier::new(THREADS as usize);
     let lost = AtomicBool::new(false);
     let worker = |worker: u64| {
-        let wait = caller(Wait::Allowed);
+        let io = caller(Io::BLOCKING);
         for round in 0..ROUNDS {
             let name = format!("n{round}").into_bytes();
             start.wait();
-            let (made, handle) = fs.create(&wait, ROOT, &name, 0o644, FLAGS).expect("a new file");
+            let (made, handle) = fs.create(&io, ROOT, &name, 0o644, FLAGS).expect("a new file");
             let blocks = worker * STEP..worker * STEP + 40;
             let data: Vec<u8> = blocks.clone().flat_map(|block| fill(made.inode, block, 1 + worker)).collect();
             // A thread that panics would leave the others waiting.
-            let written = fs.write(&wait, made.inode, blocks.start * BLOCK, &data, false);
-            let closed = fs.release(&wait, made.inode, handle);
+            let written = fs.write(&io, made.inode, blocks.start * BLOCK, &data, false);
+            let closed = fs.release(&io, made.inode, handle);
             if written.is_err() || closed.is_err() {
                 lost.store(true, Ordering::SeqCst);
             }
             if start.wait().is_leader() {
                 let mut out = vec![0; BLOCK as usize];
                 for block in 0..THREADS * STEP {
-                    let read = fs.read(&wait, made.inode, block * BLOCK, &mut out);
+                    let read = fs.read(&io, made.inode, block * BLOCK, &mut out);
                     if read.is_err() || out.iter().all(|byte| *byte == 0) {
                         lost.store(true, Ordering::SeqCst);
                     }
                 }
-                if fs.unlink(&wait, ROOT, &name).is_err() {
+                if fs.unlink(&io, ROOT, &name).is_err() {
                     lost.store(true, Ordering::SeqCst);
                 }
             }
@@ -322,51 +322,51 @@ fn a_file_opened_by_others_as_it_is_made_keeps_what_all_write() {
 
 /// A file of so many extents that they do not go in one step.
 fn large_file(fs: &FileSystem, name: &[u8]) -> (u64, stere_naming::Handle) {
-    let wait = caller(Wait::Allowed);
-    let (made, handle) = fs.create(&wait, ROOT, name, 0o644, FLAGS).expect("a new file");
+    let io = caller(Io::BLOCKING);
+    let (made, handle) = fs.create(&io, ROOT, name, 0o644, FLAGS).expect("a new file");
     for record in 0..1500 {
-        fs.write(&wait, made.inode, record * 131_072, &[1; 4096], false).expect("a write");
+        fs.write(&io, made.inode, record * 131_072, &[1; 4096], false).expect("a write");
     }
-    fs.fsync(&wait, made.inode, false).expect("fsync");
+    fs.fsync(&io, made.inode, false).expect("fsync");
     (made.inode, handle)
 }
 
 #[test]
 fn a_removed_file_that_is_cut_while_open_is_freed() {
     let (_rig, store) = Rig::new(1, 128 << 20, 32 << 20, 1, 0);
-    let (fs, wait) = (formatted(store), caller(Wait::Allowed));
+    let (fs, io) = (formatted(store), caller(Io::BLOCKING));
     let (inode, handle) = large_file(&fs, b"large");
-    fs.unlink(&wait, ROOT, b"large").expect("unlinking");
+    fs.unlink(&io, ROOT, b"large").expect("unlinking");
     let set = SetAttributes { size: Some(4096), ..SetAttributes::default() };
-    fs.setattr(&wait, inode, &set).expect("truncating");
-    fs.release(&wait, inode, handle).expect("closing");
+    fs.setattr(&io, inode, &set).expect("truncating");
+    fs.release(&io, inode, handle).expect("closing");
     finish_orphans(&fs);
-    assert!(matches!(fs.getattr(&wait, inode), Err(Error::Stale)), "the inode is kept for ever");
+    assert!(matches!(fs.getattr(&io, inode), Err(Error::Stale)), "the inode is kept for ever");
     assert_clean(&fs);
 }
 
 #[test]
 fn open_removed_files_do_not_keep_others_from_being_freed() {
     let (_rig, store) = Rig::new(1, 128 << 20, 32 << 20, 1, 0);
-    let (fs, wait) = (formatted(store), caller(Wait::Allowed));
+    let (fs, io) = (formatted(store), caller(Io::BLOCKING));
     let mut open = Vec::new();
     for number in 0..8 {
         let name = format!("open{number}").into_bytes();
-        let (made, handle) = fs.create(&wait, ROOT, &name, 0o644, FLAGS).expect("a new file");
-        fs.unlink(&wait, ROOT, &name).expect("unlinking");
+        let (made, handle) = fs.create(&io, ROOT, &name, 0o644, FLAGS).expect("a new file");
+        fs.unlink(&io, ROOT, &name).expect("unlinking");
         open.push((made.inode, handle));
     }
     let (inode, handle) = large_file(&fs, b"large");
-    fs.release(&wait, inode, handle).expect("closing");
-    fs.unlink(&wait, ROOT, b"large").expect("unlinking");
+    fs.release(&io, inode, handle).expect("closing");
+    fs.unlink(&io, ROOT, b"large").expect("unlinking");
     for _ in 0..100 {
-        if !fs.step(&wait, 4).expect("a step") {
+        if !fs.step(&io, 4).expect("a step") {
             break;
         }
     }
-    assert!(matches!(fs.getattr(&wait, inode), Err(Error::Stale)), "the large file is not freed");
-    assert!(!fs.step(&wait, 4).expect("a step"), "there is nothing to do while the others are open");
-    open.into_iter().for_each(|(inode, handle)| fs.release(&wait, inode, handle).expect("closing"));
+    assert!(matches!(fs.getattr(&io, inode), Err(Error::Stale)), "the large file is not freed");
+    assert!(!fs.step(&io, 4).expect("a step"), "there is nothing to do while the others are open");
+    open.into_iter().for_each(|(inode, handle)| fs.release(&io, inode, handle).expect("closing"));
     finish_orphans(&fs);
     assert_clean(&fs);
 }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stere_naming::{
-    Caller, Error, FileSystem, KEEP_SIZE, OpenFlags, PUNCH_HOLE, RENAME_EXCHANGE, ROOT, SetAttributes, Wait,
+    Caller, Error, FileSystem, Io, KEEP_SIZE, OpenFlags, PUNCH_HOLE, RENAME_EXCHANGE, ROOT, SetAttributes,
 };
 use support::{Rig, caller};
 
@@ -25,7 +25,7 @@ impl Random {
 
 /// First without waiting, then with.
 fn ask<T>(fs: &FileSystem, call: impl Fn(&FileSystem, &Caller<'_>) -> Result<T, Error>) -> Result<T, Error> {
-    match call(fs, &Caller { wait: Wait::Never, ..caller(5) }) {
+    match call(fs, &Caller { io: Io::NON_BLOCKING, ..caller(5) }) {
         Err(Error::WouldBlock) => call(fs, &caller(5)),
         outcome => outcome,
     }

@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stere_device::{MemoryVolume, Patience, Volume, VolumeError, VolumeFault};
+use stere_device::{MediumWait, MemoryVolume, Volume, VolumeError, VolumeFault};
 use stere_format::VolumeEntry;
-use stere_naming::{FileSystem, ROOT, SetAttributes, SetMode, Wait};
+use stere_naming::{Caller, Error, FileSystem, Io, ROOT, SetAttributes, SetMode};
 use support::files::{assert_clean, make};
 use support::volume::{add, add_volume, entry, segments_of};
 use support::{Rig, caller, reconcile};
@@ -129,7 +129,7 @@ fn who_needs_memory_does_not_wait_for_what_another_file_cannot_save() {
     fs.fsync(&caller(6), other, false).unwrap();
     volume.set_fault(None);
     fs.syncfs(&caller(6)).unwrap();
-    fs.store().commit(Wait::Allowed).unwrap();
+    fs.store().commit(Io::BLOCKING).unwrap();
     let mut expected = content();
     expected[100..105].copy_from_slice(b"dirty");
     assert_eq!(read(&fs, inode), expected);
@@ -245,12 +245,12 @@ impl Volume for Held {
         self.volume.put(object, bytes)
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError> {
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
         if let Some((reached, may_go_on)) = self.gate.lock().take() {
             reached.send(()).unwrap();
             may_go_on.recv_timeout(PATIENCE).expect("somebody lets it go on");
         }
-        self.volume.get(object, offset, into, patience)
+        self.volume.get(object, offset, into, wait)
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
@@ -369,7 +369,7 @@ fn names_and_attributes_get_room_from_archived_files() {
         let inode = make(&fs, ROOT, "cold", &content().repeat(20));
         fs.syncfs(&caller(3)).unwrap();
         send_down(&fs, inode);
-        fs.eviction().set_pinned(Wait::Allowed, inode, true).unwrap();
+        fs.eviction().set_pinned(Io::BLOCKING, inode, true).unwrap();
         let is_full = |outcome: Result<(), stere_naming::Error>| match outcome {
             Ok(()) => false,
             Err(error) => {
@@ -386,7 +386,7 @@ fn names_and_attributes_get_room_from_archived_files() {
         println!("{call_name}: {filled:?} writes, then {refused:?} calls");
         let refused = refused.expect("the pool is full");
         assert_eq!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "it is pinned");
-        fs.eviction().set_pinned(Wait::Allowed, inode, false).unwrap();
+        fs.eviction().set_pinned(Io::BLOCKING, inode, false).unwrap();
         call(&fs, inode, refused).unwrap_or_else(|error| panic!("{call_name}: {error}"));
         assert_ne!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "{call_name}");
         assert_clean(&fs);
@@ -427,6 +427,12 @@ impl stere_policy::Processes for Programs {
     }
 }
 
+/// Reads a file as a program that may be refused recalls.
+fn read_for(fs: &Arc<FileSystem>, thread: u32, inode: u64, out: &mut [u8]) -> Result<usize, Error> {
+    let call = fs.recalls().refusing_recalls(thread, stere_store::Call::default());
+    fs.read(&Caller { io: Io::BLOCKING.of(&call), ..caller(5) }, inode, 0, out)
+}
+
 /// P-139: a program that is named is refused at once what is on volumes only, and nothing is asked of them for it; others get it.
 #[test]
 fn programs_that_are_named_are_refused() {
@@ -441,18 +447,18 @@ fn programs_that_are_named_are_refused() {
     let mut out = vec![0; LENGTH];
     let requests = volume.requests();
     for _ in 0..3 {
-        let refused = fs.recalls().refusing_recalls(101, || fs.read(&caller(5), inode, 0, &mut out));
+        let refused = read_for(&fs, 101, inode, &mut out);
         assert_eq!(refused.unwrap_err().errno(), libc::EPERM);
     }
     assert_eq!((volume.requests(), fs.store().wanted_back()), (requests, 0), "nothing is fetched");
-    assert_eq!(fs.recalls().refusing_recalls(101, || fs.read(&caller(5), local, 0, &mut out)).unwrap(), LENGTH);
+    assert_eq!(read_for(&fs, 101, local, &mut out).unwrap(), LENGTH);
     for thread in [0, 100] {
-        assert_eq!(fs.recalls().refusing_recalls(thread, || fs.read(&caller(5), inode, 0, &mut out)).unwrap(), LENGTH);
+        assert_eq!(read_for(&fs, thread, inode, &mut out).unwrap(), LENGTH);
         assert!(out == content());
     }
-    assert_eq!(fs.recalls().volumes_of_released(Wait::Allowed, inode, 4096, 1).unwrap(), 1);
-    assert_eq!(fs.recalls().volumes_of_released(Wait::Allowed, inode, LENGTH as u64 + 8192, 1).unwrap(), 0);
-    assert_eq!(fs.recalls().volumes_of_released(Wait::Allowed, local, 0, LENGTH as u64).unwrap(), 0);
+    assert_eq!(fs.recalls().volumes_of_released(Io::BLOCKING, inode, 4096, 1).unwrap(), 1);
+    assert_eq!(fs.recalls().volumes_of_released(Io::BLOCKING, inode, LENGTH as u64 + 8192, 1).unwrap(), 0);
+    assert_eq!(fs.recalls().volumes_of_released(Io::BLOCKING, local, 0, LENGTH as u64).unwrap(), 0);
 }
 
 /// P-96. A file that is read from its beginning is one request in each segment that it lies in, in however many pieces it is read.

@@ -49,27 +49,24 @@ fn the_nearest_directory_decides() {
     let top = mkdir(&fs, ROOT, "top");
     let (inner, other) = (mkdir(&fs, top, "inner"), mkdir(&fs, top, "other"));
     let file = make(&fs, inner, "file", b"some");
-    assert_eq!(
-        (attribute(&fs, file, "effective.unit"), fs.units().unit_of(caller(3).wait, file).unwrap()),
-        (None, None)
-    );
+    assert_eq!((attribute(&fs, file, "effective.unit"), fs.units().unit_of(caller(3).io, file).unwrap()), (None, None));
     set(&fs, top, "unit", "yes");
-    assert_eq!(fs.units().unit_of(caller(3).wait, file).unwrap(), Some(top));
+    assert_eq!(fs.units().unit_of(caller(3).io, file).unwrap(), Some(top));
     assert!(attribute(&fs, file, "source.unit").unwrap().contains("/top"), "{:?}", attribute(&fs, file, "source.unit"));
     set(&fs, inner, "unit", "no");
     assert_eq!(attribute(&fs, file, "effective.unit").as_deref(), Some("no"));
-    assert_eq!(fs.units().unit_of(caller(3).wait, file).unwrap(), None);
+    assert_eq!(fs.units().unit_of(caller(3).io, file).unwrap(), None);
     set(&fs, inner, "unit", "yes");
-    assert_eq!(fs.units().unit_of(caller(3).wait, file).unwrap(), Some(inner));
+    assert_eq!(fs.units().unit_of(caller(3).io, file).unwrap(), Some(inner));
     for (inode, value) in [(file, "yes"), (other, "perhaps")] {
         assert!(fs.setxattr(&caller(3), inode, b"user.stere.unit", value.as_bytes(), SetMode::Any, false).is_err());
     }
     assert!(fs.listxattr(&caller(3), inner).unwrap().contains(&b"user.stere.unit".to_vec()));
     fs.syncfs(&caller(3)).unwrap();
     let fs = rig.reopen(fs, true);
-    assert_eq!(fs.units().unit_of(caller(3).wait, file).unwrap(), Some(inner), "after a crash too");
+    assert_eq!(fs.units().unit_of(caller(3).io, file).unwrap(), Some(inner), "after a crash too");
     set(&fs, inner, "unit", "");
-    assert_eq!((attribute(&fs, inner, "unit"), fs.units().unit_of(caller(3).wait, file).unwrap()), (None, Some(top)));
+    assert_eq!((attribute(&fs, inner, "unit"), fs.units().unit_of(caller(3).io, file).unwrap()), (None, Some(top)));
     assert_clean(&fs);
 }
 
@@ -116,7 +113,7 @@ fn a_unit_comes_back_as_one() {
     settle(&fs);
     let all: Vec<u64> = segments_of(&fs, top).into_iter().collect();
     fs.tiers().release_segments(&caller(3), &all).unwrap();
-    fs.store().commit(caller(3).wait).unwrap();
+    fs.store().commit(caller(3).io).unwrap();
     // What says that it is one is there after a crash, and nothing else is needed.
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
@@ -171,7 +168,7 @@ fn directories_that_are_pinned_are_known_as_they_are() {
     let (rig, mut fs, _) = rig(96 << 20);
     let directories: Vec<u64> = (0..4).map(|number| mkdir(&fs, ROOT, &format!("d{number}"))).collect();
     let roots = |fs: &FileSystem| {
-        let mut roots = fs.eviction().pinned_roots(caller(3).wait).unwrap();
+        let mut roots = fs.eviction().pinned_roots(caller(3).io).unwrap();
         roots.sort_unstable();
         roots
     };

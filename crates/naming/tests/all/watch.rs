@@ -5,7 +5,7 @@ use crate::support;
 use std::sync::Arc;
 
 use stere_format::AuditEvent;
-use stere_naming::{Caller, Error, FileSystem, OpenFlags, Options, ROOT, SetMode, Wait};
+use stere_naming::{Caller, Error, FileSystem, Io, OpenFlags, Options, ROOT, SetMode};
 use stere_policy::{Process, Processes};
 use support::{Rig, caller};
 
@@ -56,11 +56,11 @@ fn make(fs: &FileSystem, process: u32, inputs: &[u64], name: &[u8]) -> u64 {
 }
 
 fn inputs(fs: &FileSystem, inode: u64) -> Vec<Vec<u64>> {
-    fs.audit().written(Wait::Allowed, inode).unwrap().into_iter().map(|(_, record)| record.inputs).collect()
+    fs.audit().written(Io::BLOCKING, inode).unwrap().into_iter().map(|(_, record)| record.inputs).collect()
 }
 
 fn events(fs: &FileSystem) -> Vec<(AuditEvent, u8, String, String)> {
-    let (records, next) = fs.audit().audited(Wait::Allowed, 0, 1000).unwrap();
+    let (records, next) = fs.audit().audited(Io::BLOCKING, 0, 1000).unwrap();
     assert_eq!(next, None);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     records.iter().map(|(_, one)| (one.event, one.refused, text(&one.path), text(&one.new_path))).collect()
@@ -79,17 +79,16 @@ fn who_wrote_a_file_and_from_what_is_known_after_the_next_mount() {
     fs.syncfs(&caller(8)).unwrap();
     let fs = rig.crash(fs, |_| false);
     assert_eq!((inputs(&fs, source), inputs(&fs, object)), (vec![vec![]], vec![vec![source]]));
-    let written = fs.audit().written(Wait::Allowed, program).unwrap();
+    let written = fs.audit().written(Io::BLOCKING, program).unwrap();
     let (_, record) = &written[0];
     assert_eq!((record.by.process, record.by.uid, record.time.seconds), (400, 0, 6));
     assert_eq!((&record.by.executable[..], &record.command[..]), (&b"/bin/tool"[..], &b"tool\0-400\0"[..]));
     assert_eq!(record.path, b"/program");
-    let made: Vec<u64> =
-        fs.audit().made_from(Wait::Allowed, source).unwrap().iter().map(|(_, one)| one.inode).collect();
+    let made: Vec<u64> = fs.audit().made_from(Io::BLOCKING, source).unwrap().iter().map(|(_, one)| one.inode).collect();
     assert_eq!(made, [object, program]);
     // Numbers go on.
     let again = make(&fs, 500, &[program], b"again");
-    assert_eq!(fs.audit().written(Wait::Allowed, again).unwrap()[0].0, written[0].0 + 1);
+    assert_eq!(fs.audit().written(Io::BLOCKING, again).unwrap()[0].0, written[0].0 + 1);
     stere_naming::check(fs.store()).unwrap();
 }
 
@@ -121,12 +120,12 @@ fn what_is_read_after_the_first_write_counts_and_a_file_is_not_its_own_input() {
 fn only_what_is_chosen_is_noted() {
     let (_rig, fs) = rig();
     let quiet = make(&fs, 100, &[], b"quiet");
-    assert!(fs.audit().written(Wait::Allowed, quiet).unwrap().is_empty());
+    assert!(fs.audit().written(Io::BLOCKING, quiet).unwrap().is_empty());
     fs.policy().create_class(&caller(2), "watched", &[("provenance".into(), "yes".into())]).unwrap();
     say(&fs, ROOT, "rules", "*.out: provenance=yes; *.log: class=watched");
     let (out, log, other) = (make(&fs, 200, &[], b"a.out"), make(&fs, 300, &[], b"a.log"), make(&fs, 400, &[], b"a"));
     for (inode, count) in [(out, 1), (log, 1), (other, 0)] {
-        assert_eq!(fs.audit().written(Wait::Allowed, inode).unwrap().len(), count);
+        assert_eq!(fs.audit().written(Io::BLOCKING, inode).unwrap().len(), count);
     }
     assert_eq!(fs.getxattr(&caller(3), out, b"user.stere.effective.provenance").unwrap(), b"yes");
     let source = fs.getxattr(&caller(3), log, b"user.stere.source.provenance").unwrap();
@@ -136,7 +135,7 @@ fn only_what_is_chosen_is_noted() {
         fs.setxattr(&caller(3), out, b"user.stere.audit", b"maybe", SetMode::Any, false),
         Err(Error::Policy(_))
     ));
-    assert!(fs.audit().audited(Wait::Allowed, 0, 10).unwrap().0.is_empty());
+    assert!(fs.audit().audited(Io::BLOCKING, 0, 10).unwrap().0.is_empty());
 }
 
 /// P-92, P-93: what is noted of new files follows rules and classes as they change, with the path, also where the directory
@@ -148,14 +147,14 @@ fn a_new_file_is_noted_by_rules_alone() {
     say(&fs, ROOT, "rules", "*.later: class=later");
     say(&fs, ROOT, "dedup", "yes");
     let before = make(&fs, 100, &[], b"a.later");
-    assert!(fs.audit().written(Wait::Allowed, before).unwrap().is_empty());
+    assert!(fs.audit().written(Io::BLOCKING, before).unwrap().is_empty());
     fs.policy().change_class(&caller(2), "later", &[("audit".into(), "yes".into())]).unwrap();
     make(&fs, 200, &[], b"b.later");
     let made: Vec<_> = events(&fs).into_iter().map(|(event, _, path, _)| (event, path)).collect();
     assert_eq!(made, [AuditEvent::Create, AuditEvent::Write].map(|event| (event, "/b.later".to_owned())));
     say(&fs, ROOT, "rules", "*.out: provenance=yes");
     let out = make(&fs, 300, &[], b"a.out");
-    assert_eq!(fs.audit().written(Wait::Allowed, out).unwrap()[0].1.path, b"/a.out");
+    assert_eq!(fs.audit().written(Io::BLOCKING, out).unwrap()[0].1.path, b"/a.out");
 }
 
 /// P-93.
@@ -191,7 +190,7 @@ fn what_happens_to_audited_files_is_in_order_with_what_was_refused() {
         (OpenToWrite, refused, "/second", ""),
     ];
     assert_eq!(told, expected);
-    let (records, _) = fs.audit().audited(Wait::Allowed, 0, 2).unwrap();
+    let (records, _) = fs.audit().audited(Io::BLOCKING, 0, 2).unwrap();
     assert_eq!((records[0].1.inode, records[0].1.by.process), (first, 100));
 }
 
@@ -207,9 +206,9 @@ fn lists_are_rings() {
     for round in 0..stere_naming::PROVENANCE_MAX {
         fs.setattr(&by(900, round as i64), source, &size).unwrap();
     }
-    assert!(fs.audit().written(Wait::Allowed, out).unwrap().is_empty());
-    assert!(fs.audit().made_from(Wait::Allowed, source).unwrap().is_empty());
-    assert_eq!(fs.audit().written(Wait::Allowed, source).unwrap().len() as u64, stere_naming::PROVENANCE_MAX);
-    let (records, _) = fs.audit().audited(Wait::Allowed, 0, usize::MAX).unwrap();
+    assert!(fs.audit().written(Io::BLOCKING, out).unwrap().is_empty());
+    assert!(fs.audit().made_from(Io::BLOCKING, source).unwrap().is_empty());
+    assert_eq!(fs.audit().written(Io::BLOCKING, source).unwrap().len() as u64, stere_naming::PROVENANCE_MAX);
+    let (records, _) = fs.audit().audited(Io::BLOCKING, 0, usize::MAX).unwrap();
     assert_eq!(records.len() as u64, stere_naming::AUDIT_MAX);
 }

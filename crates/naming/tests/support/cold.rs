@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stere_device::MemoryVolume;
 use stere_format::{Key, VolumeEntry, key};
 use stere_naming::{FileSystem, FoldOutcome, ROOT, SetMode};
-use stere_store::Wait;
+use stere_store::Io;
 
 use super::edits::set;
 use super::files::{make, mkdir};
@@ -62,7 +62,7 @@ pub fn put_away(fs: &FileSystem, inode: u64) -> FoldOutcome {
     release(fs, inode);
     let outcome = fs.offload().fold_below(&caller(3), inode).unwrap();
     release(fs, inode);
-    assert!(fs.store().folds(Wait::Allowed).unwrap().iter().all(|fold| fold.blob.is_released()));
+    assert!(fs.store().folds(Io::BLOCKING).unwrap().iter().all(|fold| fold.blob.is_released()));
     outcome
 }
 

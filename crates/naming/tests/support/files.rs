@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use stere_format::{BlobValue, Key, key};
-use stere_naming::{FileSystem, Handle, OpenFlags, ROOT, Wait};
+use stere_naming::{FileSystem, Handle, Io, OpenFlags, ROOT};
 
 use super::edits::{Edit, Random, edit, fact, set};
 use super::{Rig, caller, reconcile};
@@ -63,7 +63,7 @@ pub fn assert_clean(fs: &FileSystem) {
 /// Bytes of all blobs that are stored.
 pub fn stored_bytes(fs: &FileSystem) -> u64 {
     fs.syncfs(&caller(4)).unwrap();
-    let counted = fs.store().view(Wait::Allowed, |view| {
+    let counted = fs.store().view(Io::BLOCKING, |view| {
         let mut bytes = 0;
         let (from, to) = (Key::new(key::tree::BLOBS, 0, 0, 0), Key::new(key::tree::BLOBS + 1, 0, 0, 0));
         view.scan(from, to, |_, value| {

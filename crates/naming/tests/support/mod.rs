@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use stere_device::{Device, MemoryDevice};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
-use stere_naming::{Caller, FileSystem, Options, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Io, Options, Timestamp};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -32,7 +32,7 @@ pub fn caller(seconds: i64) -> Caller<'static> {
         groups: &[],
         umask: 0o022,
         now: Timestamp { seconds, nanoseconds: 0 },
-        wait: Wait::Allowed,
+        io: Io::BLOCKING,
         process: 0,
     }
 }
@@ -82,7 +82,7 @@ impl Rig {
             .collect();
         let store = Store::create(devices_in, (0..count).map(entry).collect(), store_options()).expect("a new pool");
         FileSystem::format(&store, caller(1).now).expect("a root");
-        store.commit(Wait::Allowed).expect("the root is durable");
+        store.commit(Io::BLOCKING).expect("the root is durable");
         let rig = Rig { devices, options: Options::default(), mounts: AtomicU8::new(0) };
         let file_system = FileSystem::new(Arc::new(store), rig.mount_options()).expect("a file system");
         (rig, file_system)
@@ -148,7 +148,7 @@ impl Rig {
 pub fn reconcile(fs: &FileSystem) {
     for _ in 0..10_000 {
         if !fs.reconciler().reconcile_step(&caller(7), 1 << 20).unwrap() {
-            fs.store().commit(Wait::Allowed).unwrap();
+            fs.store().commit(Io::BLOCKING).unwrap();
             return;
         }
     }

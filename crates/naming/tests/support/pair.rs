@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use stere_model::{Caller as ModelCaller, Kind, Model};
 use stere_naming::{
-    Caller, Error, FileSystem, Handle, OpenFlags, ROOT, SetAttributes, SetMode, SetTime, Timestamp, Wait, Whence,
+    Caller, Error, FileSystem, Handle, Io, OpenFlags, ROOT, SetAttributes, SetMode, SetTime, Timestamp, Whence,
 };
 
 use super::Rig;
@@ -50,9 +50,9 @@ impl Pair {
         self.fs.as_ref().expect("mounted")
     }
 
-    pub fn caller(&self, wait: Wait) -> Caller<'static> {
+    pub fn caller<'a>(&self, io: Io<'a>) -> Caller<'a> {
         let now = Timestamp { seconds: self.now, nanoseconds: 0 };
-        Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait, process: 0 }
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io, process: 0 }
     }
 
     fn model_caller(&self) -> ModelCaller {
@@ -61,8 +61,8 @@ impl Pair {
 
     /// Makes a call without waiting, and again with waiting if that is not possible.
     pub fn ask<T>(&self, call: impl Fn(&FileSystem, &Caller<'_>) -> Result<T, Error>) -> Result<T, i32> {
-        match call(self.fs(), &self.caller(Wait::Never)) {
-            Err(Error::WouldBlock) => call(self.fs(), &self.caller(Wait::Allowed)).map_err(|error| error.errno()),
+        match call(self.fs(), &self.caller(Io::NON_BLOCKING)) {
+            Err(Error::WouldBlock) => call(self.fs(), &self.caller(Io::BLOCKING)).map_err(|error| error.errno()),
             outcome => outcome.map_err(|error| error.errno()),
         }
     }
@@ -364,7 +364,7 @@ impl Pair {
             Call::Step => {
                 self.ask(|fs, c| fs.step(c, 3)).expect("a step");
             }
-            Call::Commit => self.fs().store().commit(Wait::Allowed).expect("a commit"),
+            Call::Commit => self.fs().store().commit(Io::BLOCKING).expect("a commit"),
             Call::Sync => self.ask(|fs, c| fs.syncfs(c)).expect("sync"),
             Call::Remount { power_loss } => {
                 self.ask(|fs, c| fs.syncfs(c)).expect("sync");
@@ -463,7 +463,7 @@ impl Pair {
             let mut piece = Vec::new();
             let mut next = cookie;
             self.fs()
-                .readdir(&self.caller(Wait::Allowed), number, cookie, false, &mut |entry| {
+                .readdir(&self.caller(Io::BLOCKING), number, cookie, false, &mut |entry| {
                     piece.push((entry.name.to_vec(), entry.inode));
                     next = entry.next_cookie;
                     if piece.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use stere_file::accounts::counted_bytes;
 use stere_file::metadata::counted_metadata;
 use stere_format::{AccountValue, AccountingValue, FileKind, Holder, Key, key};
-use stere_store::{Error, Store, Wait};
+use stere_store::{Error, Io, Store};
 
 use super::survey::Survey;
 use super::{Mended, ROOT, Step};
@@ -35,7 +35,7 @@ pub(super) fn accounts(store: &Store, survey: &Survey) -> Result<Step, Error> {
         }
     })?;
     let (accounting, recount) = store
-        .view(Wait::Allowed, |view| Ok::<_, Error>((view.get(&Key::accounting())?, view.get(&Key::recount(ROOT))?)))?;
+        .view(Io::BLOCKING, |view| Ok::<_, Error>((view.get(&Key::accounting())?, view.get(&Key::recount(ROOT))?)))?;
     let Some(accounting) = accounting else { return Ok(step) };
     if recount.is_none() && is_misplaced(survey, &accounts) {
         step.put(Key::recount(ROOT), 1_u64.to_le_bytes().to_vec());

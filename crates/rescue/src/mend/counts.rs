@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stere_file::named_in::has_several_names;
 use stere_format::{BlobFlags, BlobValue, FileKind, InodeValue, Key, NamedInValue};
-use stere_store::{Error, Store, Wait};
+use stere_store::{Error, Io, Store};
 
 use super::survey::{Seen, Survey};
 use super::{ROOT, Step};
@@ -170,7 +170,7 @@ pub(super) fn blobs(store: &Store, survey: &Survey) -> Result<Step, Error> {
         if blob.references == blob.named_references && is_shared == blob.is_shared && !is_live_wrong {
             continue;
         }
-        let Some(bytes) = store.view(Wait::Allowed, |view| view.get(&key))? else { continue };
+        let Some(bytes) = store.view(Io::BLOCKING, |view| view.get(&key))? else { continue };
         let Ok(mut value) = BlobValue::decode(&bytes) else { continue };
         value.references = blob.named_references;
         if is_shared {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stere_format::{DirentBucket, DirentValue, FileKind, InodeValue, Key, Timestamp};
-use stere_store::{Error, Store, Wait};
+use stere_store::{Error, Io, Store};
 
 use super::survey::{Name, Survey, hash_of};
 use super::{ROOT, Step};
@@ -85,7 +85,7 @@ pub(super) fn names(store: &Store, survey: &Survey, now: Timestamp) -> Result<St
 
 fn entry(store: &Store, name: &Name) -> Result<Option<DirentValue>, Error> {
     let key = Key::dirent(name.directory, name.sequence);
-    let bytes = store.view(Wait::Allowed, |view| view.get(&key))?;
+    let bytes = store.view(Io::BLOCKING, |view| view.get(&key))?;
     Ok(bytes.and_then(|bytes| DirentValue::decode(&bytes).ok()))
 }
 
@@ -159,7 +159,7 @@ fn name_the_nameless(
         told.max(seen.map_or(0, |seen| seen.last_sequence + 1)).max(SEQUENCE_FIRST)
     };
     let Some(place) = place else {
-        let inode = store.update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.allocate_inode()))?;
+        let inode = store.update(Io::BLOCKING, |transaction| Ok::<_, Error>(transaction.allocate_inode()))?;
         let entry = DirentValue { inode, kind: FileKind::Directory, key: 0, name: LOST_AND_FOUND.to_vec() };
         step.put(Key::inode(inode), new_inode(FileKind::Directory, 0o700, ROOT, now).encode());
         step.put(Key::dirent(ROOT, next_sequence(ROOT)), entry.encode());

@@ -13,7 +13,7 @@ use stere_format::{
     BLOCK_BYTES, BlobFlags, BlobValue, BlockBitmap, ContentDigests, DirentBucket, ExtentFlags, ExtentValue, FileKind,
     InodeValue, Key, NamedInValue, XattrBucket, key,
 };
-use stere_store::{Error, Store, Wait};
+use stere_store::{Error, Io, Store};
 
 use super::Step;
 
@@ -115,13 +115,13 @@ impl Survey {
                 survey.orphans.insert(at.object, bytes.to_vec());
             }
         })?;
-        (survey.names_are_counted, survey.is_counting_bad) =
-            match store.view(Wait::Allowed, |view| named_in_known(view)) {
-                Ok(known) => (known == Some(NamedInValue::ALL), false),
-                Err(Error::BadValue { .. }) => (true, true),
-                Err(error) => return Err(error),
-            };
-        let counted = store.view(Wait::Allowed, |view| view.get(&Key::preallocated()))?;
+        (survey.names_are_counted, survey.is_counting_bad) = match store.view(Io::BLOCKING, |view| named_in_known(view))
+        {
+            Ok(known) => (known == Some(NamedInValue::ALL), false),
+            Err(Error::BadValue { .. }) => (true, true),
+            Err(error) => return Err(error),
+        };
+        let counted = store.view(Io::BLOCKING, |view| view.get(&Key::preallocated()))?;
         survey.preallocated_counted = counted.map_or(0, |value| (*value).try_into().map_or(0, u64::from_le_bytes));
         Ok(survey)
     }

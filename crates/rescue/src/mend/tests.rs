@@ -4,13 +4,13 @@ use stere_format::{
     AccountValue, BlobValue, BlockBitmap, DirentValue, ExtentValue, FileKind, Holder, InodeValue, Key, Timestamp, key,
 };
 use stere_naming::ROOT;
-use stere_store::{Store, Wait};
+use stere_store::{Io, Store};
 
 use super::{Mended, mend};
 use crate::tests::rig::{Expected, Rig};
 
 fn change(store: &Store, changes: &[(Key, Option<Vec<u8>>)]) {
-    let outcome: Result<(), stere_store::Error> = store.update(Wait::Allowed, |transaction| {
+    let outcome: Result<(), stere_store::Error> = store.update(Io::BLOCKING, |transaction| {
         for (key, value) in changes {
             match value {
                 Some(value) => transaction.put(*key, value),
@@ -66,7 +66,7 @@ fn forged_names_loops_and_lost_inodes_are_mended() {
 }
 
 fn of_root(rig: &Rig) -> AccountValue {
-    let infos = rig.files.quotas().accounts(Wait::Allowed, Holder::User).unwrap();
+    let infos = rig.files.quotas().accounts(Io::BLOCKING, Holder::User).unwrap();
     infos.into_iter().find(|info| info.account.number == 0).map(|info| info.value).unwrap_or_default()
 }
 
@@ -83,7 +83,7 @@ fn accounts_that_are_wrong_are_counted_anew() {
     rig.files.syncfs(&caller).unwrap();
     assert_eq!(mended(&rig), []);
     let key = Key::account(Holder::Volume, number);
-    let value = rig.files.store().view(Wait::Allowed, |view| view.get(&key)).unwrap().unwrap();
+    let value = rig.files.store().view(Io::BLOCKING, |view| view.get(&key)).unwrap().unwrap();
     let right = AccountValue::decode(&value).unwrap();
     let user = Key::account(Holder::User, 12);
     let nobody = AccountValue { bytes: 4096, inodes: 1, ..AccountValue::default() };
@@ -103,7 +103,7 @@ fn accounts_that_are_wrong_are_counted_anew() {
         assert_eq!(mended(&rig), []);
         assert_eq!(of_root(&rig), of_root_before);
     }
-    let value = rig.files.store().view(Wait::Allowed, |view| view.get(&key)).unwrap().unwrap();
+    let value = rig.files.store().view(Io::BLOCKING, |view| view.get(&key)).unwrap().unwrap();
     assert_eq!(AccountValue::decode(&value).unwrap(), right);
 }
 
@@ -221,7 +221,7 @@ fn a_wrong_index_and_digests_of_lost_content_go() {
         ],
     );
     mended(&rig);
-    let left = store.view(Wait::Allowed, |view| {
+    let left = store.view(Io::BLOCKING, |view| {
         let value = |key: Key| Ok::<_, stere_store::Error>(view.get(&key)?.map(|value| value.to_vec()));
         Ok::<_, stere_store::Error>((value(Key::content_digest(file.inode))?, value(Key::find_index())?))
     });
@@ -241,7 +241,7 @@ fn what_is_noted_of_several_names_is_put_right() {
     rig.files.syncfs(&caller).unwrap();
     let store = rig.files.store();
     let read = |at: Key| {
-        let value = store.view(Wait::Allowed, |view| Ok::<_, stere_store::Error>(view.get(&at)?.map(|it| it.to_vec())));
+        let value = store.view(Io::BLOCKING, |view| Ok::<_, stere_store::Error>(view.get(&at)?.map(|it| it.to_vec())));
         value.unwrap()
     };
     let moved = |inode: u64, parent: u64| {

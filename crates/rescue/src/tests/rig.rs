@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stere_device::{Device, MemoryDevice};
 use stere_format::{FileKind, InodeValue, Key};
-use stere_naming::{Caller, FileSystem, OpenFlags, ROOT, SetMode, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, Io, OpenFlags, ROOT, SetMode, Timestamp};
 use stere_pool::{Assembly, Candidate, CreateOptions, DeviceClass, NewDevice, OpenOptions, create};
 
 use super::memory_sink::MemorySink;
@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 
 pub fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
 }
 
 /// The word of a file at an offset, in a version of it; never zero. Of every second file it repeats, so that it is compressed
@@ -283,7 +283,7 @@ impl Rig {
             paths.push(([b"/", name].concat(), inode));
         }
         for (path, inode) in paths {
-            let value = self.files.store().view(Wait::Allowed, |view| stere_file::inode_if_any(view, inode));
+            let value = self.files.store().view(Io::BLOCKING, |view| stere_file::inode_if_any(view, inode));
             let value: Result<_, stere_file::Error> = value;
             expected.inodes.insert(path, value.unwrap().unwrap());
         }
@@ -293,7 +293,7 @@ impl Rig {
     pub fn forge(&self) {
         use stere_format::DirentValue;
         let directory = self.files.lookup(&caller(), ROOT, b"directory 0").unwrap().inode;
-        let value = |inode: u64| self.files.store().view(Wait::Allowed, |view| stere_file::inode_if_any(view, inode));
+        let value = |inode: u64| self.files.store().view(Io::BLOCKING, |view| stere_file::inode_if_any(view, inode));
         let value: Result<_, stere_file::Error> = value(directory);
         let value = value.unwrap().unwrap();
         let entries = [
@@ -303,7 +303,7 @@ impl Rig {
             (b"directory 0".to_vec(), 4000, FileKind::File),
             (b"nothing".to_vec(), 4000, FileKind::File),
         ];
-        let changed: Result<(), stere_store::Error> = self.files.store().update(Wait::Allowed, |transaction| {
+        let changed: Result<(), stere_store::Error> = self.files.store().update(Io::BLOCKING, |transaction| {
             for (sequence, (name, inode, kind)) in (7000u64..).zip(&entries) {
                 let entry = DirentValue { inode: *inode, kind: *kind, key: 0, name: name.clone() };
                 transaction.put(Key::dirent(ROOT, sequence), &entry.encode());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stere_device::{MemoryDevice, MemoryVolume, Patience, Volume, VolumeFault};
+use stere_device::{MediumWait, MemoryDevice, MemoryVolume, Volume, VolumeFault};
 use stere_format::{SegmentKind, Succession, VolumeEntry, VolumeId, metadata_of_object, state_of_object};
 use stere_naming::{ROOT, SetMode};
 
@@ -76,7 +76,7 @@ fn copy_of(volume: &MemoryVolume) -> Arc<MemoryVolume> {
     let copy = MemoryVolume::new("cold");
     for name in volume.objects() {
         let mut bytes = vec![0; volume.length(&name).unwrap().unwrap() as usize];
-        volume.get(&name, 0, &mut bytes, Patience::Now).unwrap();
+        volume.get(&name, 0, &mut bytes, &MediumWait::NONE).unwrap();
         copy.put(&name, &bytes).unwrap();
     }
     Arc::new(copy)
@@ -238,7 +238,7 @@ fn names_that_were_put_away_come_back() {
     settle(&rig);
     release(&rig);
     copy_metadata(&rig);
-    let folds = rig.files.store().folds(stere_store::Wait::Allowed).unwrap();
+    let folds = rig.files.store().folds(stere_store::Io::BLOCKING).unwrap();
     let bundles: Vec<u64> = folds.iter().map(|fold| fold.blob.segment_id()).collect();
     drop(rig);
     let (report, sink) = rescued(&[&volume], &expected);

@@ -7,7 +7,7 @@ mod unreadable;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stere_device::{Patience, Take, Volume, VolumeError};
+use stere_device::{Cancellation, MediumWait, Take, Volume, VolumeError};
 
 use super::*;
 use crate::simulated::{Configuration, Locates, Model, Pace, SimulatedLibrary};
@@ -42,9 +42,13 @@ fn content(seed: u64, length: usize) -> Vec<u8> {
 }
 
 fn whole(library: &Library, name: &str) -> Result<Vec<u8>, VolumeError> {
+    whole_unless(library, name, &Cancellation::NONE)
+}
+
+fn whole_unless(library: &Library, name: &str, cancellation: &Cancellation) -> Result<Vec<u8>, VolumeError> {
     let length = Volume::length(library, name)?.expect("the object is there");
     let mut bytes = vec![0; length as usize];
-    Volume::get(library, name, 0, &mut bytes, Patience::Now)?;
+    Volume::get(library, name, 0, &mut bytes, &MediumWait::cancelled_by(cancellation))?;
     Ok(bytes)
 }
 
@@ -61,7 +65,7 @@ fn pieces_are_read_as_fast_as_the_whole() {
     library.put("segments/1", &bytes).unwrap();
     let seconds = |read: &dyn Fn()| {
         // From the same place each time.
-        Volume::get(&library, "segments/1", 0, &mut [0; 1], Patience::Now).unwrap();
+        Volume::get(&library, "segments/1", 0, &mut [0; 1], &MediumWait::NONE).unwrap();
         let before = simulated.elapsed();
         read();
         (simulated.elapsed() - before).as_secs_f64()
@@ -70,7 +74,7 @@ fn pieces_are_read_as_fast_as_the_whole() {
     let in_pieces = seconds(&|| {
         for (number, piece) in bytes.chunks(99_999).enumerate() {
             let mut found = vec![0; piece.len()];
-            Volume::get(&library, "segments/1", number as u64 * 99_999, &mut found, Patience::Now).unwrap();
+            Volume::get(&library, "segments/1", number as u64 * 99_999, &mut found, &MediumWait::NONE).unwrap();
             assert!(found == piece, "piece {number}");
         }
     });
@@ -89,7 +93,7 @@ fn the_middle_of_an_object_is_read_from_its_block() {
         library.put("segments/1", &bytes).unwrap();
         // So that what the drive can is known.
         library.put("segments/2", &bytes).unwrap();
-        Volume::get(&library, "segments/1", 0, &mut [0; 1], Patience::Now).unwrap();
+        Volume::get(&library, "segments/1", 0, &mut [0; 1], &MediumWait::NONE).unwrap();
         let begins = Volume::begins_at(&library, "segments/1", 3_000_001);
         assert_eq!(begins.is_some(), locates == Locates::Truly, "{locates:?}");
         let from = begins.unwrap_or(0);
@@ -106,7 +110,7 @@ fn the_middle_of_an_object_is_read_from_its_block() {
                 }
             })
         };
-        library.stream_part("segments/1", from, bytes.len() - from as usize, &take).unwrap();
+        library.stream_part("segments/1", from, bytes.len() - from as usize, &take, &Cancellation::NONE).unwrap();
         let (found, at) = &*arrived.lock();
         assert!(*found == bytes[from as usize..]);
         let at = at.unwrap();
@@ -124,7 +128,7 @@ fn an_object_is_given_out_as_its_blocks_arrive() {
     let library = open_with(&simulated, LibraryOptions { block_bytes: 65_536, ..options() });
     let bytes = content(5, 1_000_000);
     library.put("segments/1", &bytes).unwrap();
-    Volume::get(&library, "segments/1", 0, &mut [0; 1], Patience::Now).unwrap();
+    Volume::get(&library, "segments/1", 0, &mut [0; 1], &MediumWait::NONE).unwrap();
     for is_failing in [false, true] {
         let arrived = Arc::new(Mutex::new((Vec::new(), Vec::new())));
         let start = simulated.elapsed();
@@ -139,7 +143,7 @@ fn an_object_is_given_out_as_its_blocks_arrive() {
                 }
             })
         };
-        library.stream("segments/1", bytes.len(), &take).unwrap();
+        library.stream("segments/1", bytes.len(), &take, &Cancellation::NONE).unwrap();
         let (found, times) = &*arrived.lock();
         assert!(*found == bytes, "{} bytes instead of {}", found.len(), bytes.len());
         assert!(times.len() > 10 && times[0] < 0.3 && times[times.len() - 1] > 2.0, "{times:?}");
@@ -163,11 +167,11 @@ fn what_is_put_is_got_also_without_the_catalogue() {
         }
         assert_eq!(Volume::length(library, "segments/4").unwrap().is_none(), is_dead);
         let mut part = vec![0; 777];
-        Volume::get(library, "segments/19", 4000, &mut part, Patience::Now).unwrap();
+        Volume::get(library, "segments/19", 4000, &mut part, &MediumWait::NONE).unwrap();
         assert_eq!(part, content(19, 19_000)[4000..4777]);
-        let short = Volume::get(library, "segments/3", 10, &mut part, Patience::Now);
+        let short = Volume::get(library, "segments/3", 10, &mut part, &MediumWait::NONE);
         assert!(matches!(short, Err(VolumeError::Short { length: 12, .. })), "{short:?}");
-        let none = Volume::get(library, "segments/x", 0, &mut part, Patience::Now);
+        let none = Volume::get(library, "segments/x", 0, &mut part, &MediumWait::NONE);
         assert!(matches!(none, Err(VolumeError::NoObject { .. })), "{none:?}");
     };
     check(&library, true);
@@ -448,7 +452,7 @@ fn faults_are_told_and_harm_nothing_else() {
     simulated.spoil("SIM001", [3]);
     assert!(matches!(whole(&library, "a"), Err(VolumeError::Damaged { .. })));
     let mut part = vec![0; 3584];
-    Volume::get(&library, "a", 0, &mut part, Patience::Now).unwrap();
+    Volume::get(&library, "a", 0, &mut part, &MediumWait::NONE).unwrap();
     assert_eq!(part, content(1, 20_000)[..3584], "its first block is good");
     assert_eq!(whole(&library, "b").unwrap(), content(2, 20_000));
     // The arm drops it.

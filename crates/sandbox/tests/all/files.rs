@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stere_format::{BlobValue, Key, key};
-use stere_naming::{Error, FileSystem, ROOT, SetMode, Wait};
+use stere_naming::{Error, FileSystem, Io, ROOT, SetMode};
 use stere_plugin::Loader;
 use stere_sandbox::{Limits, Sandbox};
 use support::edits::{Random, fact, set};
@@ -209,11 +209,11 @@ fn what_exists_is_brought_in_line_and_back() {
         }
         let (plugged, all) = blobs(&fs);
         assert_eq!(plugged, if plugins == "none" { 0 } else { all }, "{plugins}");
-        let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+        let moved = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes;
         fs.reconciler().reconcile(&caller(4), top).unwrap();
         reconcile(&fs);
         assert_eq!(
-            fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes,
+            fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().moved_bytes,
             moved,
             "done is done: {plugins}"
         );
@@ -374,7 +374,7 @@ fn plugins_are_asked_before_something_is_done() {
     fs.syncfs(&caller(4)).unwrap();
     assert_eq!(blobs(&fs).0, 0);
     assert_eq!(fact(&fs, kept, "state"), "compliant");
-    let never = stere_naming::Caller { wait: Wait::Never, ..caller(5) };
+    let never = stere_naming::Caller { io: Io::NON_BLOCKING, ..caller(5) };
     assert!(matches!(fs.unlink(&never, top, b"keep"), Err(Error::WouldBlock)), "others are not kept waiting");
     set(&fs, top, "plugins", "none");
     fs.syncfs(&caller(5)).unwrap();

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_naming::{Caller, Error, OpenFlags, SetAttributes, Wait, Whence};
+use stere_naming::{Caller, Error, Io, OpenFlags, SetAttributes, Whence};
 
 use crate::content::{Content, pattern};
 use crate::history::{History, Slot, Stop};
@@ -50,7 +50,7 @@ impl History {
         let outcome = Arc::new(Mutex::new(None));
         let (told, written) = (outcome.clone(), other.clone());
         self.machine.set_meanwhile(Some(Box::new(move || {
-            let hasty = Caller { wait: Wait::Never, ..user };
+            let hasty = Caller { io: Io::NON_BLOCKING, ..user };
             let done = files.write(&hasty, inode, between.offset, &written, false);
             // Nobody holds the file, or the write would not have been done.
             let is_synced = between.syncs && done.is_ok() && files.fsync(&user, inode, false).is_ok();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 
 use stere_format::TierMarks;
-use stere_naming::{Error, Wait};
+use stere_naming::{Error, Io};
 use stere_store::{ReleaseOrder, SegmentHeat, TierPolicy};
 
 use super::{Lying, SECOND_NS};
@@ -144,7 +144,7 @@ impl History {
         let store = self.mounted().store.clone();
         let (mut segments, mut from) = (BTreeSet::new(), Some(range.start));
         while let Some(at) = from.filter(|at| *at < range.end) {
-            let found = stere_file::stored_extents(&store, Wait::Allowed, inode, at, 256).map_err(Error::from);
+            let found = stere_file::stored_extents(&store, Io::BLOCKING, inode, at, 256).map_err(Error::from);
             let (extents, next) = self.must("looking for extents", found)?;
             let touched = extents.iter().filter(|extent| extent.start < range.end && extent.end() > range.start);
             segments.extend(touched.map(|extent| extent.blob.segment_id()));
@@ -307,8 +307,8 @@ impl History {
     /// Something goes, as the order says, and what was said of that before holds again.
     fn make_room_so(&mut self, policy: TierPolicy, by_marks: bool) -> Result<(), Stop> {
         let store = self.mounted().store.clone();
-        let usual = self.must("reading the order", store.tier_policy(Wait::Allowed).map_err(Error::from))?;
-        let marks = self.must("reading the marks", store.tier_marks(Wait::Allowed).map_err(Error::from))?;
+        let usual = self.must("reading the order", store.tier_policy(Io::BLOCKING).map_err(Error::from))?;
+        let marks = self.must("reading the marks", store.tier_marks(Io::BLOCKING).map_err(Error::from))?;
         let high = store.used_percent();
         let lower = TierMarks::new(high, high.saturating_sub(1)).filter(|_| by_marks && high > 1);
         self.must("setting the order", store.set_tier_policy(policy).map_err(Error::from))?;

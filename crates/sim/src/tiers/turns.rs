@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stere_fuse::{Claim, Come, RecallLimits, Turn, Turns};
-use stere_naming::Wait;
-use stere_store::waiting;
+use stere_naming::{Caller, Io};
+use stere_store::Call;
 
 use crate::history::{History, Stop};
 use crate::observe::{self, Trouble};
@@ -187,7 +187,7 @@ impl History {
         let mut files = Vec::new();
         for (inode, segments) in lying.files {
             let size = self.content(inode).size();
-            let volumes = self.mounted().files.recalls().volumes_of_released(Wait::Allowed, inode, 0, size);
+            let volumes = self.mounted().files.recalls().volumes_of_released(Io::BLOCKING, inode, 0, size);
             let volumes = self.must("looking for volumes", volumes)?;
             let table = self.mounted().store.segments();
             let released = segments.iter().filter_map(|id| table.get(*id)).filter(|one| one.is_released());
@@ -253,8 +253,9 @@ impl History {
         });
         self.must("looking for what is released", walked)?;
         let before = store.tertiary_counts().fetches;
-        let outcome =
-            waiting::refusing(|| true, || observe::read_file(&self.mounted().files, &caller(&self.machine), inode));
+        let call = Call::default().refusing_recalls(|| true);
+        let refused = Caller { io: Io::BLOCKING.of(&call), ..caller(&self.machine) };
+        let outcome = observe::read_file(&self.mounted().files, &refused, inode);
         let fetches = store.tertiary_counts().fetches - before;
         if self.machine.is_off() {
             return Err(Stop::Power);

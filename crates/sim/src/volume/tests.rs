@@ -12,7 +12,7 @@ fn machine() -> (Arc<Machine>, Arc<dyn Volume>) {
 
 fn bytes_of(volume: &dyn Volume, length: usize) -> Result<Vec<u8>, VolumeError> {
     let mut bytes = vec![0; length];
-    volume.get("segments/1", 0, &mut bytes, Patience::Now).map(|()| bytes)
+    volume.get("segments/1", 0, &mut bytes, &MediumWait::NONE).map(|()| bytes)
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stere_backup::{Destination, ExtendedAttributes, Facts, Kind, Newcomer, Run, Staged, Stamp};
-use stere_naming::{Attributes, BackupValue, FileSystem, Found, ROOT, Wait};
+use stere_naming::{Attributes, BackupValue, FileSystem, Found, Io, ROOT};
 use stere_policy::show_moment;
 
 use super::serve::Daemon;
@@ -143,7 +143,7 @@ pub fn start(daemon: Arc<Daemon>, read_only: bool) -> Result<JoinHandle<()>> {
 }
 
 fn look(daemon: &Daemon) {
-    let backups = match daemon.filesystem.backups().list(Wait::Allowed) {
+    let backups = match daemon.filesystem.backups().list(Io::BLOCKING) {
         Ok(backups) => backups,
         Err(error) => return tracing::warn!(%error, "destinations of backups cannot be read"),
     };
@@ -172,10 +172,10 @@ fn look(daemon: &Daemon) {
 /// Notes when the run began, unless the destination was removed or replaced meanwhile.
 fn note_done(daemon: &Daemon, number: u64, value: &BackupValue, begun: i64) {
     let is_there = |all: Vec<(u64, BackupValue)>| all.contains(&(number, value.clone()));
-    let noted = daemon.filesystem.backups().list(Wait::Allowed).and_then(|all| match is_there(all) {
+    let noted = daemon.filesystem.backups().list(Io::BLOCKING).and_then(|all| match is_there(all) {
         true => {
             let value = BackupValue { done_seconds: begun, ..value.clone() };
-            daemon.filesystem.backups().put_backup(&clock::own_caller(Wait::Allowed), Some(number), &value)
+            daemon.filesystem.backups().put_backup(&clock::own_caller(Io::BLOCKING), Some(number), &value)
         }
         false => Ok(()),
     });
@@ -199,7 +199,7 @@ fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome)
     let mut run = Run::begin(destination, &moment, usize::from(value.keep))?;
     // A crash leaves nothing else of what was changed before this moment, so its time of change tells what it holds.
     let durable_at = clock::now().seconds;
-    daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed))?;
+    daemon.filesystem.syncfs(&clock::own_caller(Io::BLOCKING))?;
     let wanted = meet_all(daemon, value, &mut run, outcome)?;
     let newcomers = wanted.iter().filter(|one| one.kind == Kind::File);
     run.keep_at_hand(newcomers.map(|Wanted { path, inode, size, .. }| Newcomer { path, inode: *inode, size: *size }))?;
@@ -237,7 +237,7 @@ fn failed(outcome: &mut Outcome, path: &[u8], why: impl Into<String>) {
 /// All chosen files: tells the run of each, and gives those that have to be looked at.
 fn meet_all(daemon: &Daemon, value: &BackupValue, run: &mut Run, outcome: &mut Outcome) -> Result<Vec<Wanted>> {
     let filesystem = &daemon.filesystem;
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     let only = if value.only.is_empty() { String::new() } else { format!(" and ({})", value.only) };
     let text = format!("(type=file or type=symlink or type=directory) and backup=yes{only}");
     let wrong =
@@ -286,7 +286,7 @@ fn facts(file: &Attributes) -> Facts {
 
 /// What somebody noted at a file. What stere is told by attributes is policy, which belongs to the pool and not to the copy.
 fn attributes_of(filesystem: &FileSystem, inode: u64) -> Result<ExtendedAttributes> {
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     let mut found = Vec::new();
     for name in filesystem.listxattr(&caller, inode)? {
         if !name.starts_with(OWN_ATTRIBUTES) {
@@ -299,7 +299,7 @@ fn attributes_of(filesystem: &FileSystem, inode: u64) -> Result<ExtendedAttribut
 
 /// Copies a file as it was at one moment; tells why if that cannot be.
 fn copy(daemon: &Daemon, run: &mut Run, one: &Wanted, durable_at: i64) -> Result<Option<String>> {
-    let (filesystem, caller) = (&daemon.filesystem, || clock::own_caller(Wait::Allowed));
+    let (filesystem, caller) = (&daemon.filesystem, || clock::own_caller(Io::BLOCKING));
     if one.kind == Kind::File && filesystem.tiers().tier_file(&caller(), one.inode)?.residency() != "online" {
         return Ok(Some("it is on tertiary volumes only; `stere tier stage` brings it back".into()));
     }
@@ -333,7 +333,7 @@ fn copy(daemon: &Daemon, run: &mut Run, one: &Wanted, durable_at: i64) -> Result
 
 /// Copies content to where it waits, of a symbolic link its target; a directory has none.
 fn stage(daemon: &Daemon, run: &mut Run, one: &Wanted) -> Result<Option<Staged>> {
-    let (filesystem, caller) = (&daemon.filesystem, || clock::own_caller(Wait::Allowed));
+    let (filesystem, caller) = (&daemon.filesystem, || clock::own_caller(Io::BLOCKING));
     Ok(match one.kind {
         Kind::Directory => None,
         Kind::Link => Some(run.stage_link(&filesystem.readlink(&caller(), one.inode)?)?),

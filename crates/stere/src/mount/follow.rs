@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stere_naming::Wait;
+use stere_naming::Io;
 
 use super::serve::Daemon;
 use super::work::UnmountOnPanic;
@@ -37,7 +37,7 @@ pub fn start(daemon: Arc<Daemon>, read_only: bool) -> Result<JoinHandle<()>> {
 fn step(daemon: &Daemon) -> Duration {
     let began = Instant::now();
     let is_stopped = || daemon.stop.load(Ordering::Acquire);
-    match daemon.filesystem.asynchronous_events().follow_step(&clock::own_caller(Wait::Allowed), FILES, &is_stopped) {
+    match daemon.filesystem.asynchronous_events().follow_step(&clock::own_caller(Io::BLOCKING), FILES, &is_stopped) {
         Ok(true) => began.elapsed().min(TICK),
         Ok(false) => TICK,
         Err(error) => {

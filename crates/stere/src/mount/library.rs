@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use stere_client_wire::frame::VERSION;
 use stere_fuse::{Awake, MountOptions, Turns};
-use stere_naming::{Caller, OpenFlags, Wait};
+use stere_naming::{Caller, Io, OpenFlags};
 
 use self::session::Session;
 use super::receiver::{Client, Heard, Rights};
@@ -246,7 +246,7 @@ fn caller_of(peer: &Peer) -> Caller<'_> {
         groups: &peer.groups,
         umask: 0,
         now: clock::now(),
-        wait: Wait::Allowed,
+        io: Io::BLOCKING,
         process: 0,
     }
 }

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_device::Access;
 use stere_fuse::{Forgetter, Session, Unmount, Unmounter};
 use stere_multihost::Guard;
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
 use zeroize::Zeroize;
 
@@ -463,14 +463,14 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         },
         // Nothing changes, so nothing waits to be written.
         Request::Flush { .. } if daemon.running.read_only => Answer::Done,
-        Request::Flush { wait: true } => match daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed)) {
+        Request::Flush { wait: true } => match daemon.filesystem.syncfs(&clock::own_caller(Io::BLOCKING)) {
             Ok(()) => Answer::Done,
             Err(error) => failed(&error),
         },
         Request::Flush { wait: false } => {
             let filesystem = daemon.filesystem.clone();
             let flush = move || {
-                if let Err(error) = filesystem.syncfs(&clock::own_caller(Wait::Allowed)) {
+                if let Err(error) = filesystem.syncfs(&clock::own_caller(Io::BLOCKING)) {
                     tracing::error!(%error, "a flush failed");
                 }
             };
@@ -569,7 +569,7 @@ fn end_soon(daemon: &Arc<Daemon>) {
 /// A lazy mount cannot be unmounted any more, so the process makes everything durable and ends.
 fn end_by_force(daemon: &Daemon) {
     daemon.running.gate.close();
-    let synced = daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed));
+    let synced = daemon.filesystem.syncfs(&clock::own_caller(Io::BLOCKING));
     let answer = match synced {
         Ok(()) => Answer::Done,
         Err(error) => {

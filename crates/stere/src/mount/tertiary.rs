@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stere_format::VolumeEntry;
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 use stere_store::Repacked;
 
 use super::options::Options;
@@ -224,14 +224,14 @@ impl<F: Fn() -> u64> Worker<F> {
         }
         if now >= self.next_room {
             self.next_room = now + ROOM_EVERY;
-            match self.daemon.filesystem.eviction().keep_room(&clock::own_caller(Wait::Allowed)) {
+            match self.daemon.filesystem.eviction().keep_room(&clock::own_caller(Io::BLOCKING)) {
                 Ok(Some(0)) => self.next_room = now + HOPELESS,
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "archived files could not be released"),
             }
         }
         // Before what was read alone is brought back: all of it comes in the order in which it lies.
-        if let Err(error) = self.daemon.filesystem.units().stage_units(&clock::own_caller(Wait::Allowed)) {
+        if let Err(error) = self.daemon.filesystem.units().stage_units(&clock::own_caller(Io::BLOCKING)) {
             tracing::warn!(%error, "a directory of which something was recalled does not come back as one");
         }
         if now >= self.next_heat {
@@ -253,7 +253,7 @@ impl<F: Fn() -> u64> Worker<F> {
         self.daemon.running.tertiary.note_in_use(is_in_use);
         let held = keep_to_rate(&self.daemon, self.tier_rate_bytes);
         let filesystem = &self.daemon.filesystem;
-        let is_archiving = filesystem.reconciler().is_reconciling(Wait::Allowed).unwrap_or(false);
+        let is_archiving = filesystem.reconciler().is_reconciling(Io::BLOCKING).unwrap_or(false);
         match (is_archiving, self.look_began) {
             (true, _) => self.busy_until = now + QUIET,
             (false, Some(began)) => {
@@ -311,7 +311,7 @@ impl<F: Fn() -> u64> Worker<F> {
         let live_percent_max = u64::from(100 - percent);
         let filesystem = &self.daemon.filesystem;
         let describe = |inodes: &BTreeSet<u64>| describe(filesystem, inodes);
-        match filesystem.units().repack_step(&clock::own_caller(Wait::Allowed), volume, live_percent_max, &describe) {
+        match filesystem.units().repack_step(&clock::own_caller(Io::BLOCKING), volume, live_percent_max, &describe) {
             Ok(done) if done.segments_emptied == 0 => tracing::debug!(?done, "nothing could be repacked"),
             Ok(done) => {
                 let Repacked { segments_emptied, bytes_emptied, segments_made, bytes_made, .. } = done;
@@ -349,7 +349,7 @@ impl<F: Fn() -> u64> Worker<F> {
             (self.volumes, self.next_look_at_all) = (volumes, Instant::now() + LOOK_AT_ALL_EVERY);
         }
         if let Err(error) =
-            self.daemon.filesystem.reconciler().send_new_down(&clock::own_caller(Wait::Allowed), looks_at_all)
+            self.daemon.filesystem.reconciler().send_new_down(&clock::own_caller(Io::BLOCKING), looks_at_all)
         {
             tracing::warn!(%error, "new files that go down could not be looked for");
         }
@@ -375,7 +375,7 @@ struct Line {
 pub fn describe(filesystem: &FileSystem, inodes: &BTreeSet<u64>) -> Vec<u8> {
     let mut text = Vec::new();
     for &inode in inodes {
-        let Ok(Some((path, value))) = filesystem.tiers().named_inode(Wait::Allowed, inode) else { continue };
+        let Ok(Some((path, value))) = filesystem.tiers().named_inode(Io::BLOCKING, inode) else { continue };
         let (path, path_hex) = match String::from_utf8(path) {
             Ok(path) => (Some(path), None),
             Err(error) => (None, Some(error.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect())),

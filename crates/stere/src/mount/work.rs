@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stere_naming::Wait;
+use stere_naming::Io;
 
 use super::serve::Daemon;
 use crate::clock;
@@ -107,7 +107,7 @@ impl<F: Fn() -> u64> Worker<F> {
         }
         if now >= self.next_step {
             self.next_step = now + self.commit / STEPS_PER_COMMIT as u32;
-            match self.daemon.filesystem.step(&clock::own_caller(Wait::Allowed), PIECES) {
+            match self.daemon.filesystem.step(&clock::own_caller(Io::BLOCKING), PIECES) {
                 Ok(true) => self.next_step = now + TICK,
                 Ok(false) => {}
                 Err(error) => self.complain(&error.to_string()),
@@ -115,7 +115,7 @@ impl<F: Fn() -> u64> Worker<F> {
         }
         if now >= self.next_commit {
             self.next_commit = now + self.commit;
-            if let Err(error) = self.daemon.running.store.commit(Wait::Allowed) {
+            if let Err(error) = self.daemon.running.store.commit(Io::BLOCKING) {
                 self.complain(&error.to_string());
             }
         }
@@ -137,7 +137,7 @@ impl<F: Fn() -> u64> Worker<F> {
             return false;
         }
         let result =
-            self.daemon.filesystem.reconciler().reconcile_step(&clock::own_caller(Wait::Allowed), RECONCILE_BYTES);
+            self.daemon.filesystem.reconciler().reconcile_step(&clock::own_caller(Io::BLOCKING), RECONCILE_BYTES);
         self.is_moving = matches!(result, Ok(true));
         let ended = Instant::now();
         self.next_reconcile =

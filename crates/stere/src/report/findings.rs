@@ -4,7 +4,7 @@
 //! degraded; the others are worth a word. Read next: `judge.rs`, which judges the devices.
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 
 use super::{ClassReport, DeviceReport, count};
 use crate::clock;
@@ -64,7 +64,7 @@ fn full(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_>) -
         let class = classes.find(name).unwrap_or_default();
         let is_default = class == stere_policy::Class::default();
         filesystem.map_or(is_default, |filesystem| {
-            filesystem.classes().is_class_used(Wait::Allowed, class).unwrap_or(is_default)
+            filesystem.classes().is_class_used(Io::BLOCKING, class).unwrap_or(is_default)
         })
     };
     let is_full = |class: &&ClassReport| class.free_bytes < FULL_BELOW_BYTES && is_used(&class.class);
@@ -105,7 +105,7 @@ fn catching_up(running: &Running, devices: &[DeviceReport]) -> Vec<Finding> {
 
 /// Policies that the devices cannot keep.
 fn policies(running: &Running, filesystem: &FileSystem) -> Vec<Finding> {
-    let caller = clock::own_caller(Wait::Allowed);
+    let caller = clock::own_caller(Io::BLOCKING);
     let (unkept, has_more) = match filesystem.unmet_policies().unkept_policies(&caller, TOLD_MAX) {
         Ok(found) => found,
         Err(error) => {
@@ -127,7 +127,7 @@ fn policies(running: &Running, filesystem: &FileSystem) -> Vec<Finding> {
 
 /// Files that cannot be stored as their policy says now.
 fn blocked(running: &Running, filesystem: &FileSystem) -> Vec<Finding> {
-    let status = match filesystem.reconciler().reconcile_status(Wait::Allowed) {
+    let status = match filesystem.reconciler().reconcile_status(Io::BLOCKING) {
         Ok(status) => status,
         Err(error) => {
             tracing::warn!(%error, "it cannot be told what stands still");

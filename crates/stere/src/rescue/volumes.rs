@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use stere_device::{Patience, Volume};
+use stere_device::{MediumWait, Volume};
 use stere_format::{
     BLOCK_BYTES, BlobEncoding, BlockBitmap, CHUNK_BYTES_MAX, ChunkHeader, FileKind, RecordSubject, RowHeader, Summary,
     VolumeLabel, block_checksums, record_checksum,
@@ -174,7 +174,7 @@ impl Found {
     fn gather(&mut self, volume: Arc<dyn Volume>) -> Result<()> {
         let failed = |error: stere_device::VolumeError| Error::Refused(error.to_string());
         let mut bytes = vec![0; volume.length(VolumeLabel::OBJECT).map_err(failed)?.unwrap_or(0).min(4096) as usize];
-        let said = match volume.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now) {
+        let said = match volume.get(VolumeLabel::OBJECT, 0, &mut bytes, &MediumWait::NONE) {
             Ok(()) => VolumeLabel::decode(&bytes).ok(),
             Err(_) => None,
         };
@@ -199,7 +199,7 @@ impl Found {
 
     fn read_catalogue(&mut self, volume: &dyn Volume, name: &str, length: u64, of: (u64, u64)) {
         let mut bytes = vec![0; length.min(64 << 20) as usize];
-        if let Err(error) = volume.get(name, 0, &mut bytes, Patience::Now) {
+        if let Err(error) = volume.get(name, 0, &mut bytes, &MediumWait::NONE) {
             self.outcome.problems.push(error.to_string());
             return;
         }
@@ -221,7 +221,7 @@ impl Found {
     fn read_object(&self, object: usize) -> Option<Vec<u8>> {
         let Object { volume, name, length } = &self.objects[object];
         let mut bytes = vec![0; (*length).min(u64::from(CHUNK_BYTES_MAX)) as usize];
-        volume.get(name, 0, &mut bytes, Patience::Now).ok()?;
+        volume.get(name, 0, &mut bytes, &MediumWait::NONE).ok()?;
         Some(bytes)
     }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{MediumWait, Volume, VolumeError};
 use stere_format::{VolumeEntry, VolumeId};
 
 use super::change::Outcome;
@@ -130,7 +130,7 @@ impl Volume for Withheld {
         self.away()
     }
 
-    fn get(&self, _object: &str, _offset: u64, _into: &mut [u8], _patience: Patience) -> Answer<()> {
+    fn get(&self, _object: &str, _offset: u64, _into: &mut [u8], _: &MediumWait) -> Answer<()> {
         self.away()
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stere_format::ScrubCursor;
-use stere_store::Wait;
+use stere_store::Io;
 
 use super::{Running, lock};
 use crate::clock;
@@ -177,7 +177,7 @@ impl Running {
                 state.is_paused = true;
                 if let Some(cursor) = &state.cursor {
                     self.store.save_scrub_cursor(cursor)?;
-                    self.store.commit(Wait::Allowed)?;
+                    self.store.commit(Io::BLOCKING)?;
                 }
                 self.remember_scrub(&state)?;
             }

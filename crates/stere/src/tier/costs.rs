@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 use stere_store::{Costs, Store, VolumePrices};
 
 use super::{Order, Told, ask, destination, open, survey};
@@ -114,7 +114,7 @@ pub fn forecast(filesystem: &FileSystem, running: &Running, root: u64, to: Optio
     let Some(set) = running.store.tiers_of(to) else { return refused(format!("there is no volume '{to}'")) };
     let numbers: Vec<u8> = (0..u16::BITS as u8).filter(|number| set >> number & 1 == 1).collect();
     let mut left: BTreeMap<u8, u64> = numbers.iter().map(|number| (*number, 0)).collect();
-    filesystem.tiers().tier_walk(&clock::own_caller(Wait::Allowed), root, &mut |met| {
+    filesystem.tiers().tier_walk(&clock::own_caller(Io::BLOCKING), root, &mut |met| {
         for (number, bytes) in &mut left {
             *bytes += met.file.bytes_not_on(*number);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 
 use super::{Order, RepackReport, Told, ask, ask_tier, open, print_volumes, retire};
 use crate::cli::MediaCommand;
@@ -54,7 +54,7 @@ pub fn repack_some(filesystem: &FileSystem, running: &Running, volume: Option<&s
     };
     let describe = |inodes: &BTreeSet<u64>| describe(filesystem, inodes);
     let done =
-        filesystem.units().repack_step(&clock::own_caller(Wait::Allowed), volumes, u64::from(below), &describe)?;
+        filesystem.units().repack_step(&clock::own_caller(Io::BLOCKING), volumes, u64::from(below), &describe)?;
     Ok(Told::Repack(RepackReport {
         segments_emptied: done.segments_emptied,
         bytes_emptied: done.bytes_emptied,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 
 use super::{Order, POLL, STANDSTILL, SurveyReport, ask_survey, ask_tier, survey};
 use crate::clock;
@@ -13,8 +13,8 @@ use crate::running::Running;
 
 /// Puts away the names of what is on volumes only.
 pub fn put_away_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
-    let outcome = filesystem.offload().fold_below(&clock::own_caller(Wait::Allowed), root)?;
-    running.store.commit(Wait::Allowed)?;
+    let outcome = filesystem.offload().fold_below(&clock::own_caller(Io::BLOCKING), root)?;
+    running.store.commit(Io::BLOCKING)?;
     let (mut report, _, _) = survey(filesystem, running, root)?;
     report.is_partial = outcome.staying > 0;
     report.said = format!(

@@ -1,7 +1,7 @@
 //! `stere tier policy`: when archived segments are released by themselves, in which order, and how much may have come back.
 
 use serde::{Deserialize, Serialize};
-use stere_naming::Wait;
+use stere_naming::Io;
 use stere_store::{ReleaseOrder, TierMarks, TierPolicy};
 
 use super::TierReport;
@@ -79,7 +79,7 @@ pub fn apply(running: &Running, change: &Change) -> Result<()> {
         return Ok(());
     }
     let store = &running.store;
-    let (marks, mut policy) = (store.tier_marks(Wait::Allowed)?, store.tier_policy(Wait::Allowed)?);
+    let (marks, mut policy) = (store.tier_marks(Io::BLOCKING)?, store.tier_policy(Io::BLOCKING)?);
     let Some(marks) = TierMarks::new(change.high.unwrap_or(marks.high), change.low.unwrap_or(marks.low)) else {
         return refused("the marks are percent, 1 <= low < high <= 100");
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, Io};
 use stere_pool::DeviceClass;
 
 use super::{Order, SurveyReport, TierReport, Told, VerifyReport, VolumeReport, costs, media, names, policy, retire};
@@ -48,16 +48,16 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
 
 fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
     // What has an encrypted name is told by number; what cannot be read now is left out.
-    let path = |inode: u64| match filesystem.tiers().named_inode(Wait::Allowed, inode) {
+    let path = |inode: u64| match filesystem.tiers().named_inode(Io::BLOCKING, inode) {
         Ok(Some((path, _))) => String::from_utf8_lossy(&path).into_owned(),
         _ => format!("inode {inode}"),
     };
-    let pinned = filesystem.eviction().pinned_roots(Wait::Allowed).unwrap_or_default().into_iter().map(path).collect();
+    let pinned = filesystem.eviction().pinned_roots(Io::BLOCKING).unwrap_or_default().into_iter().map(path).collect();
     let counts = running.store.tertiary_counts();
     // What cannot be read now is as it is usually.
-    let marks = running.store.tier_marks(Wait::Allowed).unwrap_or_default();
-    let policy = running.store.tier_policy(Wait::Allowed).unwrap_or_default();
-    let folds = running.store.folds(Wait::Allowed).unwrap_or_default();
+    let marks = running.store.tier_marks(Io::BLOCKING).unwrap_or_default();
+    let policy = running.store.tier_policy(Io::BLOCKING).unwrap_or_default();
+    let folds = running.store.folds(Io::BLOCKING).unwrap_or_default();
     TierReport {
         volumes: volume_reports(running),
         staging_segments: running.store.wanted_back(),
@@ -92,7 +92,7 @@ pub(super) fn survey(
 ) -> Result<(SurveyReport, BTreeSet<u64>, Vec<u64>)> {
     let (mut report, mut segments, mut inodes) = (SurveyReport::default(), BTreeSet::new(), Vec::new());
     let mut volumes = 0;
-    filesystem.tiers().tier_walk(&clock::own_caller(Wait::Allowed), root, &mut |met| {
+    filesystem.tiers().tier_walk(&clock::own_caller(Io::BLOCKING), root, &mut |met| {
         report.files += 1;
         report.local_bytes += met.file.local_bytes;
         report.waiting_bytes += met.file.waiting_bytes;
@@ -114,13 +114,13 @@ pub(super) fn survey(
 /// Gives up what is on devices beside the volumes' copies of all below an inode, but for what is pinned.
 fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
     let (_, mut segments, inodes) = survey(filesystem, running, root)?;
-    let pinned = filesystem.eviction().pinned_among(&clock::own_caller(Wait::Allowed), &segments)?;
+    let pinned = filesystem.eviction().pinned_among(&clock::own_caller(Io::BLOCKING), &segments)?;
     let found = segments.len();
     segments.retain(|segment| !pinned.contains(segment));
     let kept = found - segments.len();
     let segments: Vec<u64> = segments.into_iter().collect();
-    let released = filesystem.tiers().release_segments(&clock::own_caller(Wait::Allowed), &segments)?;
-    running.store.commit(Wait::Allowed)?;
+    let released = filesystem.tiers().release_segments(&clock::own_caller(Io::BLOCKING), &segments)?;
+    running.store.commit(Io::BLOCKING)?;
     running.tertiary.forget_attributes(&inodes);
     let (mut report, _, _) = survey(filesystem, running, root)?;
     report.is_partial = released.waiting > 0;
@@ -171,8 +171,8 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
         Order::Release(root) => Ok(Told::Survey(release_below(filesystem, running, *root)?)),
         Order::PutAway(root) => Ok(Told::Survey(names::put_away_below(filesystem, running, *root)?)),
         Order::Pin(root, is_pinned) => {
-            filesystem.eviction().set_pinned(Wait::Allowed, *root, *is_pinned)?;
-            running.store.commit(Wait::Allowed)?;
+            filesystem.eviction().set_pinned(Io::BLOCKING, *root, *is_pinned)?;
+            running.store.commit(Io::BLOCKING)?;
             match is_pinned {
                 true => serve(filesystem, running, &Order::Stage(*root)),
                 false => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
@@ -180,9 +180,9 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
         }
         Order::Stage(root) => {
             // Names first: what they lead to is known then.
-            filesystem.offload().unfold_below(&clock::own_caller(Wait::Allowed), *root)?;
+            filesystem.offload().unfold_below(&clock::own_caller(Io::BLOCKING), *root)?;
             let (mut report, segments, inodes) = survey(filesystem, running, *root)?;
-            let (caller, segments) = (clock::own_caller(Wait::Allowed), segments.into_iter().collect::<Vec<_>>());
+            let (caller, segments) = (clock::own_caller(Io::BLOCKING), segments.into_iter().collect::<Vec<_>>());
             filesystem.tiers().bring_back(&caller, &segments, &inodes)?;
             running.tertiary.wake();
             running.tertiary.forget_attributes(&inodes);
@@ -199,7 +199,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
                 return refused(format!("the pool '{}' has no volume '{volume}'", running.pool));
             };
             let swept = running.store.sweep_volume(entry.number, *reads)?;
-            running.store.commit(Wait::Allowed)?;
+            running.store.commit(Io::BLOCKING)?;
             Ok(Told::Verify(VerifyReport {
                 volume: entry.name,
                 objects: swept.objects,

@@ -643,13 +643,13 @@ fn what_a_full_pool_accepts_after_it_grew_has_its_room() {
     let (mut rig, store) = Rig::new(&[64 * MIB; 2]);
     let fill = |first: u64| {
         for inode in first.. {
-            match store.reserve(crate::Wait::Allowed, copies, FILE_BYTES as u64) {
+            match store.reserve(crate::Io::BLOCKING, copies, FILE_BYTES as u64) {
                 Ok(_room) => drop(write_file(&store, copies, inode, &content(inode, FILE_BYTES))),
                 Err(Error::NoSpace) => return (first..inode).collect::<Vec<u64>>(),
                 Err(error) => panic!("{error}"),
             }
             if inode % 16 == 0 {
-                store.commit(crate::Wait::Allowed).unwrap();
+                store.commit(crate::Io::BLOCKING).unwrap();
                 store.step(false).unwrap();
             }
         }
@@ -660,7 +660,7 @@ fn what_a_full_pool_accepts_after_it_grew_has_its_room() {
     let new = rig.buy(512 * MIB);
     store.add_device(rig.new_device(new), rig.entry(new)).unwrap();
     inodes.extend(fill(10_000));
-    store.commit(crate::Wait::Allowed).unwrap();
+    store.commit(crate::Io::BLOCKING).unwrap();
     for inode in inodes {
         assert!(read_file(&store, inode, FILE_BYTES).unwrap() == content(inode, FILE_BYTES), "file {inode}");
     }

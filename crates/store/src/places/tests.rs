@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use stere_format::{DeviceIndex, DeviceState, SegmentKind, Site};
 
 use crate::devices::tests::rig::*;
-use crate::{Error, Label, Placement, Store, Wait};
+use crate::{Error, Io, Label, Placement, Store};
 
 const DEVICES: [u64; 4] = [64 * MIB; 4];
 
@@ -43,7 +43,7 @@ fn what_is_lost_is_rebuilt_within_its_place() {
     let data = content(3, 5_000_000);
     write_file(&store, fast, 10, &data);
     write_file(&store, placement(1, 1), 11, &data);
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     assert_eq!(lies_on(&store, fast), BTreeSet::from([0, 1]));
     rig.devices[1].set_offline(true);
     store.detach_device(1, false).unwrap();
@@ -70,13 +70,13 @@ fn cleaning_and_crashes_keep_the_place() {
     for inode in 10..40 {
         write_file(&store, slow, inode, &data);
     }
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     for segment in store.segments().all() {
         if segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0 {
             assert!(store.clean_segment(&segment).unwrap());
         }
     }
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     assert_eq!(lies_on(&store, slow), BTreeSet::from([2, 3]));
     assert_eq!(lies_on(&store, placement(1, 1)), BTreeSet::new(), "nothing forgot where it must lie");
     drop(store);
@@ -84,7 +84,7 @@ fn cleaning_and_crashes_keep_the_place() {
     let store = rig.open(&[0, 1, 2, 3]);
     assert_eq!(only(&store, "slow"), slow);
     write_file(&store, slow, 50, &data);
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     assert_eq!(lies_on(&store, slow), BTreeSet::from([2, 3]));
     for inode in 10..40 {
         assert_eq!(read_file(&store, inode, data.len()).unwrap(), data);
@@ -98,14 +98,14 @@ fn room_is_promised_where_it_is() {
     let (_rig, store) = Rig::new(&[64 * MIB, 64 * MIB, 512 * MIB, 512 * MIB]);
     [0, 1].into_iter().for_each(|index| label(&store, index, "small"));
     let small = only(&store, "small");
-    assert!(store.reserve(Wait::Allowed, placement(1, 1), 100 * MIB).is_ok());
-    assert!(matches!(store.reserve(Wait::Allowed, small, 100 * MIB), Err(Error::NoSpace)));
-    let held = store.reserve(Wait::Allowed, small, 20 * MIB).unwrap();
-    assert!(matches!(store.reserve(Wait::Allowed, small, 40 * MIB), Err(Error::NoSpace)));
+    assert!(store.reserve(Io::BLOCKING, placement(1, 1), 100 * MIB).is_ok());
+    assert!(matches!(store.reserve(Io::BLOCKING, small, 100 * MIB), Err(Error::NoSpace)));
+    let held = store.reserve(Io::BLOCKING, small, 20 * MIB).unwrap();
+    assert!(matches!(store.reserve(Io::BLOCKING, small, 40 * MIB), Err(Error::NoSpace)));
     drop(held);
-    assert!(store.reserve(Wait::Allowed, small, 20 * MIB).is_ok());
+    assert!(store.reserve(Io::BLOCKING, small, 20 * MIB).is_ok());
     let nowhere = only(&store, "nowhere");
-    assert!(matches!(store.reserve(Wait::Allowed, nowhere, 1), Err(Error::NoSpace)));
+    assert!(matches!(store.reserve(Io::BLOCKING, nowhere, 1), Err(Error::NoSpace)));
     let refused = (0..100).find(|number| store.place_number(&[format!("p{number}")]).is_err());
     assert_eq!(refused, Some(62));
 }
@@ -119,7 +119,7 @@ fn a_forecast_knows_what_must_lie_where() {
     let data = content(7, 5_000_000);
     write_file(&store, fast, 10, &data);
     write_file(&store, placement(1, 1), 11, &data);
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let told = |index| store.forecast(&crate::Change::Evacuate(index)).unwrap();
     let forecast = told(0);
     assert!(!forecast.fits && forecast.homeless_chunks > 0, "{forecast:?}");

@@ -3,7 +3,7 @@
 use stere_format::{
     Address, BlobValue, Key, NodeReference, RecordSubject, SummaryEntry, record_checksum, sector_aligned,
 };
-use stere_log::{RowContents, Wait};
+use stere_log::{Io, RowContents};
 
 use crate::Store;
 use crate::error::Error;
@@ -49,7 +49,7 @@ impl Store {
             false => Vec::new(),
         };
         let part_at = |address: &Address| parts.iter().find(|part| part.address == *address).map(|part| part.crc32c);
-        self.view(Wait::Allowed, |view| {
+        self.view(Io::BLOCKING, |view| {
             contents.entries.iter().map(|entry| standing(view, contents, entry, &part_at)).collect()
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use stere_format::{BLOCK_BYTES, ExtentFlags, ExtentValue, Key, key};
-use stere_log::Wait;
+use stere_log::Io;
 
 use super::{Damage, ScrubReport};
 use crate::Store;
@@ -65,7 +65,7 @@ impl Store {
 
     /// Whether as many extents were found for each blob as name it.
     fn is_complete(&self, named: &BTreeMap<u64, Vec<Named>>) -> Result<bool, Error> {
-        self.view(Wait::Allowed, |view| {
+        self.view(Io::BLOCKING, |view| {
             for (blob, found) in named {
                 match view.blob(*blob) {
                     Ok(handle) if found.len() as u64 == u64::from(handle.value.references) => {}
@@ -96,7 +96,7 @@ impl Store {
         let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
         let mut next = Some(from);
         while let (Some(start), None) = (next, inode) {
-            let (last, found) = self.view_through(Wait::Allowed, |view| {
+            let (last, found) = self.view_through(Io::BLOCKING, |view| {
                 let (mut last, mut found, mut count) = (None, None, 0);
                 view.scan(start, to, |key, value| {
                     (last, count) = (Some(*key), count + 1);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use stere_device::Buffer;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     Address, BLOCK_BYTES, BlobValue, CheckpointRecord, NodeReference, RecordSubject, RowHeader, SegmentChunks, Summary,
     SummaryEntry, block_checksums, record_checksum,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     BLOCK_BYTES, ChunkHeader, PoolId, RecordSubject, RowHeader, ScrubCursor, SegmentChunks, SegmentKind, SummaryEntry,
 };
-use stere_log::{Needed, RowContents, Segment, Wait};
+use stere_log::{Io, Needed, RowContents, Segment};
 use stere_stripe::Stretch;
 
 use super::ahead::{Ahead, Window};
@@ -345,7 +345,7 @@ impl Store {
         let part_at = |address: &stere_format::Address| {
             parts.iter().find(|part| part.address == *address).map(|part| part.crc32c)
         };
-        self.view(Wait::Allowed, |view| {
+        self.view(Io::BLOCKING, |view| {
             let (mut counted, mut listed) = (0, FxHashSet::default());
             for contents in &rows {
                 for entry in &contents.entries {
@@ -371,7 +371,7 @@ impl Store {
         let mut total = 0;
         let blobs = if segment.kind == SegmentKind::Data { self.blobs_in(segment.id)? } else { Vec::new() };
         for blob in blobs {
-            let handle = match self.view(Wait::Allowed, |view| view.blob(blob)) {
+            let handle = match self.view(Io::BLOCKING, |view| view.blob(blob)) {
                 Ok(handle) if handle.value.address.segment == segment.id => handle,
                 Ok(_) | Err(Error::UnknownBlob { .. }) => continue,
                 Err(error) => return Err(error),

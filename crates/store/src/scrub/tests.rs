@@ -9,12 +9,12 @@ use stere_format::{BLOCK_BYTES, DeviceState, ScrubCursor, SegmentKind};
 use stere_log::Segment;
 
 use crate::tests::{COPIES, PARITY, Rig, SINGLE, assert_clean, content, options, read_file, remove_file, write_file};
-use crate::{BlobHandle, Damage, Error, HealthLimits, HealthState, Placement, Store, Wait};
+use crate::{BlobHandle, Damage, Error, HealthLimits, HealthState, Io, Placement, Store};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 fn blob(store: &Store, id: u64) -> BlobHandle {
-    store.view(Wait::Allowed, |view| view.blob(id)).unwrap()
+    store.view(Io::BLOCKING, |view| view.blob(id)).unwrap()
 }
 
 /// Where on its device a block of a chunk lies.
@@ -117,7 +117,7 @@ fn a_bad_place_of_nobody_is_not_read_ahead_again_and_again() {
     let (mut rig, store) = Rig::new(2, 64 << 20);
     let blobs: Vec<u64> =
         (10..40).map(|inode| write_file(&store, COPIES, inode, &content(inode, FILE_BYTES))[0]).collect();
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let removed = blob(&store, blobs[10]);
     for chunk in 0..2 {
         let (device, start) = place(&rig, &removed.segment, chunk, removed.value.address.row_block);
@@ -216,7 +216,7 @@ fn scrubbing_repairs_superblocks_and_the_journal() {
     store.checkpoint().unwrap();
     let data = content(1, 300_000);
     write_file(&store, COPIES, 7, &data);
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     store.scrub().unwrap();
     let layout = rig.superblocks[0].layout;
     let offsets = layout.superblock_offsets();
@@ -354,7 +354,7 @@ fn a_device_that_is_given_up_is_repaired_until_it_is_empty() {
 fn writing_goes_on_beside_a_slow_device() {
     let (rig, store) = Rig::new(3, 64 << 20);
     write_file(&store, COPIES, 7, &content(1, 300_000));
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let segment = store.segments().all().into_iter().find(|segment| segment.kind == SegmentKind::Data).unwrap();
     let slow = segment.chunks()[0].device;
     rig.devices[usize::from(slow)].set_latency_us(100_000);
@@ -364,7 +364,7 @@ fn writing_goes_on_beside_a_slow_device() {
         let chunks = blob(&store, id).segment.chunks();
         assert!(chunks.iter().all(|place| place.device != slow), "{chunks:?}");
     }
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     assert_eq!(read_file(&store, 8, 3 << 20).unwrap(), content(2, 3 << 20));
 }
 
@@ -477,7 +477,7 @@ fn scrubbing_beside_work_finds_nothing() {
                 }
                 match round % 4 {
                     0 => store.checkpoint().unwrap(),
-                    1 => store.commit(Wait::Allowed).unwrap(),
+                    1 => store.commit(Io::BLOCKING).unwrap(),
                     _ => drop(store.step(true).unwrap()),
                 }
             }

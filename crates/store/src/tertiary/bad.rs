@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stere_device::{Patience, Volume};
+use stere_device::{MediumWait, Volume};
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, Key, key};
 use stere_log::Segment;
 
@@ -113,7 +113,7 @@ impl Store {
 fn object_as_it_is(segment: &Segment, volume: &dyn Volume) -> Option<Vec<u8>> {
     let name = stere_format::object_name(segment.id, segment.sequence);
     let mut bytes = vec![0; segment.written_blocks() as usize * BLOCK_BYTES];
-    volume.get(&name, 0, &mut bytes, Patience::Now).ok().map(|()| bytes)
+    volume.get(&name, 0, &mut bytes, &MediumWait::NONE).ok().map(|()| bytes)
 }
 
 /// The bytes of a blob, from the first to the last, that this object does not give.

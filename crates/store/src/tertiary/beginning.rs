@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_format::{Address, BLOCK_BYTES};
-use stere_log::{Segment, SegmentTable};
+use stere_log::{Io, Segment, SegmentTable};
 
 use super::Volumes;
 use super::fetch::Fetch;
@@ -262,6 +262,7 @@ impl Volumes {
     /// Gives a reader his part of an expected range, as soon as it is there; false if he has to ask for it.
     pub(super) fn give_expected(
         &self,
+        io: Io<'_>,
         segment: &Arc<Segment>,
         offset: u64,
         into: &mut [u8],
@@ -272,11 +273,11 @@ impl Volumes {
         let Some((fetch, is_mine)) = self.begin_range(segment, &range, false) else { return false };
         match is_mine {
             // Nobody gets anything sooner from another thread.
-            true if fetch.is_no_more_than(&range) => self.run(&fetch),
-            true => self.run_somewhere(&fetch),
+            true if fetch.is_no_more_than(&range) => self.run(&fetch, &io.cancellation()),
+            true => self.run_somewhere(io, &fetch),
             false => {}
         }
-        let is_given = fetch.give(offset, into, pace == Pace::OnEnd, is_right);
+        let is_given = fetch.give(io, offset, into, pace == Pace::OnEnd, is_right);
         let mut beginnings = self.beginnings.0.lock();
         let is_it = |one: &Beginning| one.fetch.as_ref().is_some_and(|known| Arc::ptr_eq(known, &fetch));
         let Some(at) = beginnings.iter().position(is_it) else { return is_given };
@@ -333,8 +334,8 @@ impl Volumes {
 impl Store {
     /// Tells what a reader who begins at the front of a file will want, in the order of the file: all that is asked for on the way is his
     /// part of each segment, by one request. Asks for nothing yet.
-    pub fn expect(&self, blobs: &[BlobHandle]) {
-        if self.volumes.mode() == super::RecallMode::Block && !stere_device::waiting::is_refused() {
+    pub fn expect(&self, io: Io<'_>, blobs: &[BlobHandle]) {
+        if self.volumes.mode() == super::RecallMode::Block && !io.is_recall_refused() {
             self.volumes.expect(blobs);
         }
     }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{Key, Successors, key, object_name};
-use stere_log::{Segment, SegmentTable, Wait};
+use stere_log::{Io, Segment, SegmentTable};
 
 use super::Volumes;
 use crate::Store;
@@ -233,7 +233,7 @@ impl Store {
 
     /// Reads the table. What is not understood is not known.
     pub(super) fn load_successors(&self) -> Result<(), Error> {
-        let known = self.view(Wait::Allowed, |view| {
+        let known = self.view(Io::BLOCKING, |view| {
             let mut known = BTreeMap::new();
             let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
             view.scan(from, to, |key, bytes| {
@@ -269,7 +269,7 @@ impl Store {
         if changed.is_empty() || is_planted(Bug::FollowersForgotten) {
             return Ok(());
         }
-        let kept = self.update(Wait::Allowed, |transaction| {
+        let kept = self.update(Io::BLOCKING, |transaction| {
             for (segment, value) in &changed {
                 match value {
                     Some(value) => transaction.put(Key::successors(*segment), value),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stere_format::{BLOCK_BYTES, Key, VolumePrices};
-use stere_log::Wait;
+use stere_log::Io;
 
 use super::repack::object_bytes;
 use crate::Store;
@@ -41,19 +41,19 @@ impl Costs {
 impl Store {
     /// What a volume costs, as somebody said.
     pub fn volume_prices(&self, number: u8) -> Result<VolumePrices, Error> {
-        let value = self.view(Wait::Allowed, |view| view.get(&Key::volume_prices(number)))?;
+        let value = self.view(Io::BLOCKING, |view| view.get(&Key::volume_prices(number)))?;
         Ok(value.and_then(|bytes| VolumePrices::decode(&bytes).ok()).unwrap_or_default())
     }
 
     pub fn set_volume_prices(&self, number: u8, prices: VolumePrices) -> Result<(), Error> {
-        self.update(Wait::Allowed, |transaction| {
+        self.update(Io::BLOCKING, |transaction| {
             match prices == VolumePrices::default() {
                 true => transaction.delete(Key::volume_prices(number)),
                 false => transaction.put(Key::volume_prices(number), &prices.encode()),
             }
             Ok::<_, Error>(())
         })?;
-        self.commit(Wait::Allowed)
+        self.commit(Io::BLOCKING)
     }
 
     /// What bringing these segments back asks of volumes: of those that are on volumes only, each whole, once, from the first volume that

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::{Condvar, Mutex};
-use stere_device::planted::{Bug, is_planted};
-use stere_device::{Take, waiting};
+use stere_device::{Cancellation, Take};
+use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, object_name};
-use stere_log::{RecallError, Refusal, Segment};
+use stere_log::{Io, Segment};
 
-use super::{Volumes, is_object_of};
+use super::{RecallError, Refusal, Volumes, is_object_of};
 use crate::Store;
 use kept::{AHEAD_BYTES_MAX, Chunk, KEPT_BYTES_MAX, Kept};
 use way::State;
@@ -234,7 +234,7 @@ impl Fetches {
 
 impl Volumes {
     /// Fetches a whole object, from the first volume that has it right.
-    pub(super) fn run(&self, fetch: &Arc<Fetch>) {
+    pub(super) fn run(&self, fetch: &Arc<Fetch>, cancellation: &Cancellation) {
         let ending = Ending { fetches: &self.fetches, fetch };
         let segment = &fetch.segment;
         let length = fetch.length();
@@ -251,11 +251,11 @@ impl Volumes {
                 }
             });
             match (fetch.range.is_some(), from) {
-                (true, _) => volume.stream_part(name, fetch.start() as u64, length, &take)?,
-                (false, 0) => volume.stream(name, length, &take)?,
+                (true, _) => volume.stream_part(name, fetch.start() as u64, length, &take, cancellation)?,
+                (false, 0) => volume.stream(name, length, &take, cancellation)?,
                 (false, from) => {
-                    volume.stream_part(name, from as u64, length - from, &take)?;
-                    volume.stream_part(name, 0, from, &take)?;
+                    volume.stream_part(name, from as u64, length - from, &take, cancellation)?;
+                    volume.stream_part(name, 0, from, &take, cancellation)?;
                 }
             }
             let Some(whole) = fetch.state.lock().complete(length) else { return Ok(false) };
@@ -273,7 +273,7 @@ impl Volumes {
             Begun::There(chunk) => Ok(chunk),
             Begun::Others(fetch) => fetch.wait(),
             Begun::Mine(fetch) => {
-                self.run(&fetch);
+                self.run(&fetch, &Cancellation::NONE);
                 fetch.wait()
             }
         }
@@ -345,7 +345,7 @@ impl Volumes {
     /// For a thread that is nobody's own.
     fn run_unless_in_vain(&self, fetch: &Arc<Fetch>) {
         let this = fetch.clone();
-        waiting::unless(move || this.is_in_vain(), || self.run(fetch));
+        self.run(fetch, &Cancellation::when(move || this.is_in_vain()));
     }
 
     pub(super) fn has_idle_thread(&self) -> bool {
@@ -362,9 +362,9 @@ impl Volumes {
     }
 
     /// Has it fetched by a lent thread, or fetches it.
-    pub(super) fn run_somewhere(&self, fetch: &Arc<Fetch>) {
+    pub(super) fn run_somewhere(&self, io: Io<'_>, fetch: &Arc<Fetch>) {
         if !self.fetches.hand_over(fetch) {
-            self.run(fetch);
+            self.run(fetch, &io.cancellation());
         }
     }
 
@@ -383,6 +383,7 @@ impl Volumes {
     /// Gives a reader its part of a segment that is fetched whole, as soon as it is there; false if it has to ask for the part.
     pub(super) fn give_from_whole(
         &self,
+        io: Io<'_>,
         segment: &Arc<Segment>,
         offset: u64,
         into: &mut [u8],
@@ -395,11 +396,11 @@ impl Volumes {
             Begun::Mine(fetch) => {
                 // A drive does one thing at a time.
                 self.fetches.cancel_ahead(&|ahead| self.is_on_media(ahead.tertiary().there));
-                self.run_somewhere(&fetch);
+                self.run_somewhere(io, &fetch);
                 fetch
             }
         };
-        fetch.give(offset, into, is_patient, is_right)
+        fetch.give(io, offset, into, is_patient, is_right)
     }
 }
 

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{BlobValue, HeatPage, Key, RecordSubject, SegmentHeat, TierPolicy};
-use stere_log::{Segment, Wait};
+use stere_log::{Io, Segment};
 
 use super::orders::Candidate;
 use super::stage::is_releasable;
@@ -82,7 +82,7 @@ impl Store {
 
     /// Reads what the pool knows. Who opens a store needs none of it, so what cannot be read is as if it were not there.
     pub(crate) fn load_heat(&self) -> Result<(), Error> {
-        let pages = self.view(Wait::Allowed, |view| {
+        let pages = self.view(Io::BLOCKING, |view| {
             let mut pages = Pages::new();
             view.scan(Key::heat(0), Key::heat(u64::MAX), |key, bytes| {
                 pages.insert(key.position, bytes.to_vec());
@@ -123,7 +123,7 @@ impl Store {
         let changed = pages.iter().filter(is_new).map(|(page, bytes)| (*page, Some(bytes)));
         let changes: Vec<_> = gone.chain(changed).collect();
         for some in changes.chunks(PAGES_AT_ONCE) {
-            self.update(Wait::Allowed, |transaction| {
+            self.update(Io::BLOCKING, |transaction| {
                 for (page, bytes) in some {
                     match bytes {
                         Some(bytes) => transaction.put(Key::heat(*page), bytes),
@@ -176,7 +176,7 @@ impl Store {
         };
         let rows = self.entries_of_segment(&segment)?;
         for some in rows.into_iter().flat_map(|(_, entries)| entries).collect::<Vec<_>>().chunks(BLOBS_PER_VIEW) {
-            let found = self.view(Wait::Allowed, |view| {
+            let found = self.view(Io::BLOCKING, |view| {
                 let mut found = Vec::new();
                 for entry in some {
                     let RecordSubject::Blob { blob, inode, file_offset, logical_bytes, .. } = entry.subject else {
@@ -204,17 +204,17 @@ impl Store {
     }
 
     /// In which order segments are released; what nobody said is as usual.
-    pub fn tier_policy(&self, wait: Wait) -> Result<TierPolicy, Error> {
-        let value = self.view(wait, |view| view.get(&Key::tier_policy()))?;
+    pub fn tier_policy(&self, io: Io<'_>) -> Result<TierPolicy, Error> {
+        let value = self.view(io, |view| view.get(&Key::tier_policy()))?;
         Ok(value.and_then(|bytes| TierPolicy::decode(&bytes).ok()).unwrap_or_default())
     }
 
     pub fn set_tier_policy(&self, policy: TierPolicy) -> Result<(), Error> {
-        self.update(Wait::Allowed, |transaction| {
+        self.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::tier_policy(), &policy.encode());
             Ok::<_, Error>(())
         })?;
-        self.commit(Wait::Allowed)
+        self.commit(Io::BLOCKING)
     }
 }
 

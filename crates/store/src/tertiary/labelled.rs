@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stere_device::planted::{Bug, is_planted};
-use stere_device::{Medium, Patience, Take, Volume, VolumeError};
+use stere_device::{Cancellation, Medium, MediumWait, Take, Volume, VolumeError};
+use stere_faults::{Bug, is_planted};
 use stere_format::{VolumeId, VolumeLabel};
 
 /// The label on a volume, if there is a good one.
 pub(crate) fn read_label(volume: &dyn Volume) -> Result<Option<VolumeLabel>, VolumeError> {
     let Some(length) = volume.length(VolumeLabel::OBJECT)? else { return Ok(None) };
     let mut bytes = vec![0; (length as usize).min(VolumeLabel::BYTES_MAX)];
-    volume.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now)?;
+    volume.get(VolumeLabel::OBJECT, 0, &mut bytes, &MediumWait::NONE)?;
     Ok(VolumeLabel::decode(&bytes).ok())
 }
 
@@ -79,16 +79,23 @@ impl Volume for LabelledVolume {
         self.check()
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError> {
-        self.ask(|volume| volume.get(object, offset, into, patience))
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
+        self.ask(|volume| volume.get(object, offset, into, wait))
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.ask(|volume| volume.stream(object, length, take))
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
+        self.ask(|volume| volume.stream(object, length, take, cancellation))
     }
 
-    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.ask(|volume| volume.stream_part(object, offset, length, take))
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
+        self.ask(|volume| volume.stream_part(object, offset, length, take, cancellation))
     }
 
     fn begins_at(&self, object: &str, offset: u64) -> Option<u64> {

@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{MediumWait, Volume, VolumeError};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     BLOCK_BYTES, CheckpointRecord, PoolId, VolumeEntry, metadata_name, metadata_of_object, state_name, state_of_object,
 };
@@ -72,7 +72,7 @@ impl OnVolume {
         let states = found.iter().rev().filter_map(|(name, length)| Some((name, length, state_of_object(name)?)));
         for (name, length, generation) in states {
             let mut bytes = vec![0; (*length).min(CheckpointRecord::RECORD_BYTES_MAX as u64) as usize];
-            volume.get(name, 0, &mut bytes, Patience::Now)?;
+            volume.get(name, 0, &mut bytes, &MediumWait::NONE)?;
             let record = CheckpointRecord::decode(&bytes);
             let Some(record) = record.ok().filter(|record| record.pool == pool && record.generation == generation)
             else {
@@ -127,7 +127,7 @@ impl Store {
         let complains = |number: &u8| !self.can_reach(1 << number);
         let complained: BTreeSet<u8> = volumes.iter().map(|(entry, _)| entry.number).filter(complains).collect();
         // What is on volumes tells all names until those that were put away are there too.
-        if self.folds(stere_log::Wait::Allowed)?.iter().any(|fold| fold.blob.segment.tertiary().there == 0) {
+        if self.folds(stere_log::Io::BLOCKING)?.iter().any(|fold| fold.blob.segment.tertiary().there == 0) {
             return Ok(false);
         }
         let is_changed = self.inner.read().active.bytes() > 0;

@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{ReleaseOrder, SegmentHeat, TierPolicy};
 
 /// A segment that may be released.

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{Volume, VolumeError};
+use stere_faults::{Bug, is_planted};
 use stere_format::{VolumeEntry, segment_of_object};
 
 use super::TertiaryProgress;
@@ -113,7 +113,7 @@ impl Store {
         if is_planted(Bug::ProvenIsUsed) {
             segment.note_use(segment.heat.get().used_seconds as i64 + 1);
         }
-        match volume.get(&name, 0, &mut bytes, stere_device::Patience::Now) {
+        match volume.get(&name, 0, &mut bytes, &stere_device::MediumWait::NONE) {
             Ok(()) => Ok(super::is_object_of(self.log.pool_id(), segment.id, segment.sequence, &bytes)),
             Err(error) if error.is_passing() => Err(error),
             Err(_) => Ok(false),

@@ -15,9 +15,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobValue, SegmentKind, Tertiary};
-use stere_log::{RecallError, Segment, Wait};
+use stere_log::{Io, Segment};
+
+use super::RecallError;
 
 use super::table::VolumeStatus;
 use super::upload::{Describe, entries_of};
@@ -167,7 +169,7 @@ impl Store {
         drop(batch);
         if done.segments_emptied > 0 {
             // Nothing durable names the old objects after this.
-            self.commit(Wait::Allowed)?;
+            self.commit(Io::BLOCKING)?;
             self.checkpoint()?;
             self.checkpoint()?;
         }
@@ -215,7 +217,7 @@ impl Store {
         }
         let made: BTreeMap<u64, Arc<Segment>> = moved.iter().map(|(_, _, to)| (to.id, to.clone())).collect();
         self.log.end_segments(&|segment| made.contains_key(&segment.id));
-        self.commit(Wait::Allowed)?;
+        self.commit(Io::BLOCKING)?;
         // Headers take room too: what is gained may be nothing.
         let (old_bytes, new_bytes) = (bytes_of(&emptied), bytes_of(made.values()));
         if new_bytes >= old_bytes {
@@ -228,11 +230,11 @@ impl Store {
             return Ok(());
         }
         // The table says where the new objects are before anything says that blobs are in them.
-        self.commit(Wait::Allowed)?;
+        self.commit(Io::BLOCKING)?;
         for some in moved.chunks(BLOBS_PER_UPDATE) {
             self.enter_moved(some, true)?;
         }
-        self.commit(Wait::Allowed)?;
+        self.commit(Io::BLOCKING)?;
         done.segments_emptied = emptied.iter().filter(|victim| victim.live_bytes() == 0).count() as u64;
         (done.bytes_emptied, done.bytes_made) = (old_bytes, new_bytes);
         done.segments_made = made.len() as u64;

@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{Succession, TERTIARY_MAX, Tertiary, VolumeEntry};
-use stere_log::{Segment, Wait};
+use stere_log::{Io, Segment};
 
 use super::repack::object_bytes;
 use crate::Store;
@@ -238,7 +238,7 @@ impl Store {
             }
             inner.change += 1;
         }
-        self.commit(Wait::Allowed)
+        self.commit(Io::BLOCKING)
     }
 
     fn is_retired_now(&self, number: u8, heir: u8) -> bool {

@@ -7,10 +7,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{Completion, SharedBuffer};
+use stere_faults::{Bug, is_planted};
 use stere_format::{ChunkHeader, Key, SegmentChunks, SegmentKind};
-use stere_log::{RecallError, Segment, StreamKey};
+use stere_log::{Segment, StreamKey};
+
+use super::RecallError;
 
 use super::TertiaryProgress;
 use crate::error::Error;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use stere_device::planted::{Bug, is_planted};
 use stere_device::{Volume, VolumeError};
+use stere_faults::{Bug, is_planted};
 use stere_format::{InodeValue, Key, Succession, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
-use stere_log::Wait;
+use stere_log::Io;
 
 use super::labelled::{read_label, stranger};
 use super::{Known, RecallMode, TertiaryCounts};
@@ -48,7 +48,7 @@ fn failed(error: VolumeError) -> Error {
 impl Store {
     /// Reads the table.
     pub(crate) fn load_volumes(&self) -> Result<(), Error> {
-        let entries = self.view(Wait::Allowed, |view| {
+        let entries = self.view(Io::BLOCKING, |view| {
             let mut entries = Vec::new();
             let (from, to) =
                 (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM, TERTIARY_MAX as u64, 0, 0));
@@ -167,18 +167,18 @@ impl Store {
     }
 
     /// When archived files are released by themselves.
-    pub fn tier_marks(&self, wait: Wait) -> Result<TierMarks, Error> {
-        let value = self.view(wait, |view| view.get(&Key::tier_marks()))?;
+    pub fn tier_marks(&self, io: Io<'_>) -> Result<TierMarks, Error> {
+        let value = self.view(io, |view| view.get(&Key::tier_marks()))?;
         let marks = value.and_then(|bytes| TierMarks::decode(&bytes).ok());
         Ok(marks.unwrap_or_default())
     }
 
     pub fn set_tier_marks(&self, marks: TierMarks) -> Result<(), Error> {
-        self.update(Wait::Allowed, |transaction| {
+        self.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::tier_marks(), &marks.encode());
             Ok::<_, Error>(())
         })?;
-        self.commit(Wait::Allowed)
+        self.commit(Io::BLOCKING)
     }
 
     /// Whether the pool has volumes.
@@ -201,7 +201,7 @@ impl Store {
 
     /// The set of volumes that each inode names whose policy names any, as it is stored.
     pub(super) fn sets_in_policies(&self) -> Result<Vec<u16>, Error> {
-        self.view(Wait::Allowed, |view| {
+        self.view(Io::BLOCKING, |view| {
             let mut inodes = Vec::new();
             let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
             view.scan(from, to, |key, _| {
@@ -284,7 +284,7 @@ impl Store {
             ));
         }
         let bytes = entry.encode();
-        self.update(Wait::Allowed, |transaction| {
+        self.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::volume(number), &bytes);
             Ok::<_, Error>(())
         })?;
@@ -294,7 +294,7 @@ impl Store {
             .table
             .write()
             .insert(number, Known { entry, volume: Some(volume), complaint: None, is_full: false });
-        self.commit(Wait::Allowed)?;
+        self.commit(Io::BLOCKING)?;
         Ok(number)
     }
 
@@ -332,11 +332,11 @@ impl Store {
 
     pub(super) fn put_volume(&self, entry: &VolumeEntry) -> Result<(), Error> {
         let bytes = entry.encode();
-        self.update(Wait::Allowed, |transaction| {
+        self.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::volume(entry.number), &bytes);
             Ok::<_, Error>(())
         })?;
-        self.commit(Wait::Allowed)
+        self.commit(Io::BLOCKING)
     }
 
     /// Somebody looked whether a volume is there, for nobody in particular.
@@ -396,7 +396,7 @@ impl Store {
             }
             inner.change += 1;
         }
-        self.update(Wait::Allowed, |transaction| {
+        self.update(Io::BLOCKING, |transaction| {
             match &left {
                 Some(entry) => transaction.put(Key::volume(number), &entry.encode()),
                 None => transaction.delete(Key::volume(number)),
@@ -407,7 +407,7 @@ impl Store {
             self.volumes.retired.write().insert(number, entry);
         }
         self.volumes.table.write().remove(&number);
-        self.commit(Wait::Allowed)
+        self.commit(Io::BLOCKING)
     }
 
     /// The scheme in which files of this placement wait on devices for being copied out: as many losses survived, by copies.

@@ -9,7 +9,7 @@ use stere_device::{MemoryVolume, VolumeFault};
 use stere_format::{ExtentValue, Key, Succession, VolumeEntry, VolumeId};
 
 use crate::devices::tests::rig::*;
-use crate::{Error, Move, Owner, Placement, RecallMode, Store, TertiaryProgress, Wait};
+use crate::{Error, Io, Move, Owner, Placement, RecallMode, Store, TertiaryProgress};
 
 mod beginning;
 mod beside;
@@ -61,7 +61,7 @@ fn settle(store: &Store) -> TertiaryProgress {
 }
 
 fn blobs_of(store: &Store, inode: u64) -> Vec<u64> {
-    let found = store.view(Wait::Allowed, |view| {
+    let found = store.view(Io::BLOCKING, |view| {
         let mut blobs = Vec::new();
         view.scan(Key::extent(inode, 0), Key::extent(inode, u64::MAX), |_, bytes| {
             blobs.push(ExtentValue::decode(bytes).unwrap().blob);
@@ -75,18 +75,18 @@ fn blobs_of(store: &Store, inode: u64) -> Vec<u64> {
 /// Sends files down to a set of volumes.
 fn archive(store: &Store, files: &[(u64, Placement, usize)], set: u16) -> Result<(), Error> {
     for (inode, placement, _) in files {
-        let handle = |id: u64| store.view(Wait::Allowed, |view| view.blob(id)).unwrap();
+        let handle = |id: u64| store.view(Io::BLOCKING, |view| view.blob(id)).unwrap();
         let owner = Owner { inode: *inode, offset: 0 };
         let blobs = blobs_of(store, *inode).into_iter().map(handle);
         let moves: Vec<Move> = blobs.map(|blob| Move { blob, owner, recoded: None }).collect();
         store.archive(&moves, *placement, set)?;
     }
-    store.commit(Wait::Allowed)
+    store.commit(Io::BLOCKING)
 }
 
 fn segments_of(store: &Store, files: &[(u64, Placement, usize)]) -> Vec<u64> {
     let blobs = files.iter().flat_map(|(inode, _, _)| blobs_of(store, *inode));
-    let segments = blobs.map(|id| store.view(Wait::Allowed, |view| view.blob(id)).unwrap().segment_id());
+    let segments = blobs.map(|id| store.view(Io::BLOCKING, |view| view.blob(id)).unwrap().segment_id());
     segments.collect::<BTreeSet<u64>>().into_iter().collect()
 }
 

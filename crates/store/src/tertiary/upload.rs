@@ -12,13 +12,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stere_device::planted::{Bug, is_planted};
-use stere_device::{Buffer, Patience, Volume, VolumeError};
+use stere_device::{Buffer, MediumWait, Volume, VolumeError};
+use stere_faults::{Bug, is_planted};
 use stere_format::{
     BLOCK_BYTES, ChunkHeader, ChunkPlace, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary, SummaryEntry,
     Tertiary, VolumeEntry, catalogue_name, object_name,
 };
-use stere_log::{RecallError, Segment, Wait};
+use stere_log::{Io, Segment};
+
+use super::RecallError;
 
 use super::is_object_of;
 use crate::Store;
@@ -110,7 +112,7 @@ impl Store {
         self.copy_metadata(&mut progress);
         if ends && self.log.end_segments(&|segment| !segment.tertiary().is_none()) {
             // Their rows arrive, and are durable, before they are copied.
-            self.commit(Wait::Allowed)?;
+            self.commit(Io::BLOCKING)?;
         }
         self.release_unreadable()?;
         self.pass_on()?;
@@ -167,7 +169,7 @@ impl Store {
             }
             inner.change += 1;
         }
-        self.commit(Wait::Allowed)?;
+        self.commit(Io::BLOCKING)?;
         Ok(given_up)
     }
 
@@ -367,7 +369,7 @@ impl Store {
             }
             inner.change += 1;
         }
-        self.commit(Wait::Allowed)?;
+        self.commit(Io::BLOCKING)?;
         // Only those that wait matter: the others are forgotten.
         *self.volumes.sealed.lock() = waiting.iter().map(|segment| segment.id).collect();
         Ok(())
@@ -408,7 +410,7 @@ impl Store {
                 self.move_blobs(segment, row_block, entries, &key)?;
             }
         }
-        self.commit(Wait::Allowed)
+        self.commit(Io::BLOCKING)
     }
 
     /// What the rows of a segment tell of their records; those that cannot be read are left out.
@@ -433,7 +435,7 @@ impl Store {
             let length = length.min(u64::from(self.log.chunk_bytes())) as usize;
             // Of zeros: what was there before may be what is looked for.
             let mut found = self.log.stripe.buffers().take_zeroed(length);
-            match volume.get(&name, 0, &mut found, Patience::Now) {
+            match volume.get(&name, 0, &mut found, &MediumWait::NONE) {
                 // What cannot be read is nobody's, and is written over.
                 Err(error) if !error.is_passing() => found.fill(0),
                 outcome => outcome?,
@@ -460,7 +462,7 @@ impl Store {
             return Ok(());
         }
         let mut found = self.log.stripe.buffers().take_zeroed(bytes.len());
-        volume.get(name, 0, &mut found, Patience::Now)?;
+        volume.get(name, 0, &mut found, &MediumWait::NONE)?;
         if *found == *bytes {
             return Ok(());
         }

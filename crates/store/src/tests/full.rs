@@ -8,7 +8,7 @@ const MIB: u64 = 1 << 20;
 const FILE_BYTES: usize = 400_000;
 
 fn write_reserved(store: &Store, placement: Placement, inode: u64) -> Result<(), Error> {
-    let _room = store.reserve(Wait::Allowed, placement, FILE_BYTES as u64)?;
+    let _room = store.reserve(Io::BLOCKING, placement, FILE_BYTES as u64)?;
     write_file(store, placement, inode, &content(inode, FILE_BYTES));
     Ok(())
 }
@@ -23,11 +23,11 @@ fn fill(store: &Store, placement: Placement, first: u64) -> Vec<u64> {
             Err(error) => panic!("{error}"),
         }
         if inode % 16 == 0 {
-            store.commit(Wait::Allowed).unwrap();
+            store.commit(Io::BLOCKING).unwrap();
             store.step(false).unwrap();
         }
     }
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     inodes
 }
 
@@ -55,7 +55,7 @@ fn single_copies_leave_room_for_what_needs_several_devices() {
         inodes.retain(|inode| !removed.contains(inode));
         for inode in &removed {
             remove_file(&store, *inode);
-            store.commit(Wait::Allowed).unwrap();
+            store.commit(Io::BLOCKING).unwrap();
         }
         let (store, _) = rig.crash(store, |index| index % 3 == 0);
         assert_whole(&store, &inodes);
@@ -80,7 +80,7 @@ fn room_on_the_wrong_device_is_moved() {
     let mut kept = Vec::new();
     for inode in inodes {
         let lies_on_small = store
-            .view(Wait::Allowed, |view| {
+            .view(Io::BLOCKING, |view| {
                 let first = view.get(&Key::extent(inode, 0))?.expect("a file");
                 let blob = ExtentValue::decode(&first).unwrap().blob;
                 Ok::<_, Error>(view.blob(blob)?.segment.chunks()[0].device == 0)
@@ -129,7 +129,7 @@ fn a_store_at_work_is_checked_in_one_state() {
                     remove_file(store, inode);
                     write_file(store, COPIES, inode, &content(round, 300_000));
                     if round % 7 == 0 {
-                        store.commit(Wait::Allowed).unwrap();
+                        store.commit(Io::BLOCKING).unwrap();
                         store.step(true).unwrap();
                     }
                     round += 1;
@@ -153,7 +153,7 @@ fn a_segment_with_holes_goes_where_the_cleaner_has_room() {
     let (_rig, store) = Rig::new(2, 64 << 20);
     let write = |inode| write_file(&store, COPIES, inode, &content(inode, PIECE_BYTES));
     let blob_of = |inode: u64| {
-        let handle = store.view(Wait::Allowed, |view| {
+        let handle = store.view(Io::BLOCKING, |view| {
             let first = view.get(&Key::extent(inode, 0))?.expect("a file");
             view.blob(ExtentValue::decode(&first).unwrap().blob)
         });
@@ -166,7 +166,7 @@ fn a_segment_with_holes_goes_where_the_cleaner_has_room() {
     let neighbours: Vec<u64> = inodes.into_iter().filter(|inode| blob_of(*inode).segment.id == segment.id).collect();
     assert!(segment.is_sealed() && neighbours.len() > 4, "a full segment with several files: {}", neighbours.len());
     neighbours[3..].iter().for_each(|inode| remove_file(&store, *inode));
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let clean = || store.clean_pass(&mut store.cleaner.lock(), 98).unwrap();
     assert_eq!(clean(), None, "three files moved to a segment that is begun for them would free none");
     store.relocate_blob(&blob_of(100), None).unwrap();

@@ -13,10 +13,10 @@ fn refuse(device: &MemoryDevice, refused: Operation) {
 fn crashed(placement: Placement, lacking: Option<usize>) -> (Rig, BTreeSet<usize>) {
     let (mut rig, store) = Rig::new(3, 64 << 20);
     write_file(&store, COPIES, 10, &content(1, 4096));
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     write_file(&store, placement, 11, &content(2, 200_000));
     rig.devices.iter().for_each(|device| refuse(device, Operation::Flush));
-    store.commit(Wait::Allowed).unwrap_err();
+    store.commit(Io::BLOCKING).unwrap_err();
     let holding = store.log.segments.all().into_iter().filter(|segment| segment.class == placement.class);
     let holders = holding.flat_map(|segment| segment.chunks()).map(|place| usize::from(place.device)).collect();
     drop(store);

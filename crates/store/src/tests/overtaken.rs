@@ -6,7 +6,7 @@ use super::*;
 use crate::{BlobHandle, Move, Recoded};
 
 fn handles(store: &Store, ids: &[u64]) -> Vec<BlobHandle> {
-    store.view(Wait::Allowed, |view| ids.iter().map(|id| view.blob(*id)).collect::<Result<Vec<_>, Error>>()).unwrap()
+    store.view(Io::BLOCKING, |view| ids.iter().map(|id| view.blob(*id)).collect::<Result<Vec<_>, Error>>()).unwrap()
 }
 
 fn moves(blobs: &[BlobHandle]) -> Vec<Move> {
@@ -23,7 +23,7 @@ fn what_was_moved_meanwhile_is_moved_all_the_same() {
     let (mut rig, store) = Rig::new(2, 96 << 20);
     let data = content(1, 3 << 20);
     let ids = write_file(&store, SINGLE, 100, &data);
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let seen = moves(&handles(&store, &ids));
     store.relocate(&seen, SINGLE, None).unwrap();
     let bytes: u64 = seen.iter().map(|one| u64::from(one.blob.value.address.length)).sum();
@@ -33,7 +33,7 @@ fn what_was_moved_meanwhile_is_moved_all_the_same() {
     for blob in handles(&store, &ids) {
         assert_eq!(blob.scheme(), COPIES.scheme, "blob {} lies as it did before", blob.id);
     }
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let (store, _) = rig.crash(store, |_| false);
     assert_eq!(read_file(&store, 100, 3 << 20).unwrap(), data);
     let seen = moves(&handles(&store, &ids));
@@ -49,7 +49,7 @@ fn what_was_shared_while_it_was_recoded_stays_shared() {
     let (mut rig, store) = Rig::new(2, 96 << 20);
     let data = content(1, 1 << 20);
     let ids = write_file(&store, COPIES, 100, &data);
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let mut offset = 0;
     let mut recoded = |blob: &BlobHandle| {
         let begin = offset;
@@ -62,7 +62,7 @@ fn what_was_shared_while_it_was_recoded_stays_shared() {
         .map(|one| Move { recoded: Some(recoded(&one.blob)), ..one })
         .collect();
     store
-        .update(Wait::Allowed, |transaction| ids.iter().try_for_each(|id| transaction.reference_blob(*id, true)))
+        .update(Io::BLOCKING, |transaction| ids.iter().try_for_each(|id| transaction.reference_blob(*id, true)))
         .unwrap();
     assert_eq!(store.relocate(&seen, SINGLE, None).unwrap().overtaken, 0);
     for blob in handles(&store, &ids) {
@@ -71,10 +71,10 @@ fn what_was_shared_while_it_was_recoded_stays_shared() {
     }
     // One of the two gives up what the other goes on with.
     store
-        .update(Wait::Allowed, |transaction| ids.iter().try_for_each(|id| transaction.trim_blob(*id, 0..8192)))
+        .update(Io::BLOCKING, |transaction| ids.iter().try_for_each(|id| transaction.trim_blob(*id, 0..8192)))
         .unwrap();
     assert!(handles(&store, &ids).iter().all(|blob| blob.value.live == blob.value.present));
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let (store, _) = rig.crash(store, |_| false);
     assert_eq!(read_file(&store, 100, 1 << 20).unwrap(), data);
 }

@@ -29,7 +29,7 @@ fn proven_ends_give_slots_back_without_a_checkpoint() {
         inodes.push(200 + inodes.len() as u64);
         write_file(&store, SINGLE, 200 + inodes.len() as u64 - 1, &content(200 + inodes.len() as u64, 1 << 20));
     }
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     assert_eq!(store.statistics(SINGLE.scheme).generation, generation, "no checkpoint came between");
     let (store, report) = rig.crash(store, |_| false);
     assert!(report.changes_replayed > 0 && report.groups_cut == 0, "{report:?}");
@@ -58,7 +58,7 @@ fn a_crash_takes_nothing_back() {
 fn a_checkpoint_under_way_keeps_what_it_names() {
     let (mut rig, store) = Rig::new(1, 64 << 20);
     write_file(&store, SINGLE, 100, &content(1, 6 << 20));
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let frozen = store.commit_and_freeze(&mut store.journal.lock()).unwrap().unwrap();
     remove_file(&store, 100);
     let before = slots_free(&store);
@@ -69,7 +69,7 @@ fn a_checkpoint_under_way_keeps_what_it_names() {
     assert!(store.release_by_proof().unwrap());
     assert!(slots_free(&store) >= before + 5);
     write_file(&store, SINGLE, 101, &content(2, 6 << 20));
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let (store, _) = rig.crash(store, |_| false);
     assert_eq!(read_file(&store, 101, 6 << 20).unwrap(), content(2, 6 << 20));
     assert_clean(&store);

@@ -9,7 +9,7 @@ use stere_format::{DeviceIndex, DeviceState};
 
 use crate::devices::tests::rig::mend;
 use crate::tests::{CHUNK_BYTES, COPIES, Rig, SINGLE, assert_clean, content, options, read_file, write_file};
-use crate::{Error, Store, Wait};
+use crate::{Error, Io, Store};
 
 /// P-3: what a power cut left with one good copy gets its other one where it lies, durably, before the device with the good one is
 /// written anything but superblocks and journal: a write that goes astray there could hit it.
@@ -17,11 +17,11 @@ use crate::{Error, Store, Wait};
 fn what_one_device_alone_kept_is_made_whole_before_anything_is_written_beside_it() {
     let (mut rig, store) = Rig::new(2, 64 << 20);
     write_file(&store, COPIES, 10, &content(1, 4096));
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     write_file(&store, COPIES, 11, &content(2, 300_000));
     let refuse_flush = |operation, _, _| (operation == Operation::Flush).then_some(Fault::Error);
     rig.devices.iter().for_each(|device| device.set_fault_hook(Some(Box::new(refuse_flush))));
-    store.commit(Wait::Allowed).unwrap_err();
+    store.commit(Io::BLOCKING).unwrap_err();
     drop(store);
     rig.devices[0].lose_unflushed(|_| true);
     rig.devices[1].lose_unflushed(|_| false);
@@ -73,14 +73,14 @@ impl Abandoned {
 /// Two copies of a small committed file, 12, whose row lies where a larger abandoned row was.
 fn in_place_of_an_abandoned_row(rig: &mut Rig, store: Store, abandoned_bytes: usize) -> (Store, Abandoned) {
     write_file(&store, COPIES, 10, &content(1, 4096));
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     // Its rows reach the devices, the journal does not: this future is cut off.
     write_file(&store, COPIES, 11, &content(2, abandoned_bytes));
     store.log.close_rows(stere_format::SegmentKind::Data);
     store.log.wait_for_rows().unwrap();
     let (store, _) = rig.crash(store, |_| true);
     let blob = write_file(&store, COPIES, 12, &content(3, 3670))[0];
-    let handle = store.view(Wait::Allowed, |view| view.blob(blob)).unwrap();
+    let handle = store.view(Io::BLOCKING, |view| view.blob(blob)).unwrap();
     let row_offset = u64::from(handle.value.address.row_block) * 4096;
     let place_of = |chunk: &stere_format::ChunkPlace| {
         let device = usize::from(chunk.device);
@@ -91,7 +91,7 @@ fn in_place_of_an_abandoned_row(rig: &mut Rig, store: Store, abandoned_bytes: us
     rig.devices[places[1].0].read(places[1].1, &mut bytes).unwrap();
     let header = stere_format::RowHeader::decode(&bytes).expect("the abandoned row is in this very place");
     assert!(header.row_height > 2, "it is larger than what replaces it");
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     (store, Abandoned { bytes, places })
 }
 
@@ -116,7 +116,7 @@ fn a_scrub_mends_no_row_of_an_abandoned_future() {
     let (mut rig, store) = Rig::new(2, 64 << 20);
     let (store, abandoned) = in_place_of_an_abandoned_row(&mut rig, store, 3 * 4096);
     write_file(&store, COPIES, 13, &content(4, 100_000));
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     // Proven, so that recovery believes it, and not in memory any more.
     store.step(true).unwrap();
     drop(store);
@@ -127,7 +127,7 @@ fn a_scrub_mends_no_row_of_an_abandoned_future() {
     assert!(report.is_clean(), "{report:?}");
     assert!(read_file(&store, 12, 3670).unwrap() == content(3, 3670));
     // The device with the copy that was right goes: the scrub has brought it to the other.
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     drop(store);
     rig.read_superblocks();
     let gone = abandoned.places[0].0;
@@ -168,7 +168,7 @@ fn a_row_of_an_abandoned_future_is_not_rebuilt_from() {
         let (mut rig, store) = Rig::new(3, 64 << 20);
         let (store, abandoned) = in_place_of_an_abandoned_row(&mut rig, store, 3 * 4096);
         write_file(&store, COPIES, 13, &content(4, 100_000));
-        store.commit(Wait::Allowed).unwrap();
+        store.commit(Io::BLOCKING).unwrap();
         store.step(true).unwrap();
         drop(store);
         abandoned.show(&rig, stale, 4 * 4096);
@@ -188,12 +188,12 @@ fn a_commit_at_rest_is_proven() {
     for is_at_rest in [false, true] {
         let (mut rig, store) = Rig::new(1, 64 << 20);
         let blob = write_file(&store, SINGLE, 10, &content(1, 4096))[0];
-        store.commit(Wait::Allowed).unwrap();
+        store.commit(Io::BLOCKING).unwrap();
         store.step(is_at_rest).unwrap();
         let written = rig.devices[0].counters().writes;
         store.step(is_at_rest).unwrap();
         assert_eq!(rig.devices[0].counters().writes, written, "once is enough");
-        let handle = store.view(Wait::Allowed, |view| view.blob(blob)).unwrap();
+        let handle = store.view(Io::BLOCKING, |view| view.blob(blob)).unwrap();
         let chunk = handle.segment.chunks()[0];
         let start = rig.superblocks[0].layout.slot_offset(chunk.slot).unwrap();
         let row = start + u64::from(handle.value.address.row_block) * 4096;

@@ -6,7 +6,7 @@ use stere_format::Key;
 use super::{DELETIONS_MIN, Voids};
 use crate::error::Error;
 use crate::tests::Rig;
-use crate::{Store, Wait};
+use crate::{Io, Store};
 
 const FILE: u64 = 7;
 const KEYS: u64 = 400;
@@ -41,7 +41,7 @@ fn voids_that_touch_are_one_and_what_is_put_leaves_what_lies_behind() {
 }
 
 fn found(store: &Store, from: u64, to: u64, most: usize) -> Vec<u64> {
-    let scanned = store.view(Wait::Allowed, |view| {
+    let scanned = store.view(Io::BLOCKING, |view| {
         let mut keys = Vec::new();
         view.scan(key(from), key(to), |key, _| {
             keys.push(key.position);
@@ -64,7 +64,7 @@ fn scans_see_what_a_plain_map_holds() {
             let is_put = random(&mut state) % 2 == 0;
             let fails = random(&mut state) % 5 == 0;
             let span = from..(from + length).min(KEYS);
-            let outcome = store.update(Wait::Allowed, |transaction| {
+            let outcome = store.update(Io::BLOCKING, |transaction| {
                 for position in span.clone() {
                     if is_put {
                         transaction.put(key(position), b"something");
@@ -107,7 +107,7 @@ fn scans_see_what_a_plain_map_holds() {
 fn writing_again_in_order_passes_few_deletions() {
     let (_rig, store) = Rig::new(1, 64 << 20);
     let all = |is_put: bool| {
-        store.update(Wait::Allowed, |transaction| {
+        store.update(Io::BLOCKING, |transaction| {
             for position in 0..KEYS {
                 if is_put { transaction.put(key(position), b"x") } else { transaction.delete(key(position)) }
             }
@@ -118,7 +118,7 @@ fn writing_again_in_order_passes_few_deletions() {
     all(false).unwrap();
     assert_eq!(found(&store, 0, u64::MAX, 1), []);
     for position in 0..KEYS - 2 * DELETIONS_MIN as u64 {
-        let put = store.update(Wait::Allowed, |transaction| {
+        let put = store.update(Io::BLOCKING, |transaction| {
             transaction.put(key(position), b"y");
             Ok::<_, Error>(())
         });

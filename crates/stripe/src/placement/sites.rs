@@ -9,7 +9,7 @@
 use super::{DeviceSlots, Kept, Placement, free_slots};
 use crate::error::StripeError;
 use std::collections::{BTreeMap, BTreeSet};
-use stere_device::planted::{Bug, is_planted};
+use stere_faults::{Bug, is_planted};
 use stere_format::{DeviceIndex, Scheme, SegmentChunks, Site};
 
 /// Free slots below which a device is no home for new files because somebody would rather have them there.

@@ -42,7 +42,7 @@ fn played(answers: Vec<String>) -> (DavVolume, Receiver<String>) {
 
 fn get(volume: &DavVolume) -> Result<Vec<u8>, VolumeError> {
     let mut bytes = vec![0; 4];
-    volume.get("segments/x", 2, &mut bytes, Patience::Now).map(|()| bytes)
+    volume.get("segments/x", 2, &mut bytes, &MediumWait::NONE).map(|()| bytes)
 }
 
 /// P-150: an object is stored under another name, in a folder that is made where the volume's is, and moved.

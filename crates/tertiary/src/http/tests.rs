@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 
-use stere_device::{Patience, Volume};
+use stere_device::{Cancellation, MediumWait, Volume};
 
 use super::*;
 use crate::dav::DavVolume;
@@ -155,8 +155,8 @@ fn outcomes(volume: &dyn Volume) -> Vec<(&'static str, Result<(), VolumeError>, 
     let mut part = [0; 80];
     let object = vec![7; PUT_BYTES];
     let acts: [Act<'_>; 3] = [
-        ("get", &mut || volume.get("segments/x", 0, &mut part, Patience::Now)),
-        ("stream", &mut || volume.stream("segments/x", 80, &nowhere())),
+        ("get", &mut || volume.get("segments/x", 0, &mut part, &MediumWait::NONE)),
+        ("stream", &mut || volume.stream("segments/x", 80, &nowhere(), &Cancellation::NONE)),
         ("put", &mut || volume.put("segments/x", &object)),
     ];
     let mut outcomes = Vec::new();
@@ -209,7 +209,7 @@ fn what_drips_is_not_waited_for_by_who_is_gone() {
     for volume in volumes(server(Manner::Drips)) {
         let start = Instant::now();
         let is_gone = move || start.elapsed() > Duration::from_millis(50);
-        let outcome = waiting::unless(is_gone, || volume.stream("segments/x", 80, &nowhere()));
+        let outcome = volume.stream("segments/x", 80, &nowhere(), &Cancellation::when(is_gone));
         assert!(matches!(outcome, Err(VolumeError::GivenUp { .. })), "{outcome:?}");
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     }
@@ -223,8 +223,8 @@ fn what_trickles_ends() {
             scope.spawn(move || {
                 let mut part = [0; 80];
                 let start = Instant::now();
-                let read = volume.get("segments/x", 0, &mut part, Patience::Now);
-                let streamed = volume.stream("segments/x", 80, &nowhere());
+                let read = volume.get("segments/x", 0, &mut part, &MediumWait::NONE);
+                let streamed = volume.stream("segments/x", 80, &nowhere(), &Cancellation::NONE);
                 for outcome in [read, streamed] {
                     let Err(VolumeError::Away { why, .. }) = &outcome else { panic!("{outcome:?}") };
                     assert!(why.contains("bytes in 2 s; look whether it works"), "{why}");

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{Cancellation, MediumWait, Volume, VolumeError};
 
 use super::*;
 
@@ -35,8 +35,17 @@ fn volume_of(place: &Place) -> S3Volume {
 }
 
 fn get(volume: &S3Volume, offset: u64, length: usize) -> Result<Vec<u8>, VolumeError> {
+    get_unless(volume, offset, length, &Cancellation::NONE)
+}
+
+fn get_unless(
+    volume: &S3Volume,
+    offset: u64,
+    length: usize,
+    cancellation: &Cancellation,
+) -> Result<Vec<u8>, VolumeError> {
     let mut bytes = vec![0; length];
-    volume.get("segments/x", offset, &mut bytes, Patience::Now).map(|()| bytes)
+    volume.get("segments/x", offset, &mut bytes, &MediumWait::cancelled_by(cancellation)).map(|()| bytes)
 }
 
 #[test]
@@ -180,10 +189,11 @@ fn who_is_gone_waits_for_no_answer() {
         for is_streamed in [false, true] {
             let start = Instant::now();
             let is_gone = move || start.elapsed() > Duration::from_millis(50);
-            let outcome = stere_device::waiting::unless(is_gone, || match is_streamed {
-                true => volume.stream("segments/x", 100_000, &(Arc::new(|_: &[u8]| ()) as Take)),
-                false => get(&volume, 0, 100_000).map(drop),
-            });
+            let cancellation = Cancellation::when(is_gone);
+            let outcome = match is_streamed {
+                true => volume.stream("segments/x", 100_000, &(Arc::new(|_: &[u8]| ()) as Take), &cancellation),
+                false => get_unless(&volume, 0, 100_000, &cancellation).map(drop),
+            };
             assert!(matches!(outcome, Err(VolumeError::GivenUp { .. })), "{outcome:?}");
             assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
         }
@@ -208,7 +218,15 @@ fn one_connection_serves_streams_one_after_the_other() {
     });
     let volume = volume_of(&place);
     for _ in 0..3 {
-        volume.stream_part("segments/x", 2, 4, &(Arc::new(|piece: &[u8]| assert_eq!(piece, b"abcd")) as Take)).unwrap();
+        volume
+            .stream_part(
+                "segments/x",
+                2,
+                4,
+                &(Arc::new(|piece: &[u8]| assert_eq!(piece, b"abcd")) as Take),
+                &Cancellation::NONE,
+            )
+            .unwrap();
     }
     server.join().unwrap();
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use stere_device::{VolumeError, waiting};
+use stere_device::{Cancellation, VolumeError};
 
 use super::packet::{self, Reply, put_text};
 
@@ -68,6 +68,8 @@ impl Drop for Peer {
 }
 
 pub(super) struct Connection {
+    /// Who cancels the request that has the session now.
+    pub(super) cancellation: Cancellation,
     to: OwnedFd,
     from: OwnedFd,
     complaints: Option<OwnedFd>,
@@ -99,6 +101,7 @@ impl Connection {
             rustix::io::ioctl_fionbio(pipe, true).map_err(|error| Fault::Lost(error.to_string()))?;
         }
         let mut connection = Connection {
+            cancellation: Cancellation::NONE,
             to,
             from,
             complaints,
@@ -236,7 +239,7 @@ impl Connection {
                 let now = self.incoming.len() - self.start + self.outgoing.len();
                 return self.judge_trickle(begun.elapsed(), now.abs_diff(before));
             }
-            if waiting::is_given_up() {
+            if self.cancellation.is_cancelled() {
                 return Err(Fault::GivenUp);
             }
             if begun.elapsed() >= self.answer {

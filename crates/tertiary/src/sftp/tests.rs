@@ -253,7 +253,8 @@ fn who_is_gone_waits_for_no_answer() {
     let mut session = session.unwrap();
     let start = Instant::now();
     let is_gone = move || start.elapsed() > Duration::from_millis(50);
-    let outcome = waiting::unless(is_gone, || session.stat("x"));
+    session.cancellation = Cancellation::when(is_gone);
+    let outcome = session.stat("x");
     assert!(matches!(outcome, Err(Fault::GivenUp)), "{outcome:?}");
     drop(session);
     server.join().unwrap();

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use remote::{Kind, Server};
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{MediumWait, Volume, VolumeError};
 
 fn get(volume: &dyn Volume) -> Result<Vec<u8>, VolumeError> {
     let mut bytes = vec![0; 5];
-    volume.get("stere-volume", 0, &mut bytes, Patience::Now).map(|()| bytes)
+    volume.get("stere-volume", 0, &mut bytes, &MediumWait::NONE).map(|()| bytes)
 }
 
 /// What is away comes back by itself, soon.
@@ -40,7 +40,7 @@ fn behaves(name: &str, kind: Kind) {
                 let bytes = vec![number; 300_000];
                 volume.put(&name, &bytes).unwrap();
                 let mut found = vec![0; bytes.len()];
-                volume.get(&name, 0, &mut found, Patience::Now).unwrap();
+                volume.get(&name, 0, &mut found, &MediumWait::NONE).unwrap();
                 assert!(found == bytes);
             });
         }
@@ -73,7 +73,7 @@ fn behaves(name: &str, kind: Kind) {
     loop {
         let mut byte = [0];
         let outcomes = [
-            volume.get("segments/1", 0, &mut byte, Patience::Now).err(),
+            volume.get("segments/1", 0, &mut byte, &MediumWait::NONE).err(),
             volume.put("segments/1", b"x").err(),
             volume.delete("segments/1").err(),
             volume.list("segments/").err(),

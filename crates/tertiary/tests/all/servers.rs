@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{MediumWait, Volume, VolumeError};
 use stere_tertiary::S3Volume;
 
 struct Server {
@@ -122,7 +122,7 @@ fn behaves(name: &str, server: Option<Server>) {
     server.process.kill().unwrap();
     server.process.wait().unwrap();
     let mut part = [0; 5];
-    assert!(matches!(volume.get("stere-volume", 0, &mut part, Patience::Now), Err(VolumeError::Away { .. })));
+    assert!(matches!(volume.get("stere-volume", 0, &mut part, &MediumWait::NONE), Err(VolumeError::Away { .. })));
 }
 
 #[test]

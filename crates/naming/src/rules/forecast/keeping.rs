@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stere_file::inode_if_any;
 use stere_format::{FileKind, Timestamp};
 use stere_policy::{Keep, Keeping, KeptBy, RuleSet, Statements};
-use stere_store::Wait;
+use stere_store::Io;
 
 use super::{KEPT_MAX, RulesForecast};
 use crate::Caller;
@@ -28,8 +28,8 @@ pub struct KeepingCounts {
 
 impl Forecasts {
     /// Whether anything is said by rules, or would be.
-    pub(super) fn may_keep_otherwise(&self, wait: Wait, set: &RuleSet) -> Result<bool, Error> {
-        let (ruled, classes) = (self.residency.ruled(wait)?, self.core.files.resolver().classes());
+    pub(super) fn may_keep_otherwise(&self, io: Io<'_>, set: &RuleSet) -> Result<bool, Error> {
+        let (ruled, classes) = (self.residency.ruled(io)?, self.core.files.resolver().classes());
         let says = |keep| set.rules().iter().any(|rule| stere_policy::keeping_of(rule, &classes).says(keep));
         Ok(ruled.pin || ruled.unit || ruled.names || Keep::ALL.into_iter().any(says))
     }
@@ -42,10 +42,10 @@ impl RulesForecast<'_> {
         if !matches!(met.kind, FileKind::File | FileKind::Directory) {
             return Ok(());
         }
-        let now = self.forecasts.residency.statements_by_first_name(caller.wait, caller.now, met.inode)?;
+        let now = self.forecasts.residency.statements_by_first_name(caller.io, caller.now, met.inode)?;
         let then = match met.kind {
-            FileKind::Directory => self.statements_then(caller.wait, met.inode)?,
-            _ => self.statements_of(caller.wait, caller.now, met.inode)?,
+            FileKind::Directory => self.statements_then(caller.io, met.inode)?,
+            _ => self.statements_of(caller.io, caller.now, met.inode)?,
         };
         for (counts, statements) in counts.iter_mut().zip([now, then]) {
             let begins_here = |by: KeptBy| match by {
@@ -67,11 +67,11 @@ impl RulesForecast<'_> {
     }
 
     /// What would be said of a directory at or below the one that gets other rules.
-    fn statements_then(&mut self, wait: Wait, directory: u64) -> Result<Arc<Statements>, Error> {
+    fn statements_then(&mut self, io: Io<'_>, directory: u64) -> Result<Arc<Statements>, Error> {
         if let Some(known) = self.statements.get(&directory) {
             return Ok(known.clone());
         }
-        let statements = self.statements_of(wait, Timestamp::default(), directory)?;
+        let statements = self.statements_of(io, Timestamp::default(), directory)?;
         if self.statements.len() >= KEPT_MAX {
             self.statements.clear();
         }
@@ -79,21 +79,21 @@ impl RulesForecast<'_> {
         Ok(statements)
     }
 
-    fn statements_of(&mut self, wait: Wait, now: Timestamp, inode: u64) -> Result<Arc<Statements>, Error> {
+    fn statements_of(&mut self, io: Io<'_>, now: Timestamp, inode: u64) -> Result<Arc<Statements>, Error> {
         let forecasts = self.forecasts;
         let (classes, default) =
             (forecasts.core.files.resolver().classes(), forecasts.core.files.resolver().default_class());
-        let value = forecasts.core.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        let mut says = forecasts.core.store.view(wait, |view| said(view, inode, &value, Some(&classes)))?;
+        let value = forecasts.core.store.view(io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let mut says = forecasts.core.store.view(io, |view| said(view, inode, &value, Some(&classes)))?;
         says.has_rules |= inode == self.other.0;
         if value.parent == inode {
             return Ok(Arc::new(Statements::of_pool(classes.keeping(default))).below(inode, &says, &[]));
         }
         let (above, scopes) = match inode == self.other.0 {
-            true => (forecasts.residency.statements(wait, value.parent)?, forecasts.rules.scopes(wait, value.parent)?),
-            false => (self.statements_then(wait, value.parent)?, self.scopes_in(wait, value.parent)?),
+            true => (forecasts.residency.statements(io, value.parent)?, forecasts.rules.scopes(io, value.parent)?),
+            false => (self.statements_then(io, value.parent)?, self.scopes_in(io, value.parent)?),
         };
-        let name = forecasts.core.store.view(wait, |view| forecasts.core.names.name_of(view, inode, &value))?;
+        let name = forecasts.core.store.view(io, |view| forecasts.core.names.name_of(view, inode, &value))?;
         let matched = match name.filter(|(_, form)| *form != Form::Opaque) {
             Some((name, _)) => scopes.keeping(&name, &value, now, &mut |_, _| {}),
             None => Vec::new(),

@@ -30,7 +30,7 @@ fn read(fs: &FileSystem, inode: u64, range: std::ops::Range<u64>, seconds: i64) 
 }
 
 fn is_local(fs: &FileSystem, inode: u64, range: std::ops::Range<u64>) -> bool {
-    fs.recalls().volumes_of_released(Wait::Allowed, inode, range.start, range.end - range.start).unwrap() == 0
+    fs.recalls().volumes_of_released(Io::BLOCKING, inode, range.start, range.end - range.start).unwrap() == 0
 }
 
 fn heats(fs: &FileSystem, inode: u64) -> Vec<stere_store::SegmentHeat> {

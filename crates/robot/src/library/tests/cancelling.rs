@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use stere_device::Cancellation;
+
 use super::*;
 
 const BLOCK_BYTES: u32 = 65_536;
@@ -72,7 +74,7 @@ fn who_reads_himself_ends_at_the_next_block() {
         })
     };
     let gone = arrived.clone();
-    let ended = waiting::unless(move || gone.is_gone(), || library.stream("segments/1", bytes.len(), &take));
+    let ended = library.stream("segments/1", bytes.len(), &take, &Cancellation::when(move || gone.is_gone()));
     let spent = simulated.elapsed() - *arrived.at.lock();
     assert!(matches!(ended, Err(VolumeError::GivenUp { .. })), "{ended:?}");
     assert!(arrived.bytes() < 200_000 + 2 * BLOCK_BYTES as usize, "{} bytes", arrived.bytes());
@@ -121,11 +123,11 @@ fn what_another_one_reads_for_somebody_ends_at_the_next_block() {
         Arc::new(move |_: &[u8]| _ = end.lock().get_or_insert(simulated.elapsed()))
     };
     thread::scope(|scope| {
-        let holder = scope.spawn(|| library.stream("segments/1", bytes.len(), &holding));
+        let holder = scope.spawn(|| library.stream("segments/1", bytes.len(), &holding, &Cancellation::NONE));
         assert!(comes(|| begun.load(Ordering::SeqCst)));
-        let killed = scope.spawn(|| waiting::unless(look, || library.stream("segments/2", bytes.len(), &take)));
+        let killed = scope.spawn(|| library.stream("segments/2", bytes.len(), &take, &Cancellation::when(look)));
         assert!(comes(|| looks.load(Ordering::SeqCst) > 0));
-        let next = scope.spawn(|| library.stream("segments/3", bytes.len(), &first_of_next));
+        let next = scope.spawn(|| library.stream("segments/3", bytes.len(), &first_of_next, &Cancellation::NONE));
         assert!(comes(|| library.state.lock().waiting.len() == 2));
         go_on.store(true, Ordering::SeqCst);
         holder.join().unwrap().unwrap();
@@ -157,10 +159,10 @@ fn who_waits_for_the_drive_ends_at_once() {
         })
     };
     thread::scope(|scope| {
-        let first = scope.spawn(|| library.stream("segments/2", bytes.len(), &holding));
+        let first = scope.spawn(|| library.stream("segments/2", bytes.len(), &holding, &Cancellation::NONE));
         assert!(comes(|| begun.load(Ordering::SeqCst)));
         let before = simulated.elapsed();
-        let waited = waiting::unless(|| true, || whole(&library, "segments/1"));
+        let waited = whole_unless(&library, "segments/1", &Cancellation::when(|| true));
         let is_first_under_way = !first.is_finished();
         let spent = simulated.elapsed() - before;
         go_on.store(true, Ordering::SeqCst);

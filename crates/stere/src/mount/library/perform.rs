@@ -5,7 +5,8 @@
 
 use stere_client_wire::frame::{Kind, Reply, Request, TEXT_BYTES_MAX};
 use stere_fuse::Claim;
-use stere_naming::{Caller, Error, Wait};
+use stere_naming::{Caller, Error, Io};
+use stere_store::Call;
 
 use super::super::serve::Daemon;
 use super::caller_of;
@@ -48,11 +49,11 @@ pub fn perform(
     daemon: &Daemon,
     session: &Session,
     request: &Request,
-    wait: Wait,
+    io: Io<'_>,
     buffer: &mut Vec<u8>,
 ) -> Option<Reply> {
     assert!(request.is_within(session.memory_bytes), "a request beyond its memory was let in");
-    let caller = Caller { wait, ..caller_of(&session.peer) };
+    let caller = Caller { io, ..caller_of(&session.peer) };
     let outcome = match request.kind {
         Kind::Read => read(daemon, &caller, session, request, buffer),
         Kind::Write => write(daemon, &caller, session, request, buffer),
@@ -64,7 +65,7 @@ pub fn perform(
     };
     Some(match outcome {
         Ok(value) => Reply { tag: request.tag, errno: 0, value, text_bytes: 0 },
-        Err(Failure::WouldBlock) if wait != Wait::Allowed => return None,
+        Err(Failure::WouldBlock) if !io.may_recall() => return None,
         Err(failure) => {
             let (errno, text) = failure.told();
             let room = usize::try_from(session.memory_bytes - request.place).unwrap_or(usize::MAX);
@@ -83,21 +84,20 @@ pub fn perform_in_turn(daemon: &Daemon, session: &Session, request: &Request, bu
     let mut reply = None;
     let mut turn = None;
     if filesystem.recalls().recalls_wait() && matches!(request.kind, Kind::Read | Kind::Write) {
-        reply = perform(daemon, session, request, Wait::Devices, buffer);
+        reply = perform(daemon, session, request, Io::DEVICES_ONLY, buffer);
         if reply.is_none() && !filesystem.recalls().is_recall_refused(session.peer.process) {
             let (inode, offset, length) = (session.inode, request.offset, u64::from(request.length));
             let volumes = match turns.are_by_volumes() {
                 // What cannot be found out now is told when it is read.
-                true => filesystem.recalls().volumes_of_released(Wait::Devices, inode, offset, length).unwrap_or(0),
+                true => filesystem.recalls().volumes_of_released(Io::DEVICES_ONLY, inode, offset, length).unwrap_or(0),
                 false => 0,
             };
             turn = turns.wait(Claim { user: session.peer.uid, volumes });
         }
     }
     let reply = reply.or_else(|| {
-        filesystem
-            .recalls()
-            .refusing_recalls(session.peer.process, || perform(daemon, session, request, Wait::Allowed, buffer))
+        let call = filesystem.recalls().refusing_recalls(session.peer.process, Call::default());
+        perform(daemon, session, request, Io::BLOCKING.of(&call), buffer)
     });
     drop(turn);
     reply.expect("a request that may wait is answered")

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use stere_client_wire::frame::{IN_FLIGHT_MAX, Kind, REQUEST_BYTES, Request};
 use stere_client_wire::handles::{self, Peeked};
-use stere_naming::{Handle, Wait};
+use stere_naming::{Handle, Io};
 
 use super::super::receiver::{Client, Rights};
 use super::super::serve::{Daemon, spawn};
@@ -178,7 +178,7 @@ pub fn serve(daemon: &Arc<Daemon>, session: &Arc<Session>) {
             daemon.library.count();
             let mut reply = None;
             if let Some(intake) = intake {
-                reply = perform::perform(daemon, session, &request, Wait::Devices, &mut buffer);
+                reply = perform::perform(daemon, session, &request, Io::DEVICES_ONLY, &mut buffer);
                 if let Some(reply) = &reply {
                     session.answer(&reply.encode());
                 }

@@ -6,7 +6,7 @@ use stere_device::{Device, MemoryDevice};
 use stere_format::{DeviceEntry, DeviceId, DeviceIndex, DeviceLayout, ExtentValue, Key, PoolId, Scheme, Superblock};
 
 pub(crate) use crate::tests::{assert_clean, content, read_file, write_file};
-use crate::{DeviceIn, Error, MendProgress, Piece, Placement, Store, StoreOptions, Wait};
+use crate::{DeviceIn, Error, Io, MendProgress, Piece, Placement, Store, StoreOptions};
 
 pub const CHUNK_BYTES: u32 = 1 << 20;
 pub const MIB: u64 = 1 << 20;
@@ -139,14 +139,14 @@ impl Rig {
 pub fn read_range(store: &Store, inode: u64, at: usize, length: usize) -> Result<Vec<u8>, Error> {
     const BLOB: usize = 128 << 10;
     let start = at / BLOB * BLOB;
-    let piece = store.view(Wait::Allowed, |view| {
+    let piece = store.view(Io::BLOCKING, |view| {
         let value = view.get(&Key::extent(inode, start as u64))?.unwrap();
         let extent = ExtentValue::decode(&value).unwrap();
         let offset = extent.blob_offset + (at - start) as u32;
         Ok::<_, Error>(Piece { blob: view.blob(extent.blob)?, offset, length: length as u32, at: 0 })
     })?;
     let mut out = vec![0; length];
-    store.read_blobs(Wait::Allowed, &[piece], &mut out)?;
+    store.read_blobs(Io::BLOCKING, &[piece], &mut out)?;
     Ok(out)
 }
 
@@ -167,7 +167,7 @@ pub fn mend(store: &Store) -> MendProgress {
 
 /// Every chunk of every segment that holds something is there, on devices other than `without`, and agrees with the others.
 pub fn assert_complete(store: &Store, without: &[DeviceIndex]) {
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     store.log.wait_for_rows().unwrap();
     for segment in store.segments().all().into_iter().filter(|segment| segment.live_bytes() > 0) {
         let place = segment.placed();
@@ -194,7 +194,7 @@ pub fn write(store: &Store, files: &[(u64, Placement, usize)]) {
     for (inode, placement, length) in files {
         write_file(store, *placement, *inode, &content(*inode, *length));
     }
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
 }
 
 pub fn assert_readable(store: &Store, files: &[(u64, Placement, usize)]) {

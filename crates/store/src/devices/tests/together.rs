@@ -7,7 +7,7 @@ use stere_format::{DeviceIndex, DeviceState};
 
 use super::rig::*;
 use crate::tests::remove_file;
-use crate::{Store, Wait};
+use crate::{Io, Store};
 
 const WRITERS: u64 = 3;
 const FILES_EACH: u64 = 6;
@@ -23,7 +23,7 @@ fn work(store: &Store, writer: u64, stop: &AtomicBool) -> Vec<(u64, usize)> {
         write_file(store, schemes[(round % 3) as usize], inode, &content(inode, length));
         files.push((inode, length));
         if round % 3 == 0 {
-            store.commit(Wait::Allowed).unwrap();
+            store.commit(Io::BLOCKING).unwrap();
         }
         let (seen, length) = files[(round * 31 % files.len() as u64) as usize];
         assert_eq!(read_file(store, seen, length).unwrap(), content(seen, length), "file {seen}");
@@ -114,7 +114,7 @@ fn everything_goes_on_while_devices_change() {
             assert_eq!(read_file(store, *inode, *length).unwrap(), content(*inode, *length), "file {inode}");
         }
     };
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     for index in 0..5 {
         store.set_device_state(index, DeviceState::Active).unwrap();
     }

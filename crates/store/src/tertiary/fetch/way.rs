@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use stere_device::waiting;
 use stere_format::BLOCK_BYTES;
-use stere_log::{RecallError, Segment};
+use stere_log::{Io, Segment};
+
+use crate::tertiary::recall::RecallError;
 
 /// Who wants something farther behind what has arrived asks for it by itself.
 const FAR_BYTES: usize = 1 << 20;
@@ -150,7 +151,14 @@ impl Fetch {
     }
 
     /// Waits for a part; false if it is not right, not to be had from here, far off (unless `is_patient`), or not wanted any more.
-    pub fn give(&self, offset: u64, into: &mut [u8], is_patient: bool, is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+    pub fn give(
+        &self,
+        io: Io<'_>,
+        offset: u64,
+        into: &mut [u8],
+        is_patient: bool,
+        is_right: &dyn Fn(&[u8]) -> bool,
+    ) -> bool {
         let Some(start) = (offset as usize).checked_sub(self.start()) else { return false };
         let end = start + into.len();
         let (length, mut state, mut woken) = (self.length(), self.state.lock(), 0);
@@ -172,7 +180,7 @@ impl Fetch {
             if self.arrived.wait_for(&mut state, LOOK).timed_out() || woken >= WOKEN_MAX {
                 // Looking takes as long as a piece needs to arrive, and pieces arrive meanwhile.
                 woken = 0;
-                let is_given_up = MutexGuard::unlocked(&mut state, waiting::is_given_up);
+                let is_given_up = MutexGuard::unlocked(&mut state, || io.is_cancelled());
                 if is_given_up {
                     return false;
                 }

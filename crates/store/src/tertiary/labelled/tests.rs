@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use stere_device::MemoryVolume;
+use stere_device::{Cancellation, MemoryVolume};
 use stere_format::PoolId;
 
 use super::*;
@@ -29,8 +29,8 @@ impl Volume for Place {
         self.here().put(object, bytes)
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError> {
-        self.here().get(object, offset, into, patience)
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
+        self.here().get(object, offset, into, wait)
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
@@ -76,15 +76,16 @@ fn nothing_is_asked_of_another_medium() {
     place.media[1].put("a", b"wrong").unwrap();
     place.at.store(1, Ordering::Release);
     let mut bytes = [0; 5];
-    assert!(is_stranger(&volume.get("a", 0, &mut bytes, Patience::Now)) && bytes == [0; 5]);
+    assert!(is_stranger(&volume.get("a", 0, &mut bytes, &MediumWait::NONE)) && bytes == [0; 5]);
     let take: Take = Arc::new(|_: &[u8]| panic!("nothing is given out"));
-    let streamed = [volume.stream("a", 5, &take), volume.stream_part("a", 1, 2, &take)];
+    let streamed =
+        [volume.stream("a", 5, &take, &Cancellation::NONE), volume.stream_part("a", 1, 2, &take, &Cancellation::NONE)];
     assert!(streamed.iter().all(is_stranger));
     assert!(is_stranger(&volume.length("a")) && is_stranger(&volume.list("")));
     assert!(is_stranger(&volume.put("b", b"more")) && is_stranger(&volume.delete("a")));
     assert_eq!(place.media[1].objects(), ["a", VolumeLabel::OBJECT], "nothing was written there, nothing deleted");
     place.at.store(0, Ordering::Release);
-    volume.get("a", 0, &mut bytes, Patience::Now).unwrap();
+    volume.get("a", 0, &mut bytes, &MediumWait::NONE).unwrap();
     assert_eq!(&bytes, b"right");
 }
 

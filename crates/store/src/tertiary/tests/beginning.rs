@@ -27,9 +27,9 @@ fn on_volume_of(device_bytes: u64, lengths: &[usize]) -> (Rig, Store, Arc<Held>,
 }
 
 fn expect(store: &Store, inode: u64) {
-    let handle = |id: u64| store.view(Wait::Allowed, |view| view.blob(id)).unwrap();
+    let handle = |id: u64| store.view(Io::BLOCKING, |view| view.blob(id)).unwrap();
     let blobs: Vec<BlobHandle> = blobs_of(store, inode).into_iter().map(handle).collect();
-    store.expect(&blobs);
+    store.expect(Io::BLOCKING, &blobs);
 }
 
 /// Reads it as the kernel does; how many requests that took.

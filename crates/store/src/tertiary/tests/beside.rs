@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use stere_device::{PIECE_BYTES, Patience, Take, Volume, VolumeError, waiting};
+use stere_device::{Cancellation, MediumWait, PIECE_BYTES, Take, Volume, VolumeError};
 
 use super::*;
 
@@ -55,22 +55,29 @@ impl Volume for Held {
         outcome
     }
 
-    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError> {
-        self.inner.get(object, offset, into, patience)
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
+        self.inner.get(object, offset, into, wait)
     }
 
-    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
-        self.stream_part(object, 0, length, take)
+    fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
+        self.stream_part(object, 0, length, take, cancellation)
     }
 
-    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> Result<(), VolumeError> {
         self.streams.fetch_add(1, Ordering::SeqCst);
         let mut bytes = vec![0; length];
-        self.inner.get(object, offset, &mut bytes, Patience::Now)?;
+        self.inner.get(object, offset, &mut bytes, &MediumWait::NONE)?;
         for (number, piece) in bytes.chunks_mut(PIECE_BYTES).enumerate() {
             let mut pieces = self.pieces.lock();
             while number >= *pieces {
-                if waiting::is_given_up() {
+                if cancellation.is_cancelled() {
                     self.given_up.fetch_add(1, Ordering::SeqCst);
                     return Err(VolumeError::GivenUp { volume: self.describe() });
                 }
@@ -328,8 +335,8 @@ fn a_range_that_arrives_wrong_is_given_to_nobody() {
     volume.wrong_pieces.store(1, Ordering::SeqCst);
     with_lent_thread(&store, &volume, || {
         let blobs = blobs_of(&store, 11).into_iter();
-        let handles: Vec<_> = blobs.map(|id| store.view(Wait::Allowed, |view| view.blob(id)).unwrap()).collect();
-        store.expect(&handles);
+        let handles: Vec<_> = blobs.map(|id| store.view(Io::BLOCKING, |view| view.blob(id)).unwrap()).collect();
+        store.expect(Io::BLOCKING, &handles);
         let before = volume.streams.load(Ordering::SeqCst);
         let expected = content(11, 500_000);
         for number in 0..5 {

@@ -26,7 +26,7 @@ fn twelve() -> (Rig, Store, Arc<Held>, Files, Vec<u64>) {
 fn in_segment(store: &Store, files: &Files, segment: u64) -> (u64, usize) {
     for (inode, _, _) in files {
         for (number, blob) in blobs_of(store, *inode).into_iter().enumerate() {
-            let blob = store.view(Wait::Allowed, |view| view.blob(blob)).unwrap();
+            let blob = store.view(Io::BLOCKING, |view| view.blob(blob)).unwrap();
             if blob.segment_id() == segment {
                 return (*inode, number * (128 << 10));
             }
@@ -199,7 +199,7 @@ fn repacking_puts_together_what_was_recalled_together() {
     }
     while store.repack_step(1, 50, &Belonging::NONE, &describe).unwrap().segments_emptied > 0 {}
     let place = |file: &(u64, Placement, usize)| {
-        let blob = store.view(Wait::Allowed, |view| view.blob(blobs_of(&store, file.0)[0])).unwrap();
+        let blob = store.view(Io::BLOCKING, |view| view.blob(blobs_of(&store, file.0)[0])).unwrap();
         let address = blob.value.address;
         (address.segment, address.row_block, address.offset)
     };

@@ -17,7 +17,7 @@ fn staging_is_counted_where_it_will_be_asked() {
     let all = segments(&store, &files);
     assert!(store.costs_of_staging(&all).is_empty(), "it is on devices");
     store.release(&all.iter().copied().collect::<Vec<_>>()).unwrap();
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     let told = store.costs_of_staging(&all);
     let numbers = |told: &std::collections::BTreeMap<u8, crate::Costs>| told.keys().copied().collect::<Vec<u8>>();
     assert_eq!((numbers(&told), told[&0].segments, told[&0].requests), (vec![0], all.len() as u64, all.len() as u64));
@@ -81,6 +81,6 @@ fn prices_are_kept() {
     let store = rig.open(&[0, 1]);
     assert_eq!((store.volume_prices(0).unwrap(), store.volume_prices(1).unwrap()), (prices, Default::default()));
     store.set_volume_prices(0, crate::VolumePrices::default()).unwrap();
-    let kept = store.view(Wait::Allowed, |view| view.get(&Key::volume_prices(0))).unwrap();
+    let kept = store.view(Io::BLOCKING, |view| view.get(&Key::volume_prices(0))).unwrap();
     assert_eq!((store.volume_prices(0).unwrap(), kept.is_none()), (crate::VolumePrices::default(), true));
 }

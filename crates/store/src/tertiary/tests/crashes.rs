@@ -19,7 +19,7 @@ fn work(store: &Store, files: &[(u64, Placement, usize)]) -> Result<(), Error> {
     steps(store)?;
     let segments = segments_of(store, files);
     store.release(&segments)?;
-    store.commit(Wait::Allowed)?;
+    store.commit(Io::BLOCKING)?;
     store.checkpoint()?;
     store.checkpoint()?;
     store.want_back(&segments);

@@ -99,7 +99,7 @@ fn bad_objects_are_errors_and_never_other_bytes() {
 fn one_bad_block_costs_one_block() {
     let (_rig, store, volume, _) = released();
     let bad = volume.objects().into_iter().find(|name| name.starts_with("segments/")).unwrap();
-    let value = store.view(Wait::Allowed, |view| view.blob(blobs_of(&store, 10)[0])).unwrap();
+    let value = store.view(Io::BLOCKING, |view| view.blob(blobs_of(&store, 10)[0])).unwrap();
     let address = value.value.address;
     volume.tamper(&bad, |bytes| {
         bytes[address.row_block as usize * 4096 + address.offset as usize + 5 * 4096] ^= 1;
@@ -190,12 +190,12 @@ fn recalls_are_refused_as_chosen() {
     assert!(read_range(&store, 10, 0, 4096).is_ok(), "it is here meanwhile");
     store.set_recall_mode(RecallMode::Block);
     assert_readable(&store, &files);
-    let waits = store.view(Wait::Allowed, |view| view.blob(blobs_of(&store, 12)[6])).unwrap();
+    let waits = store.view(Io::BLOCKING, |view| view.blob(blobs_of(&store, 12)[6])).unwrap();
     let mut out = vec![0; 4096];
     let piece = crate::Piece { blob: waits, offset: 0, length: 4096, at: 0 };
     if piece.blob.is_released() {
-        for wait in [Wait::Never, Wait::Devices] {
-            assert!(matches!(store.read_blobs(wait, std::slice::from_ref(&piece), &mut out), Err(Error::WouldBlock)));
+        for io in [Io::NON_BLOCKING, Io::DEVICES_ONLY] {
+            assert!(matches!(store.read_blobs(io, std::slice::from_ref(&piece), &mut out), Err(Error::WouldBlock)));
         }
     }
 }

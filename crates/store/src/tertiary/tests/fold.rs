@@ -13,7 +13,7 @@ use crate::ToFold;
 /// Inodes 1000 to 1199 of one directory, beside the files that have content.
 fn make_names(store: &Store, files: &[(u64, Placement, usize)]) {
     store
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             let content = files.iter().map(|(inode, _, _)| *inode);
             for inode in content.chain(1000..1200) {
                 transaction.put(Key::inode(inode), &value_of(inode));
@@ -43,21 +43,21 @@ fn resident(store: &Store) -> usize {
     count
 }
 
-fn read(store: &Store, wait: Wait, inode: u64) -> Result<Option<Vec<u8>>, Error> {
-    store.view(wait, |view| Ok(view.get(&Key::inode(inode))?.map(|value| value.to_vec())))
+fn read(store: &Store, io: Io<'_>, inode: u64) -> Result<Option<Vec<u8>>, Error> {
+    store.view(io, |view| Ok(view.get(&Key::inode(inode))?.map(|value| value.to_vec())))
 }
 
 fn assert_names(store: &Store) {
     for inode in 1000..1200 {
-        assert_eq!(read(store, Wait::Allowed, inode).unwrap(), Some(value_of(inode)));
+        assert_eq!(read(store, Io::BLOCKING, inode).unwrap(), Some(value_of(inode)));
     }
 }
 
 /// Down and released: the bundle is on the volume only.
 fn send_down(store: &Store) -> Result<(), Error> {
-    store.commit(Wait::Allowed)?;
+    store.commit(Io::BLOCKING)?;
     while store.tertiary_step(true, &describe)?.is_busy {}
-    let segments: Vec<u64> = store.folds(Wait::Allowed)?.iter().map(|fold| fold.blob.segment_id()).collect();
+    let segments: Vec<u64> = store.folds(Io::BLOCKING)?.iter().map(|fold| fold.blob.segment_id()).collect();
     store.release(&segments)?;
     store.checkpoint()?;
     store.checkpoint()
@@ -68,7 +68,7 @@ fn away() -> (Rig, Store, Arc<MemoryVolume>, Files) {
     make_names(&store, &files);
     assert!(put_away(&store).unwrap().unwrap() > 200);
     send_down(&store).unwrap();
-    assert!(store.folds(Wait::Allowed).unwrap().iter().all(|fold| fold.blob.is_released()));
+    assert!(store.folds(Io::BLOCKING).unwrap().iter().all(|fold| fold.blob.is_released()));
     (rig, store, volume, files)
 }
 
@@ -80,9 +80,9 @@ fn names_go_and_come_back() {
     assert_clean(&store);
     assert_eq!(resident(&store), 0, "a check brings nothing back");
     let before = volume.requests();
-    assert_eq!(read(&store, Wait::Allowed, 999).unwrap(), None);
+    assert_eq!(read(&store, Io::BLOCKING, 999).unwrap(), None);
     assert_eq!(volume.requests(), before, "what was not put away asks the volume for nothing");
-    assert_eq!(read(&store, Wait::Allowed, 1077).unwrap(), Some(value_of(1077)));
+    assert_eq!(read(&store, Io::BLOCKING, 1077).unwrap(), Some(value_of(1077)));
     assert!(!store.has_folds() && resident(&store) == 200);
     assert!(volume.requests() > before);
     assert_names(&store);
@@ -106,7 +106,7 @@ fn bundles_are_compressed_and_older_ones_are_read() {
         assert_eq!(store.enter_fold(&what, &gathered, &|| true).unwrap(), Some(100));
     }
     send_down(&store).unwrap();
-    let folds = store.folds(Wait::Allowed).unwrap();
+    let folds = store.folds(Io::BLOCKING).unwrap();
     let encodings: Vec<_> = folds.iter().map(|fold| fold.blob.value.encoding).collect();
     assert_eq!(encodings, [BlobEncoding::PLAIN, BlobEncoding::ZSTD]);
     let lengths: Vec<_> = folds.iter().map(|fold| fold.blob.value.address.length).collect();
@@ -125,35 +125,35 @@ fn nothing_else_waits_for_a_volume() {
     drop(store);
     let store = rig.open(&[0, 1]);
     assert!(store.has_folds(), "mounted without the volume");
-    for wait in [Wait::Never, Wait::Devices] {
-        assert!(matches!(read(&store, wait, 1000), Err(Error::WouldBlock)), "{wait:?}");
+    for io in [Io::NON_BLOCKING, Io::DEVICES_ONLY] {
+        assert!(matches!(read(&store, io, 1000), Err(Error::WouldBlock)), "{io:?}");
     }
     store.attach_volume(0, volume.clone(), None, true).unwrap();
     store.set_recall_mode(RecallMode::Deny);
     let before = volume.requests();
-    assert!(matches!(read(&store, Wait::Allowed, 1000), Err(Error::Elsewhere { .. })));
-    let blind = store.update(Wait::Allowed, |transaction| {
+    assert!(matches!(read(&store, Io::BLOCKING, 1000), Err(Error::Elsewhere { .. })));
+    let blind = store.update(Io::BLOCKING, |transaction| {
         transaction.put(Key::inode(1001), b"without having looked");
         Ok::<_, Error>(())
     });
     assert!(matches!(blind, Err(Error::Elsewhere { .. })), "{blind:?}");
-    let new = store.update(Wait::Allowed, |transaction| {
+    let new = store.update(Io::BLOCKING, |transaction| {
         transaction.put(Key::inode(2000), b"beside");
         Ok::<_, Error>(())
     });
     assert!(new.is_ok());
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     store.checkpoint().unwrap();
     assert_eq!(volume.requests(), before);
     store.set_recall_mode(RecallMode::Block);
     store
-        .update(Wait::Allowed, |transaction| {
+        .update(Io::BLOCKING, |transaction| {
             transaction.put(Key::inode(1001), b"after it came back");
             Ok::<_, Error>(())
         })
         .unwrap();
-    assert_eq!(read(&store, Wait::Allowed, 1001).unwrap().unwrap(), b"after it came back");
-    assert_eq!(read(&store, Wait::Allowed, 1002).unwrap().unwrap(), value_of(1002));
+    assert_eq!(read(&store, Io::BLOCKING, 1001).unwrap().unwrap(), b"after it came back");
+    assert_eq!(read(&store, Io::BLOCKING, 1002).unwrap().unwrap(), value_of(1002));
     assert_clean(&store);
 }
 
@@ -162,7 +162,7 @@ fn nothing_else_waits_for_a_volume() {
 fn what_the_volume_lost_is_told() {
     let (_rig, store, volume, _) = away();
     let segments: BTreeSet<u64> =
-        store.folds(Wait::Allowed).unwrap().iter().map(|fold| fold.blob.segment_id()).collect();
+        store.folds(Io::BLOCKING).unwrap().iter().map(|fold| fold.blob.segment_id()).collect();
     let names = volume.objects();
     let objects =
         names.iter().filter(|name| stere_format::segment_of_object(name).is_some_and(|(id, _)| segments.contains(&id)));
@@ -172,11 +172,11 @@ fn what_the_volume_lost_is_told() {
             true
         })
     });
-    assert!(read(&store, Wait::Allowed, 1000).is_err());
+    assert!(read(&store, Io::BLOCKING, 1000).is_err());
     assert!(store.has_folds(), "they may still be found");
     let report = store.check(false).unwrap();
     assert!(report.findings.iter().any(|finding| finding.inode == Some(5)), "{report:?}");
-    assert_eq!(read(&store, Wait::Allowed, 2).unwrap(), None);
+    assert_eq!(read(&store, Io::BLOCKING, 2).unwrap(), None);
     store.checkpoint().unwrap();
 }
 
@@ -203,10 +203,10 @@ fn a_crash_leaves_each_name_once() {
     let work = |store: &Store| -> Result<(), Error> {
         put_away(store)?;
         send_down(store)?;
-        read(store, Wait::Allowed, 1100)?;
-        store.commit(Wait::Allowed)?;
+        read(store, Io::BLOCKING, 1100)?;
+        store.commit(Io::BLOCKING)?;
         put_away(store)?;
-        store.commit(Wait::Allowed)?;
+        store.commit(Io::BLOCKING)?;
         store.checkpoint()
     };
     let rig = {
@@ -237,7 +237,7 @@ fn what_changes_meanwhile_is_not_put_away_as_it_was() {
         scope.spawn(|| {
             for number in 1..=4000_u64 {
                 store
-                    .update(Wait::Allowed, |transaction| {
+                    .update(Io::BLOCKING, |transaction| {
                         let before = transaction.get(&Key::inode(1100))?.map(|value| value.to_vec());
                         let before = before.filter(|bytes| bytes.len() == 8);
                         let before = before.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
@@ -256,7 +256,7 @@ fn what_changes_meanwhile_is_not_put_away_as_it_was() {
         }
         println!("put away {folded} times among {} changes", changes.load(Ordering::SeqCst));
     });
-    let last = read(&store, Wait::Allowed, 1100).unwrap().unwrap();
+    let last = read(&store, Io::BLOCKING, 1100).unwrap().unwrap();
     assert_eq!(last, 4000_u64.to_le_bytes());
     assert_clean(&store);
 }
@@ -271,18 +271,18 @@ fn what_changed_since_it_was_gathered_stays() {
     for changed in [Key::inode(1100), Key::xattr(1100, 7)] {
         let gathered = store.gather_fold(&what, Compression::ZSTD).unwrap().unwrap();
         store
-            .update(Wait::Allowed, |transaction| {
+            .update(Io::BLOCKING, |transaction| {
                 transaction.put(changed, b"newer");
                 Ok::<_, Error>(())
             })
             .unwrap();
         assert_eq!(store.enter_fold(&what, &gathered, &|| true).unwrap(), None);
-        let value = store.view(Wait::Allowed, |view| view.get(&changed).map(|value| value.map(|it| it.to_vec())));
+        let value = store.view(Io::BLOCKING, |view| view.get(&changed).map(|value| value.map(|it| it.to_vec())));
         assert_eq!(value.unwrap().unwrap(), b"newer");
         assert!(!store.has_folds());
     }
     assert_eq!(store.fold(&what, &|| true).unwrap(), Some(201));
-    assert_eq!(read(&store, Wait::Allowed, 1100).unwrap().unwrap(), b"newer");
+    assert_eq!(read(&store, Io::BLOCKING, 1100).unwrap().unwrap(), b"newer");
     assert_clean(&store);
 }
 

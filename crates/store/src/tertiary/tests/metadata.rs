@@ -12,9 +12,9 @@ fn copy(store: &Store) -> bool {
 }
 
 fn read(volume: &MemoryVolume, name: &str) -> Vec<u8> {
-    use stere_device::{Patience, Volume};
+    use stere_device::{MediumWait, Volume};
     let mut bytes = vec![0; volume.length(name).unwrap().expect("the object is there") as usize];
-    volume.get(name, 0, &mut bytes, Patience::Now).unwrap();
+    volume.get(name, 0, &mut bytes, &MediumWait::NONE).unwrap();
     bytes
 }
 

@@ -100,7 +100,7 @@ fn removed_files_leave_their_volumes() {
     for (inode, _, _) in &files {
         crate::tests::remove_file(&store, *inode);
     }
-    store.commit(Wait::Allowed).unwrap();
+    store.commit(Io::BLOCKING).unwrap();
     settle(&store);
     assert_eq!(volume.objects().len(), 1 + 2 * segments.len(), "the checkpoint still names them");
     store.checkpoint().unwrap();

@@ -1,18 +1,17 @@
-//! Reading what lies on tertiary volumes only, and what devices have lost although a volume has it.
+//! Recall: reads of what only tertiary media have, and of what devices have lost although a medium has it.
 //!
-//! The log knows neither volumes nor objects: whoever does is asked for bytes of a segment's chunk, with a check that they must
-//! pass. Parts that lie close together are asked for together, because every request costs. Nothing is repaired here, and a
-//! reader who may not wait for volumes is told so. Read next: `read.rs`, the store's `tertiary.rs`.
+//! The log says which parts of a read devices cannot give; they are fetched here, each verified. Parts that lie close together are
+//! asked for together, because every request costs. Nothing is repaired here. Read next: the log's `read.rs`, `tertiary.rs`.
 
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use stere_format::{Address, BLOCK_BYTES};
+use stere_log::{Io, LogError, Part, Segment};
 
-use crate::read::Part;
-use crate::segment::{Segment, SegmentTable};
-use crate::{Log, LogError, Wait};
+use crate::view::BlobHandle;
+use crate::{Error, Store};
 
 /// Why bytes were not fetched, to be told apart by whoever asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,26 +25,14 @@ pub enum Refusal {
 }
 
 /// Why bytes of a segment could not be had from tertiary volumes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum RecallError {
     /// Every volume that can be reached lacks them or has wrong ones.
+    #[error("{0}")]
     Damaged(String),
     /// They may be right, but cannot be had now.
+    #[error("{1}")]
     Refused(Refusal, String),
-}
-
-/// Whoever fetches from tertiary volumes.
-pub trait Recall: Send + Sync {
-    /// Fills `into` with what the segment's chunk holds from `offset` on, so that `is_right` accepts it. `segments` are those of which
-    /// one may be wanted next.
-    fn read(
-        &self,
-        segment: &Arc<Segment>,
-        offset: u64,
-        into: &mut [u8],
-        is_right: &dyn Fn(&[u8]) -> bool,
-        segments: &SegmentTable,
-    ) -> Result<(), RecallError>;
 }
 
 /// Parts that are no farther apart are fetched in one go,
@@ -97,28 +84,29 @@ fn groups(mut wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
     groups
 }
 
-impl Log {
-    /// Names who fetches from tertiary volumes.
-    pub fn set_recall(&self, recall: Arc<dyn Recall>) {
-        *self.recall.write() = Some(recall);
-    }
-
-    /// Reads these parts from tertiary volumes, each verified.
-    pub(crate) fn recall_parts(&self, wait: Wait, parts: &mut [Part<'_>], indices: &[usize]) -> Result<(), LogError> {
-        if wait != Wait::Allowed {
-            return Err(LogError::WouldBlock);
+impl Store {
+    /// Reads all parts, each verified, from memory, devices and, if the call may recall, tertiary media.
+    pub(crate) fn read_parts(&self, io: Io<'_>, parts: &mut [Part<'_>]) -> Result<(), Error> {
+        let on_media = self.log.read(io, parts).map_err(|error| match error {
+            LogError::WouldBlock => Error::WouldBlock,
+            LogError::Damaged { tag, offset, length } => Error::Damaged { blob: tag, offset, length },
+            error => error.into(),
+        })?;
+        if on_media.is_empty() {
+            return Ok(());
         }
-        let wanted = indices.iter().map(|&index| {
+        assert!(io.may_recall(), "only a call that may recall is told what media have");
+        let wanted = on_media.into_iter().map(|index| {
             let part = &parts[index];
             Wanted { index, segment: part.segment.id, range: chunk_range(part) }
         });
         for group in groups(wanted.collect()) {
-            self.recall_group(parts, &group)?;
+            self.recall_group(io, parts, &group)?;
         }
         Ok(())
     }
 
-    fn recall_group(&self, parts: &mut [Part<'_>], group: &[Wanted]) -> Result<(), LogError> {
+    fn recall_group(&self, io: Io<'_>, parts: &mut [Part<'_>], group: &[Wanted]) -> Result<(), Error> {
         let first = &group[0];
         let end = group.iter().map(|one| one.range.end).max().unwrap_or(first.range.end);
         let (start, segment) = (first.range.start, parts[first.index].segment.clone());
@@ -128,7 +116,7 @@ impl Log {
         let fetched = {
             let parts = &*parts;
             let is_right = |bytes: &[u8]| group.iter().all(|one| parts[one.index].matches(&bytes[place(one)]));
-            self.recall(&segment, start, &mut buffer, &is_right)
+            self.volumes.read(io, &segment, start, &mut buffer, &is_right, &self.log.segments)
         };
         if let Err(error) = fetched {
             let part = &parts[first.index];
@@ -137,15 +125,15 @@ impl Log {
                 RecallError::Damaged(_) if group.len() > 1 => {
                     for one in group {
                         let alone = Wanted { index: one.index, segment: one.segment, range: one.range.clone() };
-                        self.recall_group(parts, &[alone])?;
+                        self.recall_group(io, parts, &[alone])?;
                     }
                     return Ok(());
                 }
                 RecallError::Damaged(why) => {
                     tracing::error!(segment = segment.id, record = part.tag, why, "data cannot be recalled");
-                    LogError::Damaged { tag: part.tag, offset: part.offset, length: part.into.len() as u32 }
+                    Error::Damaged { blob: part.tag, offset: part.offset, length: part.into.len() as u32 }
                 }
-                RecallError::Refused(refusal, why) => LogError::Elsewhere { why, refusal },
+                RecallError::Refused(refusal, why) => Error::Elsewhere { why, refusal },
             });
         }
         for one in group {
@@ -160,33 +148,36 @@ impl Log {
         Ok(())
     }
 
-    fn recall(
-        &self,
-        segment: &Arc<Segment>,
-        offset: u64,
-        into: &mut [u8],
-        is_right: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<(), RecallError> {
-        let recall = self.recall.read().clone();
-        let no_volumes = || RecallError::Refused(Refusal::Away, "no tertiary volume is known here".to_owned());
-        recall.ok_or_else(no_volumes)?.read(segment, offset, into, is_right, &self.segments)
+    /// What is stored of a blob, from wherever it is.
+    pub(crate) fn read_record_blocks(&self, handle: &BlobHandle) -> Result<Vec<u8>, Error> {
+        let (address, checksums) = (&handle.value.address, &handle.value.checksums);
+        let damaged = || Error::Damaged { blob: handle.id, offset: 0, length: handle.value.logical_bytes };
+        match self.log.read_blocks(&handle.segment, address, checksums) {
+            Err(LogError::Released { .. }) => {
+                let is_right = |bytes: &[u8]| stere_log::are_of(checksums, bytes);
+                self.recall_record(Io::BLOCKING, &handle.segment, address, &is_right).map_err(|error| match error {
+                    RecallError::Refused(refusal, why) => Error::Elsewhere { why, refusal },
+                    RecallError::Damaged(_) => damaged(),
+                })
+            }
+            outcome => outcome.map_err(|_| damaged()),
+        }
     }
 
-    /// A whole record from tertiary volumes.
+    /// A whole record of a released segment.
     pub(crate) fn recall_record(
         &self,
+        io: Io<'_>,
         segment: &Arc<Segment>,
         address: &Address,
         verify: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<Vec<u8>, LogError> {
+    ) -> Result<Vec<u8>, RecallError> {
         let mut bytes = vec![0; address.length as usize];
-        self.recall(segment, chunk_offset(address), &mut bytes, verify).map_err(|error| match error {
-            RecallError::Damaged(why) => {
+        let fetched = self.volumes.read(io, segment, chunk_offset(address), &mut bytes, verify, &self.log.segments);
+        fetched.map(|()| bytes).inspect_err(|error| {
+            if let RecallError::Damaged(why) = error {
                 tracing::error!(segment = segment.id, why, "a record cannot be recalled");
-                LogError::Damaged { tag: 0, offset: 0, length: address.length }
             }
-            RecallError::Refused(refusal, why) => LogError::Elsewhere { why, refusal },
-        })?;
-        Ok(bytes)
+        })
     }
 }
