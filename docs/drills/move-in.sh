@@ -32,7 +32,7 @@ run device add tank "$(disk film2 192M)"
 run policy set "$mountpoint/films" class=films --wait
 run policy set "$mountpoint/photos" class=photos --wait
 stored films/39 "parity is 3+1"
-stored photos/19 "it survives 2 device losses"
+stored photos/19 "it survives the loss of 2 devices"
 compare films photos scratch
 run free tank
 

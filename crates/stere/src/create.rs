@@ -225,9 +225,11 @@ fn tell(assembly: &Assembly, class: Class) {
     let total: u64 = assembly.entries.iter().map(|entry| entry.size_bytes).sum();
     let name = &assembly.newest.pool_name;
     println!(
-        "made pool {name}: {devices} devices, {}; a file of class {} survives {survives} device losses",
+        "made pool {name}: {}, {}; a file of class {} survives {}",
+        size::counted(devices, "device"),
         size::show(total),
-        class.text()
+        class.text(),
+        size::loss_of_devices(survives.into())
     );
     println!("mount it: stere mount {name} MOUNTPOINT");
 }

@@ -11,7 +11,7 @@ use crate::cli::PolicyCommand;
 use crate::error::{At, DONE, Error, Result, refused};
 use crate::registry::Registry;
 use crate::status::to_json;
-use crate::{people, rules};
+use crate::{people, rules, size};
 
 /// How the source of a locked value begins.
 const LOCKED: &str = "locked";
@@ -310,10 +310,11 @@ fn explain(path: &Path) -> Result<u8> {
             println!("{key} is {value}: {source}");
         }
     }
-    let survives = read(path, "survives")?.unwrap_or_default();
+    let survives = read(path, "survives")?.and_then(|count| count.parse().ok()).unwrap_or(0);
+    let survives = size::loss_of_devices(survives);
     let state = read(path, "state")?.unwrap_or_default();
     let devices = read(path, "where")?.filter(|devices| !devices.is_empty()).unwrap_or_else(|| "nowhere yet".into());
-    println!("it survives {survives} device losses; its data lies on: {devices}; state: {state}");
+    println!("it survives {survives}; its data lies on: {devices}; state: {state}");
     if let Some(chain) = read(path, "chain")? {
         println!("all that is said of it, the strongest first:");
         chain.lines().for_each(|line| println!("  {line}"));

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `6G` is 6 GiB.
+//! Sizes as people write them, `6G` is 6 GiB; counts with their nouns.
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
@@ -46,9 +46,24 @@ pub fn show_as(bytes: u64, exact: bool) -> String {
     if exact { bytes.to_string() } else { show(bytes) }
 }
 
+/// A count with its noun: `1 device`, `2 devices`.
+pub fn counted(count: usize, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
+/// How many devices may be lost, as the object of "survives".
+pub fn loss_of_devices(count: u64) -> String {
+    match count {
+        0 => "no loss of a device".into(),
+        1 => "the loss of 1 device".into(),
+        _ => format!("the loss of {count} devices"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{parse, show};
+    use super::{counted, loss_of_devices, parse, show};
 
     #[test]
     fn sizes_are_read_and_shown() {
@@ -63,5 +78,17 @@ mod tests {
         assert_eq!(show(1023), "1023 B");
         assert_eq!(show(1536), "1.50 KiB");
         assert_eq!(show(64 << 20), "64.0 MiB");
+    }
+
+    #[test]
+    fn counts_agree_with_their_nouns() {
+        assert_eq!(
+            [counted(0, "device"), counted(1, "device"), counted(2, "device")],
+            ["0 devices", "1 device", "2 devices"]
+        );
+        assert_eq!(
+            [0, 1, 2].map(loss_of_devices),
+            ["no loss of a device", "the loss of 1 device", "the loss of 2 devices"]
+        );
     }
 }
