@@ -59,6 +59,7 @@ pub fn run(root: &Path, record: bool) -> Result<()> {
             findings.extend(markdown::check(path, text));
         }
         findings.extend(source::check_any(path, text));
+        findings.extend(source::check_manifest(path, text));
     }
     findings.extend(words::check(&files));
     findings.extend(commits::check(root));

@@ -32,6 +32,17 @@ pub fn check_any(path: &Path, text: &str) -> Vec<Finding> {
     lines.map(|(index, _)| Finding::error(path, index + 1, "names a folder of somebody's own machine")).collect()
 }
 
+/// Every package takes its lints and its minimum of Rust from the workspace.
+pub fn check_manifest(path: &Path, text: &str) -> Vec<Finding> {
+    let is_ours = path.starts_with("crates") || path.starts_with("xtask");
+    if !is_ours || path.file_name().is_none_or(|name| name != "Cargo.toml") {
+        return Vec::new();
+    }
+    let wanted = ["[lints]\nworkspace = true", "rust-version.workspace = true"];
+    let missing = wanted.iter().filter(|line| !text.contains(*line));
+    missing.map(|line| Finding::error(path, 1, format!("lacks `{}`", line.replace('\n', " ")))).collect()
+}
+
 pub fn check(path: &Path, text: &str) -> Vec<Finding> {
     let code = blank(text);
     let mut findings = check_file(path, text);

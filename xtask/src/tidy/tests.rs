@@ -134,3 +134,13 @@ fn subjects_of_commits_are_short() {
     assert_eq!(commits::findings(&format!("abc {}", "x".repeat(72))), Vec::new());
     assert_eq!(commits::findings(&format!("abc {}", "x".repeat(73))).len(), 1);
 }
+
+#[test]
+fn packages_take_lints_and_the_minimum_from_the_workspace() {
+    let found = |path: &str, text: &str| source::check_manifest(Path::new(path), text).len();
+    let whole = "[package]\nrust-version.workspace = true\n\n[lints]\nworkspace = true\n";
+    assert_eq!(found("crates/x/Cargo.toml", whole), 0);
+    assert_eq!(found("crates/x/Cargo.toml", "[package]\nrust-version.workspace = true\n"), 1);
+    assert_eq!(found("xtask/Cargo.toml", "[package]\n"), 2);
+    assert_eq!(found("plugins/x/Cargo.toml", "[package]\n"), 0, "another workspace");
+}
