@@ -7,7 +7,7 @@
 //! gone beyond for a while only is such a limit when the while is over; time is what the caller said last (`note_time`).
 //! Invariants: an account is the sum over all counted inodes that count in it; inodes are counted in the order of their numbers, and
 //! changes of one that is not counted yet change no account.
-//! Read next: `owed.rs` (writes that are accepted and not saved), `crates/naming/src/volumes.rs`.
+//! Read next: `owed.rs` (writes that are accepted and not saved), `crates/features/src/volumes.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

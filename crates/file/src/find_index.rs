@@ -5,7 +5,7 @@
 //! one costs no key. Pools from before get it built in the background, in the order of inodes; how far that is stands in the pool.
 //! Invariants: of each inode that is built exactly the entries are there that `check` finds (docs/format/find-index.md); an entry says that an inode
 //! *may* be looked for, and whoever goes by it looks at the inode itself. What moves in the index while somebody reads it is noted for him.
-//! Read next: `crates/naming/src/find/candidates.rs`.
+//! Read next: `crates/features/src/search/candidates.rs`.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -4,7 +4,7 @@
 //! inodes and names are before and after tells what was done. Events of a file that wait are one value, so the list is as long as
 //! there are such files; of removed ones it takes a bounded number. Invariants: each event is there once, in the order in which each was
 //! last; a change is durable exactly with its event; files without such plugins pay one look at a flag a transaction.
-//! Read next: `stere_format::FollowValue`; `crates/naming/src/plugins/following.rs` serves the list.
+//! Read next: `stere_format::FollowValue`; `crates/features/src/asynchronous_events.rs` serves the list.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -4,7 +4,7 @@
 //! `parent` is a directory with a name of it afterwards, whatever name went. A pool from before learns it in the background, name by name
 //! in the order of their keys; until then what is not known is left as it is found.
 //! Invariant: of the names that are counted (`NamedInValue`), the keys of each inode with several names count exactly its own; what has
-//! fewer has no keys. `NamedInCheck` proves it. Read next: `crates/naming/src/several_names.rs`, `docs/format/named-in.md`.
+//! fewer has no keys. `NamedInCheck` proves it. Read next: `crates/features/src/multiple_names.rs`, `docs/format/named-in.md`.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

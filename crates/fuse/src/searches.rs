@@ -5,7 +5,7 @@
 //! nobody has looked lately; its result is kept for a while, for those names. Node ids are beyond those of inodes, and no id of a
 //! link is used twice. Invariants: directories, results and searches under way are bounded, for all and for each user, so that who asks for
 //! too much is refused (EAGAIN) and nobody else; searches run in a lane of their own, and end when nobody waits for them.
-//! Read next: `front.rs`, which sends requests here, `crates/naming/src/find.rs`.
+//! Read next: `front.rs`, which sends requests here, `crates/features/src/search.rs`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;

@@ -4,19 +4,18 @@
 
 use std::sync::Arc;
 
+use stere_features::features::Features;
+use stere_features::versions::Versions;
 use stere_file::inode_if_any;
 use stere_format::InodeValue;
-
-use crate::Caller;
-use crate::atime::LazyTimes;
-use crate::attributes::{SetAttributes, apply};
-use crate::error::Error;
-use crate::features::Features;
-use crate::inode::Core;
-use crate::namespace::Namespace;
-use crate::residency::Residency;
-use crate::room::Eviction;
-use crate::versions::Versions;
+use stere_namespace::access_times::LazyTimes;
+use stere_namespace::attributes::{SetAttributes, apply};
+use stere_namespace::call::Caller;
+use stere_namespace::error::Error;
+use stere_namespace::inode::Core;
+use stere_namespace::namespace::Namespace;
+use stere_residency::eviction::Eviction;
+use stere_residency::residency::Residency;
 
 /// Changes contents and attributes.
 pub(crate) struct ContentChanges {

@@ -7,16 +7,17 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
+use stere_features::accounting::EMPTYING;
 use stere_file::accounts::{volume_place, volumes_of};
 use stere_file::{OF_VERSIONS, OrphanKind, inode_if_any};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, Key};
+use stere_namespace::call::Caller;
+use stere_namespace::error::Error;
+use stere_namespace::names::{damaged, is_empty};
 use stere_store::Io;
 
-use crate::accounting::EMPTYING;
-use crate::error::Error;
-use crate::names::{damaged, is_empty};
-use crate::{Caller, FileSystem};
+use crate::filesystem::FileSystem;
 
 /// Names removed in one step.
 const NAMES_PER_STEP: usize = 256;

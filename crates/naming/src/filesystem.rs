@@ -5,39 +5,41 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stere_format::{FileKind, FindIndexValue, InodeValue, Key, NamedInValue};
+use stere_features::accounting::Quotas;
+use stere_features::asynchronous_events::AsynchronousEvents;
+use stere_features::audit::Audit;
+use stere_features::backups::Backups;
+use stere_features::digests::Digests;
+use stere_features::features::Features;
+use stere_features::forecast::Forecasts;
+use stere_features::policy_editor::PolicyEditor;
+use stere_features::reconciler::Reconciler;
+use stere_features::search::Searches;
+use stere_features::unmet_policies::UnmetPolicies;
+use stere_features::usage::UsageWalk;
+use stere_features::versions::Versions;
+use stere_format::{FileKind, FindIndexValue, InodeValue, Key, NamedInValue, Timestamp};
+use stere_namespace::call::{Caller, FileSystemStatistics, Options, ROOT};
+use stere_namespace::classes::PolicyClasses;
+use stere_namespace::encryption::EncryptionKeys;
+use stere_namespace::error::Error;
+use stere_namespace::handles::Handle;
+use stere_namespace::namespace::Namespace;
+use stere_namespace::plugins::PluginRegistry;
+use stere_namespace::recalls::Recalls;
+use stere_namespace::rules::PolicyRules;
+use stere_namespace::tiers::Tiers;
+use stere_residency::eviction::Eviction;
+use stere_residency::offload::Offload;
+use stere_residency::residency::Residency;
+use stere_residency::units::Units;
 use stere_store::{Io, Store};
 
-use crate::accounting::Quotas;
-use crate::backup::Backups;
-use crate::classes::PolicyClasses;
-use crate::cold::Offload;
-use crate::content::Handle;
 use crate::content_changes::ContentChanges;
-use crate::digest::Digests;
-use crate::editor::PolicyEditor;
 use crate::emptying::Emptying;
-use crate::encryption::EncryptionKeys;
-use crate::error::Error;
-use crate::features::Features;
-use crate::find::Searches;
+use crate::listing::Listing;
 use crate::name_changes::NameChanges;
-use crate::namespace::Namespace;
 use crate::pipeline::Pipeline;
-use crate::plugins::{AsynchronousEvents, PluginRegistry};
-use crate::readdir::Listing;
-use crate::recalls::Recalls;
-use crate::reconcile::Reconciler;
-use crate::residency::Residency;
-use crate::room::Eviction;
-use crate::rules::{Forecasts, PolicyRules};
-use crate::tier::Tiers;
-use crate::units::Units;
-use crate::unkept::UnmetPolicies;
-use crate::usage::UsageWalk;
-use crate::versions::Versions;
-use crate::watch::Audit;
-use crate::{Caller, FileSystemStatistics, Options, ROOT, Timestamp};
 
 /// A mounted file system.
 pub struct FileSystem {
@@ -232,7 +234,7 @@ impl FileSystem {
             return Ok(saved?);
         }
         self.namespace.access_times.save_lazy_times(caller.io)?;
-        self.features.audit.save_watched(caller.io)?;
+        self.features.audit.save_records(caller.io)?;
         self.namespace.core.store.commit(caller.io)?;
         Ok(saved?)
     }
@@ -245,7 +247,7 @@ impl FileSystem {
         self.namespace.rules.review_now_and_then(caller)?;
         let reviewed = self.namespace.rules.review_changed(caller);
         self.features.audit.deduplicate_now_and_then(caller)?;
-        self.features.audit.save_watched(caller.io)?;
+        self.features.audit.save_records(caller.io)?;
         let begun = self.features.retention.begin_retentions(caller);
         let accounted = self.step_accounting(caller);
         let expired = self.features.versions.expire_versions(caller, budget);
@@ -259,12 +261,12 @@ impl FileSystem {
             other => other,
         };
         // Whatever became of that, what is old is saved.
-        let put_away = match self.residency.offload.put_away_cold(caller, budget) {
+        let offloaded = match self.residency.offload.offload_cold(caller, budget) {
             Err(Error::NoSpace) => Ok(false),
             other => other,
         };
         let has_more = self.namespace.core.files.step(&caller.context(), budget)?;
-        Ok(begun? | put_away? | accounted? | expired? | indexed? | counted? | reviewed? | has_more)
+        Ok(begun? | offloaded? | accounted? | expired? | indexed? | counted? | reviewed? | has_more)
     }
 
     /// Makes everything durable before the store is closed. The store is not closed here.

@@ -5,26 +5,26 @@
 
 use std::sync::Arc;
 
+use stere_features::accounting::Quotas;
+use stere_features::features::Features;
+use stere_features::multiple_names::MultipleNames;
+use stere_features::retention::Retentions;
+use stere_features::versions::Versions;
 use stere_file::{FirstHandle, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key};
+use stere_namespace::access_times::LazyTimes;
+use stere_namespace::attributes::Attributes;
+use stere_namespace::call::{Caller, LINKS_MAX};
+use stere_namespace::encryption::EncryptionKeys;
+use stere_namespace::error::Error;
+use stere_namespace::inode::{Core, living_directory, put_changed_directory};
+use stere_namespace::names::ENCRYPTED;
+use stere_namespace::namespace::Namespace;
+use stere_namespace::rules::PolicyRules;
+use stere_namespace::{acl, inode};
+use stere_residency::offload::Offload;
+use stere_residency::residency::Residency;
 use stere_store::Transaction;
-
-use crate::accounting::Quotas;
-use crate::atime::LazyTimes;
-use crate::attributes::Attributes;
-use crate::cold::Offload;
-use crate::encryption::EncryptionKeys;
-use crate::error::Error;
-use crate::features::Features;
-use crate::inode::Core;
-use crate::names::ENCRYPTED;
-use crate::namespace::Namespace;
-use crate::residency::Residency;
-use crate::retention::Retentions;
-use crate::rules::PolicyRules;
-use crate::several_names::MultipleNames;
-use crate::versions::Versions;
-use crate::{Caller, LINKS_MAX, acl, living_directory, put_changed_directory, versions};
 
 /// Changes names.
 pub(crate) struct NameChanges {
@@ -101,7 +101,7 @@ impl NameChanges {
             let mut value = inode_if_any(transaction, inode)?.ok_or(Error::NotFound)?;
             let is_removed = self.versions.is_removed_in_use(&value, inode);
             if !is_removed {
-                versions::check_not_of_versions(&value)?;
+                inode::check_not_of_versions(&value)?;
             }
             let kind = value.kind().ok_or(Error::NotPermitted("the inode has no type"))?;
             if kind == FileKind::Directory {
@@ -139,7 +139,7 @@ impl NameChanges {
                 kind,
             )?;
             value.parent = new_parent;
-            versions::note_name(&mut value, sequence);
+            inode::note_name(&mut value, sequence);
             self.multiple_names.names_change(
                 transaction,
                 inode,
@@ -205,7 +205,7 @@ impl NameChanges {
                     inode,
                     new.kind,
                 )?;
-                versions::note_name(&mut value, sequence);
+                inode::note_name(&mut value, sequence);
                 if new.kind == FileKind::Directory {
                     directory.nlink = directory.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
                 }

@@ -9,32 +9,33 @@
 
 use std::sync::Arc;
 
+use stere_features::accounting::Quotas;
+use stere_features::audit::{Audit, Place, Watched};
+use stere_features::extended_attributes::ExtendedAttributes;
+use stere_features::features::Features;
+use stere_features::plugin_events::{Doing, Notes, PluginEvents};
+use stere_features::versions::Versions;
 use stere_file::{COLLAPSE_RANGE, INSERT_RANGE, inode_if_any};
 use stere_format::{FileKind, InodeValue};
+use stere_namespace::access_times::LazyTimes;
+use stere_namespace::attributes::{SetAttributes, needs_kill};
+use stere_namespace::call::Caller;
+use stere_namespace::encryption::EncryptionKeys;
+use stere_namespace::error::Error;
+use stere_namespace::handles::{Handle, OpenFlags};
+use stere_namespace::inode::Core;
+use stere_namespace::names::Found;
+use stere_namespace::namespace::Namespace;
+use stere_namespace::rules::PolicyRules;
 use stere_plugin::EventKind;
+use stere_residency::eviction::Eviction;
+use stere_residency::offload::Offload;
+use stere_residency::residency::Residency;
+use stere_residency::residency_policy::ResidencyPolicy;
 
-use crate::accounting::Quotas;
-use crate::atime::LazyTimes;
-use crate::attributes::{SetAttributes, needs_kill};
-use crate::cold::Offload;
-use crate::content::{Handle, OpenFlags};
 use crate::content_changes::ContentChanges;
-use crate::encryption::EncryptionKeys;
-use crate::error::Error;
-use crate::extended::ExtendedAttributes;
-use crate::features::Features;
-use crate::inode::Core;
-use crate::keeping::ResidencyPolicy;
-use crate::names::Found;
-use crate::namespace::Namespace;
-use crate::plugins::{Doing, Notes, PluginEvents};
+use crate::rename;
 use crate::rename::RENAME_EXCHANGE;
-use crate::residency::Residency;
-use crate::room::Eviction;
-use crate::rules::PolicyRules;
-use crate::versions::Versions;
-use crate::watch::{Audit, Place, Watched};
-use crate::{Caller, rename};
 
 /// What a call does.
 #[derive(Debug, Clone, Copy)]

@@ -1,14 +1,16 @@
 //! Removing names, and with the last name the inode, unless somebody has it open.
 
+use stere_features::accounting::EMPTYING;
 use stere_file::{Gone, Keys, Unlink, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key};
+use stere_namespace::call::Caller;
+use stere_namespace::error::Error;
+use stere_namespace::inode;
+use stere_namespace::inode::{directory, put_changed_directory};
+use stere_namespace::names::Found;
 use stere_store::{Io, Transaction};
 
-use crate::accounting::EMPTYING;
-use crate::error::Error;
 use crate::name_changes::NameChanges;
-use crate::names::Found;
-use crate::{Caller, directory, put_changed_directory, versions};
 
 /// What a transaction on a name found.
 pub(crate) enum Attempt<T> {
@@ -87,9 +89,9 @@ impl NameChanges {
         if self.core.names.find(transaction, parent, name)? != Some(*expected) {
             return Ok((Attempt::Moved, Gone::Stays));
         }
-        versions::check_not_of_versions(&directory(transaction, parent)?)?;
+        inode::check_not_of_versions(&directory(transaction, parent)?)?;
         let mut value = victim(transaction, expected)?;
-        versions::check_not_of_versions(&value)?;
+        inode::check_not_of_versions(&value)?;
         stere_file::check_changeable(&value, caller.now)?;
         let place = (parent, name);
         let is_directory = expected.kind == FileKind::Directory;

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use stere_faults::{Bug, is_planted};
 use stere_file::{Gone, Keys, Unlink, inode_if_any};
 use stere_format::FileKind;
+use stere_namespace::call::{Caller, ROOT};
+use stere_namespace::error::Error;
+use stere_namespace::inode;
+use stere_namespace::inode::{directory, living_directory, put_changed_directory};
+use stere_namespace::names::{Found, check_name};
+use stere_namespace::rules::Scopes;
 use stere_store::{Io, Transaction};
 
-use crate::error::Error;
 use crate::name_changes::NameChanges;
-use crate::names::{Found, check_name};
 use crate::pipeline::Renaming;
 use crate::remove::{Attempt, Removed, victim as found_victim};
-use crate::rules::Scopes;
-use crate::{Caller, ROOT, directory, living_directory, put_changed_directory, versions};
 
 /// Fail when the new name exists.
 pub const RENAME_NOREPLACE: u32 = 1;
@@ -307,7 +309,7 @@ impl NameChanges {
         let (from, to) = ((old_directory, found.sequence), (parent, sequence));
         self.multiple_names.names_change(transaction, found.inode, &before, &mut value, Some(from), Some(to))?;
         if value.parent == parent {
-            versions::note_name(&mut value, sequence);
+            inode::note_name(&mut value, sequence);
         }
         // Paths change below a directory, and other names of a file count too: that is found out in the background.
         let is_open = found.kind == FileKind::Directory || value.nlink > 1 || !self.rules.is_current(scopes);

@@ -197,7 +197,7 @@ impl History {
     fn put_away(&mut self) -> Result<u64, Stop> {
         self.own_directory()?;
         self.all_down()?;
-        let outcome = match self.mounted().files.offload().fold_below(&caller(&self.machine), ROOT) {
+        let outcome = match self.mounted().files.offload().offload_below(&caller(&self.machine), ROOT) {
             // The root goes nowhere any more, or not all is counted yet.
             Err(Error::NotPermitted(_)) => return Ok(0),
             outcome => self.must("putting names away", outcome)?,
@@ -295,7 +295,7 @@ impl History {
             self.pass_hours(hours)?;
         }
         let entries = self.model.names(ROOT).map_or(0, |names| names.len()) as u64;
-        let left = match self.mounted().files.offload().fold_below(&caller(&self.machine), ROOT) {
+        let left = match self.mounted().files.offload().offload_below(&caller(&self.machine), ROOT) {
             Err(Error::NotPermitted(_)) => return Ok(()),
             outcome => self.must("putting names away", outcome)?,
         };

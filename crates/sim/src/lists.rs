@@ -297,7 +297,7 @@ impl History {
         if !self.has_lists() {
             return Ok(());
         }
-        let told = self.mounted().files.classes().list(Io::BLOCKING);
+        let told = self.mounted().files.classes().list_classes(Io::BLOCKING);
         let told = self.must("listing classes", told)?;
         let told = told.into_iter().find(|class| class.name == CLASS).map(|class| class.settings).unwrap_or_default();
         let is_said = |pick: usize| {

@@ -56,7 +56,7 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     let mut unkept = None;
     match order {
         Order::List => {
-            let classes = filesystem.classes().list(Io::BLOCKING)?.into_iter().map(ClassLine::from).collect();
+            let classes = filesystem.classes().list_classes(Io::BLOCKING)?.into_iter().map(ClassLine::from).collect();
             return Ok(Answer::Classes { classes });
         }
         Order::Create { name, settings } => {

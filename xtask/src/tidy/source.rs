@@ -13,7 +13,20 @@ const FORBIDDEN_MODULES: &[&str] = &["common", "utils", "util", "types", "core",
 /// Not written as the macros, so that this file does not find itself.
 const FORBIDDEN_WORDS: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 /// Crates in which one seed replays one history, and what would break that there (P-10).
-const CORE_CRATES: &[&str] = &["format", "stripe", "tree", "log", "store", "policy", "file", "naming", "pool"];
+const CORE_CRATES: &[&str] = &[
+    "format",
+    "stripe",
+    "tree",
+    "log",
+    "store",
+    "policy",
+    "file",
+    "namespace",
+    "residency",
+    "features",
+    "naming",
+    "pool",
+];
 const CHANCES: &[&str] = &["HashMap", "HashSet", "RandomState", "SystemTime", "Instant", "thread"];
 /// The folder of one machine that once was written into a file by mistake.
 const FOREIGN_FOLDER: &str = concat!("/wo", "rk/");

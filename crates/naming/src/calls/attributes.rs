@@ -3,14 +3,15 @@
 //! Read next: `../pipeline`, `../stat` (what is shown), `../extended` (plain attributes), `../editor` (policy).
 
 use stere_format::FileKind;
+use stere_namespace::attributes::{Attributes, SetAttributes};
+use stere_namespace::call::Caller;
+use stere_namespace::error::Error;
+use stere_namespace::names::check_name;
+use stere_namespace::xattr::SetMode;
 use stere_policy::parse_name;
 
-use crate::attributes::{Attributes, SetAttributes};
-use crate::error::Error;
-use crate::names::check_name;
+use crate::filesystem::FileSystem;
 use crate::pipeline::{Done, Kind, Op};
-use crate::xattr::SetMode;
-use crate::{Caller, FileSystem};
 
 impl FileSystem {
     /// Finds a name. "." and ".." work for every inode, as NFS needs.
@@ -31,7 +32,7 @@ impl FileSystem {
         let (inode, value) = self.namespace.core.store.view(caller.io, |view| {
             let Some(found) = self.namespace.core.names.find(view, parent, name)? else {
                 // The name's directory decides which error it is.
-                let value = crate::directory(view, parent)?;
+                let value = stere_namespace::inode::directory(view, parent)?;
                 self.namespace.encryption.name_key(view, parent, &value)?;
                 return Err(Error::NotFound);
             };
@@ -48,19 +49,19 @@ impl FileSystem {
             Ok((found.inode, value))
         })?;
         let value = self.namespace.core.files.refresh(caller.io, inode, value, removals)?.ok_or(Error::NotFound)?;
-        self.features.stat.shown(caller.io, inode, value)
+        self.features.stat.show_attributes(caller.io, inode, value)
     }
 
     /// Attributes of an inode.
     pub fn getattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
         let value = self.namespace.core.files.attributes(caller.io, inode)?.ok_or(Error::Stale)?;
-        self.features.stat.shown(caller.io, inode, value)
+        self.features.stat.show_attributes(caller.io, inode, value)
     }
 
     /// As `getattr`, for inodes that are looked for by their number: what was removed is not found.
     fn existing(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
         let value = self.namespace.core.files.attributes(caller.io, inode)?.filter(|value| value.nlink > 0);
-        self.features.stat.shown(caller.io, inode, value.ok_or(Error::Stale)?)
+        self.features.stat.show_attributes(caller.io, inode, value.ok_or(Error::Stale)?)
     }
 
     /// Target of a symbolic link.
@@ -82,7 +83,7 @@ impl FileSystem {
         let op = Op::new(caller, inode, Kind::SetAttributes(set));
         let change = || self.contents.set_attributes(caller, inode, set);
         let value = self.pipeline.run(&op, change, |value| Done { value: Some(value), ..Done::default() })?;
-        match self.features.stat.shown(caller.io, inode, value.clone()) {
+        match self.features.stat.show_attributes(caller.io, inode, value.clone()) {
             // It is done, and must not be done again.
             Err(Error::WouldBlock) => Ok(Attributes::of(inode, &value)),
             outcome => outcome,
@@ -107,7 +108,7 @@ impl FileSystem {
         let op = Op::new(caller, inode, Kind::SetExtended);
         let set = || match parse_name(name) {
             Some(parsed) => self.features.editor.set_policy(caller, inode, parsed?, Some(value), mode),
-            None => self.features.attributes.put(caller, inode, (name, value), mode, acl_kill_sgid),
+            None => self.features.attributes.put_attribute(caller, inode, (name, value), mode, acl_kill_sgid),
         };
         self.pipeline.run(&op, set, |()| Done::default())
     }
@@ -127,6 +128,6 @@ impl FileSystem {
 
     /// The names of all attributes, sorted; `trusted.*` only for the superuser.
     pub fn listxattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<Vec<u8>>, Error> {
-        self.features.provenance.attributes(caller, inode)
+        self.features.provenance.attribute_names(caller, inode)
     }
 }

@@ -4,12 +4,13 @@
 
 use stere_file::Whence;
 use stere_format::FileKind;
+use stere_namespace::attributes::{SetAttributes, needs_kill};
+use stere_namespace::call::Caller;
+use stere_namespace::error::Error;
+use stere_namespace::handles::{Handle, OpenFlags};
 
-use crate::attributes::{SetAttributes, needs_kill};
-use crate::content::{Handle, OpenFlags};
-use crate::error::Error;
+use crate::filesystem::FileSystem;
 use crate::pipeline::{Done, Kind, Op};
-use crate::{Caller, FileSystem};
 
 impl FileSystem {
     /// Opens a file or a directory.
@@ -101,13 +102,13 @@ impl FileSystem {
     /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
     pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
         self.namespace.core.told(caller.io, inode, self.namespace.core.files.save(&caller.context(), inode))?;
-        self.features.audit.save_watched(caller.io)?;
+        self.features.audit.save_records(caller.io)?;
         Ok(self.namespace.core.store.commit(caller.io)?)
     }
 
     /// Makes a directory's names durable.
     pub fn fsyncdir(&self, caller: &Caller<'_>, _inode: u64) -> Result<(), Error> {
-        self.features.audit.save_watched(caller.io)?;
+        self.features.audit.save_records(caller.io)?;
         Ok(self.namespace.core.store.commit(caller.io)?)
     }
 }

@@ -5,17 +5,19 @@
 use std::ops::{ControlFlow, Range};
 
 use stere_format::FileKind;
-use stere_store::Transaction;
+use stere_namespace::attributes::Attributes;
+use stere_namespace::call::Caller;
+use stere_namespace::error::Error;
+use stere_namespace::handles::{Handle, OpenFlags};
+use stere_namespace::inode::directory;
+use stere_namespace::names::{SEQUENCE_FIRST, check_name, check_new_name};
+use stere_store::{Io, Transaction};
 
-use crate::attributes::Attributes;
-use crate::content::{Handle, OpenFlags};
-use crate::error::Error;
+use crate::filesystem::FileSystem;
+use crate::listing::DirectoryEntry;
 use crate::name_changes::{New, TARGET_BYTES_MAX, opened};
-use crate::names::{SEQUENCE_FIRST, check_name, check_new_name};
 use crate::pipeline::{Done, Kind, Op, Renaming};
-use crate::readdir::DirectoryEntry;
 use crate::remove::Attempt;
-use crate::{Caller, FileSystem, Io, directory};
 
 /// What was made.
 fn done_of(attributes: &Attributes) -> Done<'_> {

@@ -252,7 +252,7 @@ fn classes_rules_and_locks_say_it_too() {
         assert!(fs.setxattr(&caller(3), one, b"user.stere.checksum", refused, SetMode::Any, false).is_err());
     }
     assert_eq!(
-        fs.classes().list(stere_naming::Io::BLOCKING).unwrap().last().unwrap().settings,
+        fs.classes().list_classes(stere_naming::Io::BLOCKING).unwrap().last().unwrap().settings,
         [("checksum", "xxh3".to_owned())]
     );
 }

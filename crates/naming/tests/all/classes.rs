@@ -115,7 +115,8 @@ fn a_change_queues_exactly_whom_it_concerns() {
     reconcile(&fs);
     assert!(change(&fs, "photos", "redundancy=10"));
     assert_eq!(pending(&fs), Vec::<String>::new());
-    let photos = fs.classes().list(Io::BLOCKING).unwrap().into_iter().find(|class| class.name == "photos").unwrap();
+    let photos =
+        fs.classes().list_classes(Io::BLOCKING).unwrap().into_iter().find(|class| class.name == "photos").unwrap();
     assert_eq!((photos.members, photos.rules), (0, 0));
     assert_eq!(photos.settings, [("redundancy", "10".to_owned()), ("compress", "zstd".to_owned())]);
     // Another directory in its place, and rules that go.

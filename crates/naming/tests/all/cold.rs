@@ -67,7 +67,7 @@ fn they_go_come_back_and_go_again() {
     // The two names of each entry would not be worth a bundle.
     assert!(resident_keys(&fs) < 60, "{} of {before}", resident_keys(&fs));
     assert_eq!(notes(&fs).len(), DIRECTORIES, "what is away has no note");
-    let left = fs.offload().fold_below(&caller(216), cold).unwrap();
+    let left = fs.offload().offload_below(&caller(216), cold).unwrap();
     assert_eq!((left.keys, left.staying), (KEYS_LEFT * DIRECTORIES as u64, 0));
     release(&fs, cold);
     assert_clean(&fs);
@@ -195,7 +195,7 @@ fn what_is_moved_and_what_is_said_anew() {
     assert!(!away("5"));
     assert!(!is_away(&fs, cold), "5 is known otherwise than by its name");
     assert_eq!(fs.getxattr(&caller(621), cold, b"user.stere.source.names").unwrap(), b"inherited from /target");
-    fs.offload().unfold_below(&caller(700), target).unwrap();
+    fs.offload().reload_below(&caller(700), target).unwrap();
     fs.removexattr(&caller(700), target, ATTRIBUTE).unwrap();
     pass_through(&fs, 701..=1000);
     assert!(!fs.store().has_folds());

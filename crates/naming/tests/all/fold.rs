@@ -90,7 +90,7 @@ fn all_below_a_directory_in_the_middle_comes_back() {
     let files: Vec<u64> = listed(&fs, find(&fs, middle, &["deep"])).unwrap().into_values().map(|one| one.2).collect();
     let outcome = put_away(&fs, cold);
     assert!(files.iter().any(|file| fs.store().is_folded(&Key::inode(*file))), "{outcome:?}");
-    let keys = fs.offload().unfold_below(&caller(6), middle).unwrap();
+    let keys = fs.offload().reload_below(&caller(6), middle).unwrap();
     assert!(keys > 0 && keys < outcome.keys, "{keys} of {outcome:?}");
     volume.set_fault(Some(VolumeFault::Away));
     for file in files {
@@ -110,7 +110,7 @@ fn changes_and_removals_below() {
     fs.write(&caller(7), file, 0, b"changed", false).unwrap();
     fs.unlink(&caller(7), deep, b"file 8").unwrap();
     fs.syncfs(&caller(7)).unwrap();
-    let stays = fs.offload().fold_below(&caller(8), cold).unwrap();
+    let stays = fs.offload().offload_below(&caller(8), cold).unwrap();
     assert!(stays.staying > 0, "it is on devices: {stays:?}");
     fs.reconciler().reconcile(&caller(8), cold).unwrap();
     reconcile(&fs);
@@ -155,7 +155,7 @@ fn what_is_known_otherwise_stays() {
     set(&fs, deep("2"), "copies", "1");
     reconcile(&fs);
     release(&fs, cold);
-    let outcome = fs.offload().fold_below(&caller(6), cold).unwrap();
+    let outcome = fs.offload().offload_below(&caller(6), cold).unwrap();
     assert_eq!(outcome.staying, 3, "{outcome:?}");
     for (number, is_away) in [("0", false), ("1", false), ("2", false), ("3", true)] {
         let above = find(&fs, cold, &[number]);
@@ -165,7 +165,7 @@ fn what_is_known_otherwise_stays() {
     assert_clean(&fs);
     assert_all_there(&fs, cold);
     let beside = mkdir(&fs, ROOT, "never archived");
-    assert_eq!(fs.offload().fold_below(&caller(6), beside).unwrap_err().errno(), libc::EPERM);
+    assert_eq!(fs.offload().offload_below(&caller(6), beside).unwrap_err().errno(), libc::EPERM);
 }
 
 /// P-141: where a volume is to have no names, none are put away on it.
@@ -181,7 +181,7 @@ fn no_names_go_to_a_volume_without_metadata() {
     reconcile(&fs);
     release(&fs, cold);
     let requests = volume.requests();
-    assert_eq!(fs.offload().fold_below(&caller(3), cold).unwrap_err().errno(), libc::EPERM);
+    assert_eq!(fs.offload().offload_below(&caller(3), cold).unwrap_err().errno(), libc::EPERM);
     assert_eq!((fs.store().has_folds(), volume.requests()), (false, requests));
 }
 
@@ -227,7 +227,7 @@ fn searches_bring_nothing_back() {
     put_away(&fs, cold);
     let requests = volume.requests();
     assert_eq!((count(&fs, true), count(&fs, false), volume.requests()), (0, 0, requests));
-    assert!(fs.offload().unfold_below(&caller(9), cold).unwrap() > 0);
+    assert!(fs.offload().reload_below(&caller(9), cold).unwrap() > 0);
     assert_eq!((count(&fs, true), count(&fs, false)), (before, before));
     assert_clean(&fs);
 }

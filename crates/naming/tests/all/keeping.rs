@@ -229,7 +229,7 @@ fn classes_say_it_where_they_are_set_and_by_rules() {
     );
     assert_eq!(said(&fs, file), ["yes", "no", "90d"]);
     let settings =
-        fs.classes().list(Io::BLOCKING).unwrap().into_iter().find(|one| one.name == "films").unwrap().settings;
+        fs.classes().list_classes(Io::BLOCKING).unwrap().into_iter().find(|one| one.name == "films").unwrap().settings;
     assert!(settings.contains(&("names", "90d".into())) && settings.contains(&("pin", "yes".into())), "{settings:?}");
     fs.policy().change_class(&caller(2), "films", &classes(&[("pin", ""), ("names", "never")])).unwrap();
     assert_eq!(said(&fs, file), ["NoAttribute", "no", "no"]);

@@ -35,6 +35,7 @@ mod quotas;
 mod quotas_metadata;
 mod quotas_stored;
 mod reconcile;
+mod reconcile_changing;
 mod records;
 mod retention;
 mod room;

@@ -289,8 +289,13 @@ fn rules_classes_and_locks_name_devices() {
     assert_lies(&fs, object, &bytes, &["d2"]);
     assert_lies(&fs, source, &bytes, &["d0", "d1", "d3"]);
     fs.policy().create_class(&caller(3), "quick", &[("only".into(), "nvme".into())]).unwrap();
-    let shown =
-        fs.classes().list(stere_naming::Io::BLOCKING).unwrap().into_iter().find(|class| class.name == "quick").unwrap();
+    let shown = fs
+        .classes()
+        .list_classes(stere_naming::Io::BLOCKING)
+        .unwrap()
+        .into_iter()
+        .find(|class| class.name == "quick")
+        .unwrap();
     assert_eq!(shown.settings, [("only", "nvme".to_owned())]);
     let quick = directory(&fs, "quick", "class", "quick");
     let file = make(&fs, quick, "file", &bytes);

@@ -73,7 +73,7 @@ fn classes_rules_and_locks_say_it_too() {
     set(&fs, both, "record", "4K");
     assert_eq!(fact(&fs, both, "effective.record"), "4K");
     assert_eq!(
-        fs.classes().list(stere_naming::Io::BLOCKING).unwrap().last().unwrap().settings,
+        fs.classes().list_classes(stere_naming::Io::BLOCKING).unwrap().last().unwrap().settings,
         [("record", "32K".to_owned())]
     );
     fs.setxattr(&caller(3), top, b"trusted.stere.record", b"64K", stere_naming::SetMode::Any, false).unwrap();

@@ -255,7 +255,7 @@ fn classes_say_which_files_have_versions() {
     assert!(fs.policy().change_class(&caller(3), "papers", &settings("2")).unwrap());
     settle(&fs);
     assert_eq!(versions(&fs, top, "f").unwrap().len(), 2);
-    let told = fs.classes().list(stere_naming::Io::BLOCKING).unwrap();
+    let told = fs.classes().list_classes(stere_naming::Io::BLOCKING).unwrap();
     assert_eq!(told.last().unwrap().settings, [("versions", "2".to_owned())]);
     // A rule that names the class says it too.
     let other = directory(&fs, "other", "rules", "*.pdf: class=papers");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stere_device::MemoryVolume;
 use stere_format::{Key, VolumeEntry, key};
-use stere_naming::{FileSystem, FoldOutcome, ROOT, SetMode};
+use stere_naming::{FileSystem, OffloadOutcome, ROOT, SetMode};
 use stere_store::Io;
 
 use super::edits::set;
@@ -58,9 +58,9 @@ pub fn release(fs: &FileSystem, inode: u64) {
     fs.store().checkpoint().unwrap();
 }
 
-pub fn put_away(fs: &FileSystem, inode: u64) -> FoldOutcome {
+pub fn put_away(fs: &FileSystem, inode: u64) -> OffloadOutcome {
     release(fs, inode);
-    let outcome = fs.offload().fold_below(&caller(3), inode).unwrap();
+    let outcome = fs.offload().offload_below(&caller(3), inode).unwrap();
     release(fs, inode);
     assert!(fs.store().folds(Io::BLOCKING).unwrap().iter().all(|fold| fold.blob.is_released()));
     outcome

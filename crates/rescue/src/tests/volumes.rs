@@ -232,7 +232,7 @@ fn names_that_were_put_away_come_back() {
     let volume = add_volume(&rig);
     archive(&rig, ROOT);
     release(&rig);
-    let outcome = rig.files.offload().fold_below(&caller(), ROOT).unwrap();
+    let outcome = rig.files.offload().offload_below(&caller(), ROOT).unwrap();
     assert!(outcome.keys > 100, "{outcome:?}");
     rig.commit();
     settle(&rig);

@@ -13,7 +13,7 @@ use crate::running::Running;
 
 /// Puts away the names of what is on volumes only.
 pub fn put_away_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
-    let outcome = filesystem.offload().fold_below(&clock::own_caller(Io::BLOCKING), root)?;
+    let outcome = filesystem.offload().offload_below(&clock::own_caller(Io::BLOCKING), root)?;
     running.store.commit(Io::BLOCKING)?;
     let (mut report, _, _) = survey(filesystem, running, root)?;
     report.is_partial = outcome.staying > 0;

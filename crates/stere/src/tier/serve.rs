@@ -180,7 +180,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
         }
         Order::Stage(root) => {
             // Names first: what they lead to is known then.
-            filesystem.offload().unfold_below(&clock::own_caller(Io::BLOCKING), *root)?;
+            filesystem.offload().reload_below(&clock::own_caller(Io::BLOCKING), *root)?;
             let (mut report, segments, inodes) = survey(filesystem, running, *root)?;
             let (caller, segments) = (clock::own_caller(Io::BLOCKING), segments.into_iter().collect::<Vec<_>>());
             filesystem.tiers().bring_back(&caller, &segments, &inodes)?;

@@ -1,0 +1,284 @@
+//! Who writes files, from what, and what happens to them: noted for files whose policy says `provenance=yes` or `audit=yes`.
+//!
+//! What is noted goes into a bounded list in memory and from there at once, in a transaction of its own, into the pool (`list`); who
+//! may not wait leaves it to the next who may. So a record is never durable before what it tells of, and is so whenever something that
+//! happened later is synced. Noting never fails a call: what cannot be kept is counted and told in the log. A pool in which nobody
+//! ever asked pays one look at a flag a call.
+//! Invariants: a session is there exactly while a watched file has handles; all in memory is bounded; what is encrypted on media is
+//! not named in a record: its path is left out, and in a pool with keys every command.
+//! Read next: `events` (what calls do), `list` (records), `docs/design/provenance.md`.
+
+mod events;
+mod list;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use stere_file::inode_if_any;
+use stere_format::dirent::DirentView;
+use stere_format::watch::{WATCHED_INPUTS_MAX, WATCHED_TEXT_BYTES_MAX};
+use stere_format::{FileKind, InodeValue, Key, WatchedProcess};
+use stere_namespace::call::Caller;
+use stere_namespace::error::Error;
+use stere_namespace::handles::Handle;
+use stere_namespace::inode::{Core, dedup_domain};
+use stere_namespace::names::Form;
+use stere_namespace::rules::PolicyRules;
+use stere_policy::{Process, Switch, Switches};
+use stere_store::{Io, Transaction};
+
+pub use events::Place;
+pub use list::{AUDIT_MAX, Audited, PROVENANCE_MAX, Written};
+
+/// Processes of which is known what they opened; beyond that the oldest is forgotten.
+const READERS_MAX: usize = 4096;
+/// How long files that were written may wait until it is looked whether their content is there twice, in seconds.
+const DEDUP_SECONDS: i64 = 600;
+/// Threads and processes that are told apart while a file is open.
+const WRITERS_MAX: usize = 64;
+
+/// Records of who writes files, and of what happens to them.
+pub struct Audit {
+    core: Arc<Core>,
+    rules: Arc<PolicyRules>,
+    /// Whether anybody in the pool ever asked.
+    is_used: AtomicBool,
+    sessions: Mutex<FxHashMap<u64, Session>>,
+    /// How many there are.
+    session_count: AtomicUsize,
+    readers: Mutex<Readers>,
+    /// Domains in which files were written since content was last looked for that is there twice, and when it is looked for next.
+    written: Mutex<(BTreeSet<u64>, i64)>,
+    list: list::List,
+}
+
+/// A watched file that is open.
+struct Session {
+    watched: Watched,
+    /// Who opened it last to write: says who writes when a write does not.
+    opener: Option<WatchedProcessAndCommand>,
+    handles: Vec<Handle>,
+    /// Threads that have written.
+    threads: Vec<u32>,
+    writers: Vec<Writer>,
+}
+
+/// A process that wrote while a file was open.
+struct Writer {
+    /// Number and start.
+    process: (u32, u64),
+    record: Option<(u64, stere_format::ProvenanceValue)>,
+}
+
+/// A file of which something is to be noted.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    inode: u64,
+    owner: u32,
+    provenance: bool,
+    audit: bool,
+    is_file: bool,
+    /// Empty where it must not be told.
+    path: Vec<u8>,
+    is_secret: bool,
+    /// Among which files its content is to be found again.
+    domain: Option<u64>,
+}
+
+/// What is known of who calls.
+#[derive(Debug, Clone, Default)]
+struct WatchedProcessAndCommand {
+    by: WatchedProcess,
+    command: Vec<u8>,
+}
+
+/// What processes opened to read.
+#[derive(Default)]
+struct Readers {
+    inputs: FxHashMap<(u32, u64), Vec<u64>>,
+    order: VecDeque<(u32, u64)>,
+}
+
+impl Readers {
+    pub fn note(&mut self, process: (u32, u64), inode: u64) {
+        if !self.inputs.contains_key(&process) {
+            if self.order.len() >= READERS_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.inputs.remove(&oldest);
+            }
+            self.order.push_back(process);
+        }
+        let inputs = self.inputs.entry(process).or_default();
+        if inputs.contains(&inode) {
+            return;
+        }
+        // One more than a record holds, for the file itself may be among them.
+        if inputs.len() > WATCHED_INPUTS_MAX {
+            inputs.remove(0);
+        }
+        inputs.push(inode);
+    }
+
+    /// What a process opened to read but this file.
+    fn read_by(&self, process: (u32, u64), but: u64) -> Vec<u64> {
+        let inputs = self.inputs.get(&process).map_or(&[][..], Vec::as_slice);
+        let others: Vec<u64> = inputs.iter().copied().filter(|inode| *inode != but).collect();
+        others[others.len().saturating_sub(WATCHED_INPUTS_MAX)..].to_vec()
+    }
+}
+
+impl Audit {
+    /// Reads whether the pool has anything to be watched.
+    pub fn load(core: Arc<Core>, rules: Arc<PolicyRules>) -> Result<Audit, Error> {
+        let list = list::List::load(&core.store)?;
+        Ok(Audit {
+            core,
+            rules,
+            is_used: AtomicBool::new(list.is_in_pool()),
+            sessions: Mutex::default(),
+            session_count: AtomicUsize::new(0),
+            readers: Mutex::default(),
+            written: Mutex::default(),
+            list,
+        })
+    }
+
+    /// Whether anything is, or was since the mount, to be noted.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+
+    fn has_sessions(&self) -> bool {
+        self.session_count.load(Ordering::Acquire) > 0
+    }
+}
+
+/// A text as it is kept: cut, if it is too long.
+fn cut(mut text: Vec<u8>) -> Vec<u8> {
+    text.truncate(WATCHED_TEXT_BYTES_MAX);
+    text
+}
+
+impl Audit {
+    /// In a transaction that lets policies say this: from now on there may be something to watch.
+    pub fn note_audited(&self, transaction: &mut Transaction<'_>, says: Switches) -> Result<(), Error> {
+        if says.has_any_watched() && transaction.get(&Key::watched())?.is_none() {
+            transaction.put(Key::watched(), &stere_format::WatchedValue::default().encode());
+        }
+        Ok(())
+    }
+
+    /// When that transaction took effect.
+    pub fn begin_audit(&self, says: Switches) {
+        if says.has_any_watched() {
+            self.is_used.store(true, Ordering::Release);
+        }
+    }
+
+    /// What is to be noted of an inode, if anything is.
+    pub fn watched(&self, caller: &Caller<'_>, inode: u64) -> Result<Option<Watched>, Error> {
+        if !self.is_used() {
+            return Ok(None);
+        }
+        let found = self.core.store.view(caller.io, |view| {
+            let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
+            let effective = self.core.files.effective(view, inode, &value)?;
+            Ok::<_, Error>(Some((effective, value)))
+        })?;
+        let Some((effective, value)) = found else { return Ok(None) };
+        let (provenance, audit) = (effective.is_on(Switch::Provenance), effective.is_on(Switch::Audit));
+        let domain = dedup_domain(&effective);
+        if !provenance && !audit {
+            let is_file = value.kind() == Some(FileKind::File);
+            let (owner, path, is_secret) = (value.uid, Vec::new(), false);
+            let watched = Watched { inode, owner, provenance, audit, is_file, path, is_secret, domain };
+            return Ok(domain.map(|_| watched));
+        }
+        let (path, form) = self.place_in_pool(caller.io, inode, &value)?;
+        let is_secret = effective.wish.encryption.is_on() || form != Form::Plain;
+        let path = if is_secret { Vec::new() } else { cut(path) };
+        let is_file = value.kind() == Some(FileKind::File);
+        Ok(Some(Watched { inode, owner: value.uid, provenance, audit, is_file, path, is_secret, domain }))
+    }
+
+    /// Whether each use of a name of this inode must be known, because it may have others and what is noted tells which was used.
+    pub fn must_know_names_used(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<bool, Error> {
+        if !self.is_used() || value.kind() != Some(FileKind::File) {
+            return Ok(false);
+        }
+        let effective = self.core.store.view(io, |view| self.core.files.effective(view, inode, value))?;
+        Ok(effective.is_on(Switch::Provenance) || effective.is_on(Switch::Audit))
+    }
+
+    /// A path, by the name that was looked up last, or that the inode notes, where that is so; and the least readable name on it.
+    fn place_in_pool(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<(Vec<u8>, Form), Error> {
+        let places = self.core.names_used.get(inode).into_iter().chain([(value.parent, u64::from(value.rdev))]);
+        let mut name = None;
+        for (directory, sequence) in places.filter(|_| value.kind() == Some(FileKind::File)) {
+            name = self.core.store.view(io, |view| {
+                let Some(bytes) = view.get(&Key::dirent(directory, sequence))? else { return Ok(None) };
+                let entry = DirentView::decode(&bytes).ok().filter(|entry| entry.inode == inode);
+                Ok::<_, Error>(entry.map(|entry| {
+                    let (name, form) = self.core.names.shown(directory, sequence, &entry);
+                    (directory, name.into_owned(), form)
+                }))
+            })?;
+            if name.is_some() {
+                break;
+            }
+        }
+        let path_of = |inode| stere_namespace::walk::path_and_form(&self.core.store, &self.core.names, io, inode);
+        let found = match name {
+            Some((directory, name, form)) => {
+                path_of(directory)?.map(|(path, above)| (below(&path, &name), form.max(above)))
+            }
+            None => path_of(inode)?,
+        };
+        Ok(found.unwrap_or_else(|| (format!("inode {inode}, without a name").into_bytes(), Form::Plain)))
+    }
+
+    /// Now and then has content looked for that was written and is there twice.
+    pub fn deduplicate_now_and_then(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        if !self.is_used() {
+            return Ok(());
+        }
+        let domains = {
+            let mut written = self.written.lock();
+            if written.0.is_empty() || caller.now.seconds < written.1 {
+                return Ok(());
+            }
+            written.1 = caller.now.seconds + DEDUP_SECONDS;
+            std::mem::take(&mut written.0)
+        };
+        for domain in domains {
+            match self.core.request_reconcile(caller, domain) {
+                // It was removed meanwhile.
+                Err(Error::Stale | Error::NotPermitted(_)) => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Who calls.
+    fn who(&self, caller: &Caller<'_>) -> WatchedProcessAndCommand {
+        let known = self.core.options.processes.as_ref().filter(|_| caller.process != 0);
+        let process = known.and_then(|known| known.process(caller.process)).unwrap_or_default();
+        let Process { number, started, executable, command } = process;
+        let (uid, gid) = (caller.uid, caller.gid);
+        let by = WatchedProcess { uid, gid, process: number, started, executable: cut(executable) };
+        // Names of files are in commands, and where there are keys some of them may be encrypted.
+        let command = if self.core.files.keyring().has_keys() { Vec::new() } else { cut(command) };
+        WatchedProcessAndCommand { by, command }
+    }
+}
+
+/// The path of a name in a directory.
+fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if directory == b"/" { b"" } else { b"/" };
+    [directory, slash, name].concat()
+}

@@ -1,0 +1,318 @@
+//! Files on tertiary volumes: what of them is where, by walking over names; and the names of volumes in policy.
+//!
+//! The store moves segments and knows no files; here it is found out which segments a file or a directory stands for. Nothing is
+//! fetched by any of this: only extents and the segment table are looked at. Read next: `walk.rs`, the store's `tertiary.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use stere_format::{DeviceIndex, FileKind, InodeValue, Key, Scheme};
+use stere_policy::{Class, Encryption, Own};
+use stere_store::{FoldInfo, Io, Released, TierFile, Transaction};
+
+use crate::call::Caller;
+use crate::error::Error;
+use crate::flagged::system_keys;
+use crate::inode::{Core, nearest};
+use crate::names::Form;
+use crate::walk::{Walk, path_and_form};
+
+/// Deeper than any path.
+const DEPTH_MAX: usize = 4096;
+/// Extents looked at in one view.
+pub const EXTENTS: usize = 1024;
+const BLOCK: u64 = stere_format::BLOCK_BYTES as u64;
+
+/// A file that a walk met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierMet {
+    /// Its number.
+    pub inode: u64,
+    /// Its path from the root of the pool.
+    pub path: Vec<u8>,
+    /// Where what is stored of it is.
+    pub file: TierFile,
+    /// The segments it lies in, those that have to do with tertiary volumes.
+    pub segments: BTreeSet<u64>,
+    /// When it was read last, and changed last, in seconds.
+    pub used_seconds: i64,
+    /// Whether its policy sends it down.
+    pub is_tiered: bool,
+}
+
+/// Bytes of a file that lie on the same devices in the same way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayoutRun {
+    /// Where they begin in the file.
+    pub start: u64,
+    /// Where they end.
+    pub end: u64,
+    /// How they are stored.
+    pub scheme: Scheme,
+    /// On which devices, data before parity.
+    pub devices: Vec<DeviceIndex>,
+    /// On which tertiary volumes too, a set.
+    pub volumes: u16,
+    /// How many devices and volumes more may be lost before they are.
+    pub survives: u8,
+    /// The segment they lie in, where that has to be fetched to be read.
+    pub released_in: Option<u64>,
+}
+
+impl LayoutRun {
+    pub fn lies_like(&self, other: &LayoutRun) -> bool {
+        let place = |run: &LayoutRun| (run.scheme, run.volumes, run.survives, run.released_in);
+        place(self) == place(other) && self.devices == other.devices
+    }
+}
+
+/// Keeps the list of inodes whose owners sent something down, with the change that says so.
+pub fn note_tiered(transaction: &mut Transaction<'_>, inode: u64, says: [Own; 2]) -> Result<(), Error> {
+    let is_tiered = says.iter().any(|own| own.tiers != 0 || own.class().and_then(Class::tier).is_some());
+    let key = Key::tiered(inode);
+    match (is_tiered, transaction.get(&key)?.is_some()) {
+        (true, false) => transaction.put(key, &[1]),
+        (false, true) => transaction.delete(key),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Finds where files lie.
+pub struct Tiers {
+    pub core: Arc<Core>,
+}
+
+impl Tiers {
+    /// The inodes below which files are sent down.
+    pub fn tiered_roots(&self, io: Io<'_>) -> Result<BTreeSet<u64>, Error> {
+        // Deleted classes may have become one that sends files down.
+        let of_classes = self.core.files.resolver().classes().all_of(Class::Archive);
+        self.core.store.view(io, |view| {
+            let mut roots: BTreeSet<u64> = system_keys(view, stere_format::key::kind::TIERED)?.into_iter().collect();
+            for class in &of_classes {
+                let (from, to) = (Key::class_member(class.code(), 0), Key::class_member(class.code(), u64::MAX));
+                view.scan(from, to, |key, _| {
+                    roots.insert(key.position);
+                    ControlFlow::Continue(())
+                })?;
+            }
+            Ok::<_, Error>(roots)
+        })
+    }
+
+    /// Gives up the chunks of these segments on devices, as far as all their volumes have them. Nothing that is dirty needs them then.
+    pub fn release_segments(&self, caller: &Caller<'_>, segments: &[u64]) -> Result<Released, Error> {
+        self.core.files.complete_dirty_blocks(&caller.context())?;
+        Ok(self.core.store.release(segments)?)
+    }
+
+    /// Asks for these segments to come back to devices, and for the files in them to lie there where their policy says: what it came to say
+    /// while they were on volumes only was of no matter until now.
+    pub fn bring_back(&self, caller: &Caller<'_>, segments: &[u64], inodes: &[u64]) -> Result<(), Error> {
+        self.core.store.want_back(segments);
+        for inode in inodes {
+            match self.lies_as_asked(caller, *inode) {
+                Ok(true) => {}
+                Ok(false) => self.core.request_reconcile(caller, *inode)?,
+                // It was removed meanwhile.
+                Err(Error::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all segments of a file note the place that its policy names.
+    fn lies_as_asked(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
+        let site = self.core.files.site_of(&self.core.effective(caller, inode)?);
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let (extents, next) = stere_file::stored_extents(&self.core.store, caller.io, inode, at, EXTENTS)?;
+            if extents.iter().any(|extent| extent.blob.site() != site) {
+                return Ok(false);
+            }
+            from = next;
+        }
+        Ok(true)
+    }
+
+    /// Where what is stored of a file is.
+    pub fn tier_file(&self, caller: &Caller<'_>, inode: u64) -> Result<TierFile, Error> {
+        Ok(self.tier_facts(caller.io, inode)?.0)
+    }
+
+    /// The same, with the segments that have to do with tertiary volumes.
+    fn tier_facts(&self, io: Io<'_>, inode: u64) -> Result<(TierFile, BTreeSet<u64>), Error> {
+        let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let (extents, next) = stere_file::stored_extents(&self.core.store, io, inode, at, EXTENTS)?;
+            for extent in &extents {
+                file.add(&self.core.store, &extent.blob, extent.stored_bytes());
+                if extent.blob.tertiary_wanted() != 0 {
+                    segments.insert(extent.blob.segment_id());
+                }
+            }
+            from = next;
+        }
+        Ok((file, segments))
+    }
+
+    /// Allocated bytes of a file that are on tertiary volumes only.
+    pub fn released_bytes(&self, io: Io<'_>, inode: u64) -> Result<u64, Error> {
+        let mut bytes = 0;
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let (extents, next) = stere_file::stored_extents(&self.core.store, io, inode, at, EXTENTS)?;
+            let released = extents.iter().filter(|extent| extent.blob.is_released());
+            bytes += released.map(|extent| u64::from(extent.length).next_multiple_of(BLOCK)).sum::<u64>();
+            from = next;
+        }
+        Ok(bytes)
+    }
+
+    /// Goes over all files below an inode; names that were put away stay away, and are met as if they were one file of their directory.
+    pub fn tier_walk(
+        &self,
+        caller: &Caller<'_>,
+        root: u64,
+        visit: &mut dyn FnMut(TierMet) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let value = self.core.inode_value(caller.io, root)?.ok_or(Error::Stale)?;
+        let found = path_and_form(&self.core.store, &self.core.names, caller.io, root)?;
+        let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
+        let mut walk = Walk::new(root, value.kind().unwrap_or(FileKind::Symlink), path, form).passing_over();
+        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.io)? {
+            if met.kind != FileKind::File {
+                continue;
+            }
+            let Some(value) = self.core.inode_value(caller.io, met.inode)? else { continue };
+            let (file, segments) = self.tier_facts(caller.io, met.inode)?;
+            let effective = self
+                .core
+                .store
+                .view(caller.io, |view| Ok::<_, Error>(self.core.files.effective(view, met.inode, &value)?))?;
+            let is_tiered = self.core.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0);
+            let used_seconds = value.atime.seconds.max(value.mtime.seconds);
+            let path = walk.path().to_vec();
+            let met = TierMet { inode: met.inode, path, file, segments, used_seconds, is_tiered };
+            if visit(met).is_break() {
+                return Ok(());
+            }
+        }
+        for names in self.offloaded_names(caller.io, root)? {
+            if visit(names).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// An inode and its path, for those who write down what a volume holds. None where a name on the way, or the content, is encrypted:
+    /// that is written down nowhere in the clear.
+    pub fn named_inode(&self, io: Io<'_>, inode: u64) -> Result<Option<(Vec<u8>, InodeValue)>, Error> {
+        let Some(value) = self.core.inode_value(io, inode)? else { return Ok(None) };
+        if self.is_secret(io, inode, &value)? {
+            return Ok(None);
+        }
+        let found = path_and_form(&self.core.store, &self.core.names, io, inode)?;
+        Ok(found.filter(|(_, form)| *form == Form::Plain).map(|(path, _)| (path, value)))
+    }
+
+    /// Whether the policy of an inode or of a directory above it asks for encryption.
+    pub fn is_secret(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<bool, Error> {
+        let (mut inode, mut value) = (inode, value.clone());
+        for _ in 0..DEPTH_MAX {
+            let effective =
+                self.core.store.view(io, |view| Ok::<_, Error>(self.core.files.effective(view, inode, &value)?))?;
+            if effective.wish.encryption != Encryption::NO {
+                return Ok(true);
+            }
+            if value.parent == inode {
+                return Ok(false);
+            }
+            inode = value.parent;
+            let Some(above) = self.core.inode_value(io, inode)? else { return Ok(true) };
+            value = above;
+        }
+        Ok(true)
+    }
+}
+
+impl Tiers {
+    /// The folds below an inode, by the directories that they were said of. What is itself put away counts as below.
+    pub fn offloaded_below(&self, io: Io<'_>, root: u64) -> Result<BTreeMap<u64, Vec<FoldInfo>>, Error> {
+        let mut below: BTreeMap<u64, Vec<FoldInfo>> = BTreeMap::new();
+        let mut known: BTreeMap<u64, bool> = BTreeMap::new();
+        for fold in self.core.store.folds(io)? {
+            let is_below = match known.get(&fold.directory) {
+                Some(is_below) => *is_below,
+                None => {
+                    let is_below = self.is_below(io, fold.directory, root)?;
+                    known.insert(fold.directory, is_below);
+                    is_below
+                }
+            };
+            if is_below {
+                below.entry(fold.directory).or_default().push(fold);
+            }
+        }
+        Ok(below)
+    }
+
+    /// Whether `root` is the inode or above it; what lies below something that was put away counts as below.
+    fn is_below(&self, io: Io<'_>, inode: u64, root: u64) -> Result<bool, Error> {
+        let found = self
+            .core
+            .store
+            .view(io.skipping_offloaded(), |view| nearest(view, inode, |at, _| Ok((at == root).then_some(()))));
+        if matches!(found, Err(Error::Elsewhere(..))) { Ok(true) } else { Ok(found?.is_some()) }
+    }
+
+    /// Where the names are that were put away below an inode, as if those of each directory it was said of were a file of it.
+    pub fn offloaded_names(&self, io: Io<'_>, root: u64) -> Result<Vec<crate::tiers::TierMet>, Error> {
+        if !self.core.store.has_folds() {
+            return Ok(Vec::new());
+        }
+        let mut all = Vec::new();
+        for (directory, folds) in self.offloaded_below(io, root)? {
+            let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
+            for fold in folds {
+                file.add(&self.core.store, &fold.blob, u64::from(fold.blob.value.address.length));
+                segments.insert(fold.blob.segment_id());
+            }
+            let is_here = !self.core.store.is_folded(&Key::inode(directory));
+            let found = if is_here { path_and_form(&self.core.store, &self.core.names, io, directory)? } else { None };
+            let path = found.map_or_else(|| b"?".to_vec(), |(path, _)| path);
+            all.push(crate::tiers::TierMet {
+                inode: directory,
+                path,
+                file,
+                segments,
+                used_seconds: 0,
+                is_tiered: true,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Where a file lies from `from` on, run by run, and where to go on; `None` at the end.
+    pub fn layout(&self, caller: &Caller<'_>, inode: u64, from: u64) -> Result<(Vec<LayoutRun>, Option<u64>), Error> {
+        let (extents, next) = stere_file::stored_extents(&self.core.store, caller.io, inode, from, EXTENTS)?;
+        let mut runs: Vec<LayoutRun> = Vec::new();
+        for extent in extents {
+            let (start, end) = (extent.start, extent.end());
+            let (scheme, devices) = (extent.blob.scheme(), extent.blob.devices());
+            let (volumes, survives) = (extent.blob.volumes(), self.core.store.losses_borne(&extent.blob));
+            let released_in = devices.is_empty().then(|| extent.blob.segment_id());
+            let run = LayoutRun { start, end, scheme, devices, volumes, survives, released_in };
+            match runs.last_mut().filter(|last| last.end == start && last.lies_like(&run)) {
+                Some(last) => last.end = end,
+                None => runs.push(run),
+            }
+        }
+        Ok((runs, next))
+    }
+}

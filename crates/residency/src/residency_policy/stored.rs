@@ -1,0 +1,39 @@
+//! What is set on an inode of what stays on devices: a key of the pool for each, put, taken away and read in one way for all three.
+
+use stere_file::Keys;
+use stere_format::Key;
+use stere_namespace::error::Error;
+use stere_policy::{Keep, Keeping};
+
+const YES: u8 = 1;
+const NO: u8 = 2;
+
+/// The key of what is set.
+pub fn key_of(keep: Keep, inode: u64) -> Key {
+    match keep {
+        Keep::Pin => Key::pinned(inode),
+        Keep::Unit => Key::unit(inode),
+        Keep::Names => Key::names_age(inode),
+    }
+}
+
+/// How it is stored; none where nothing is set.
+pub fn encode_stored(keeping: &Keeping, keep: Keep) -> Option<Vec<u8>> {
+    let byte = |is_on: bool| vec![if is_on { YES } else { NO }];
+    match keep {
+        Keep::Pin => keeping.pin.map(byte),
+        Keep::Unit => keeping.unit.map(byte),
+        Keep::Names => keeping.names_seconds.map(|seconds| seconds.to_le_bytes().to_vec()),
+    }
+}
+
+/// What is set on an inode.
+pub fn own(keys: &impl Keys, inode: u64) -> Result<Keeping, Error> {
+    let is_on = |bytes: Option<_>| bytes.map(|bytes: stere_store::Value| bytes.first() == Some(&YES));
+    let seconds = keys.value(&key_of(Keep::Names, inode))?;
+    Ok(Keeping {
+        pin: is_on(keys.value(&key_of(Keep::Pin, inode))?),
+        unit: is_on(keys.value(&key_of(Keep::Unit, inode))?),
+        names_seconds: seconds.and_then(|bytes| bytes[..].try_into().ok()).map(u64::from_le_bytes),
+    })
+}
