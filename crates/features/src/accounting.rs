@@ -174,6 +174,7 @@ impl Quotas {
                     let attributes = counts_metadata.then(|| attributes_of(transaction, inode, &value)).transpose()?;
                     add_inode(&mut sums, &value, attributes);
                 }
+                assert!(inode >= at, "inodes are counted in their order");
                 at = inode + 1;
             }
             transaction.put(Key::accounting(), &AccountingValue { counted: at, ..accounting }.encode());

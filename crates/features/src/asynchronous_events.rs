@@ -137,6 +137,7 @@ impl AsynchronousEvents {
             if served == budget || is_stopped() {
                 return Ok(true);
             }
+            assert!(inode >= pass.from, "the queue is gone through in order");
             pass.from = inode + 1;
             if value.is_given_up {
                 continue;

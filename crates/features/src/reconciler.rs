@@ -302,6 +302,7 @@ impl Reconciler {
             state.job = Some(job);
             return Ok(true);
         }
+        assert_eq!(state.in_hand, Some((job.root, job.number)), "one job at a time is in hand");
         state.in_hand = None;
         match outcome {
             Ok(_) => self.finish_job(&mut state, caller, &job)?,

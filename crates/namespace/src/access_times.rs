@@ -51,7 +51,8 @@ impl LazyTimes {
 
     pub fn remove(&self, inode: u64) {
         if self.count.load(Ordering::Acquire) > 0 && self.shard(inode).lock().remove(&inode).is_some() {
-            self.count.fetch_sub(1, Ordering::AcqRel);
+            let before = self.count.fetch_sub(1, Ordering::AcqRel);
+            assert!(before > 0, "what is removed was counted");
         }
     }
 
@@ -61,7 +62,8 @@ impl LazyTimes {
             let mut shard = self.shard(*inode).lock();
             if shard.get(inode) == Some(time) {
                 shard.remove(inode);
-                self.count.fetch_sub(1, Ordering::AcqRel);
+                let before = self.count.fetch_sub(1, Ordering::AcqRel);
+                assert!(before > 0, "what was saved was counted");
             }
         }
     }

@@ -77,6 +77,7 @@ impl Acl {
     }
 
     fn encode(&self) -> Vec<u8> {
+        assert!(self.is_valid(), "only what the kernel takes is stored");
         let mut bytes = Vec::with_capacity(4 + 8 * self.0.len());
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         for entry in &self.0 {
@@ -105,6 +106,7 @@ impl Acl {
     /// The nine permission bits this ACL means.
     fn mode_bits(&mut self) -> u32 {
         let owner = self.entry(USER_OBJECT).map_or(0, |entry| u32::from(entry.permissions));
+        assert!(self.is_valid(), "a mode is made of a whole list");
         let group = self.group_class().map_or(0, |entry| u32::from(entry.permissions));
         let other = self.entry(OTHER).map_or(0, |entry| u32::from(entry.permissions));
         owner << 6 | group << 3 | other

@@ -367,6 +367,7 @@ impl EncryptionKeys {
     }
 
     fn put_key(&self, caller: &Caller<'_>, record: EncryptionKey) -> Result<(), Error> {
+        assert_ne!(record.number, 0, "0 stands for no key");
         let (key, bytes) = (Key::encryption_key(record.number), record.encode());
         self.core.store.update(caller.io, |transaction| {
             transaction.put(key, &bytes);
@@ -396,6 +397,7 @@ impl EncryptionKeys {
             return Err(Error::TooMany("keys in this pool"));
         }
         let is_default = !known.iter().any(|(record, _)| record.is_default && !record.is_removed());
+        assert!(known.iter().all(|(record, _)| record.number != number), "numbers of keys are used once");
         let key = DataKey::new(number, seed.key.clone());
         let wrapped = vec![stere_crypt::wrap(&key, secret, cost, &seed.wrapping)?];
         let made_seconds = caller.now.seconds;

@@ -360,6 +360,7 @@ pub fn living_directory(keys: &impl Keys, inode: u64) -> Result<InodeValue, Erro
 
 /// Puts a directory whose names changed now.
 pub fn put_changed_directory(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeValue, now: Timestamp) {
+    assert_eq!(value.kind(), Some(FileKind::Directory), "names lie in directories");
     (value.mtime, value.ctime) = (now, now);
     stere_file::put_inode(transaction, inode, value);
 }

@@ -109,6 +109,7 @@ impl Names {
         }
         let mut found = None;
         let (first, end) = (Key::dirent(value.parent, 0), Key::dirent(value.parent, u64::MAX));
+        assert!(first < end, "names of a directory lie together");
         keys.visit(first, end, &mut |key, bytes| {
             found = shown(key, bytes).map(|name| (key.position, name));
             if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -120,6 +121,7 @@ impl Names {
                 places.clear();
             }
             places.insert(inode, sequence);
+            assert!(places.len() <= PLACES_MAX, "places of directories are bounded");
         }
         Ok(Some(name))
     }
@@ -200,6 +202,7 @@ impl Names {
             None => (Cow::Borrowed(name), 0),
             Some(key) => (Cow::Owned(key.seal_name(directory, name)), key.number()),
         };
+        assert!(sequence >= SEQUENCE_FIRST && value.next_dirent_sequence > sequence, "sequences are used once");
         let entry = DirentView { inode, kind, key, name: &stored };
         self.put_entry(transaction, directory, value, sequence, &entry)?;
         Ok(sequence)
@@ -224,6 +227,7 @@ impl Names {
             return Err(Error::TooMany("names in this directory that hash alike"));
         }
         bucket.insert(sequence);
+        assert!(bucket.sequences.contains(&sequence), "a name is found by its hash");
         transaction.put(key, &bucket.encode());
         transaction.put(Key::dirent(directory, sequence), &entry.encode());
         Ok(())

@@ -138,6 +138,7 @@ impl PluginRegistry {
         loaded.map_err(|failure| Error::NoPlugin(StackFailure { name: name.into(), failure }))?;
         let _alone = self.plugins().changing();
         let number = next_number(self.plugins().list().last().map(|(number, _)| *number))?;
+        assert_ne!(number, 0, "plugins are counted from 1");
         let pieces = module.chunks(PluginRecord::PIECE_BYTES).zip(1..);
         for (piece, at) in pieces {
             self.core.store.update(caller.io, |transaction| {
@@ -266,6 +267,7 @@ impl PluginRegistry {
             Some(number) => number,
             None => {
                 let number = next_number(self.plugins().stacks().last().map(|(number, _)| *number))?;
+                assert_ne!(number, 0, "0 stands for no plugins");
                 let bytes = stack.encode();
                 self.core.store.update(caller.io, |transaction| {
                     transaction.put(Key::plugin_stack(number), &bytes);

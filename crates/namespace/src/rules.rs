@@ -260,6 +260,7 @@ impl PolicyRules {
         if kept.len() >= KEPT_MAX {
             kept.clear();
         }
+        assert!(scopes.generation <= self.core.files.resolver().generation(), "no rules are from a later policy");
         kept.insert(directory, scopes.clone());
         Ok(scopes)
     }

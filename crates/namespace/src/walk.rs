@@ -107,6 +107,7 @@ impl Walk {
                 if self.passes_over && store.is_folded(&Key::inode(entry.inode)) {
                     continue;
                 }
+                assert_eq!(self.path.len(), level.path_length, "a name is added to its directory's path");
                 self.path.push(b'/');
                 self.path.extend_from_slice(&entry.name);
                 self.form = level.form.max(entry.form);
@@ -193,5 +194,6 @@ pub fn path_and_form(store: &Store, names: &Names, io: Io<'_>, inode: u64) -> Re
         path.push(b'/');
         path.extend_from_slice(part);
     }
+    assert_eq!(path.is_empty(), inode == ROOT, "only the root has no name on its path");
     Ok(Some((if path.is_empty() { b"/".to_vec() } else { path }, least)))
 }

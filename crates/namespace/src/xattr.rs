@@ -69,7 +69,9 @@ pub fn put(transaction: &mut Transaction<'_>, inode: u64, name: &[u8], value: &[
     if bytes > stere_format::VALUE_BYTES_MAX - 64 || bucket.entries.len() > 255 {
         return Err(Error::TooMany("extended attributes of this file with names like that"));
     }
-    transaction.put(key, &bucket.encode());
+    let encoded = bucket.encode();
+    assert!(encoded.len() <= stere_format::VALUE_BYTES_MAX, "a bucket is one value of the tree");
+    transaction.put(key, &encoded);
     Ok(())
 }
 

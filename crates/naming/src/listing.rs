@@ -115,6 +115,7 @@ impl Listing {
                 },
             };
             let Some(last) = batch.entries.last() else { return Ok(()) };
+            assert!(last.sequence >= next, "a listing goes on");
             next = last.sequence + 1;
             let removals = self.core.files.removals();
             for entry in &batch.entries {

@@ -253,6 +253,7 @@ fn prepare(
             permissions |= libc::S_ISGID;
         }
     }
+    assert_eq!(directory.kind(), Some(FileKind::Directory), "names lie in directories");
     let mut value = InodeValue::new(new.kind.mode_bits() | permissions, caller.uid, gid, parent, caller.now);
     value.rdev = new.rdev;
     value.volume = directory.volume;

@@ -209,6 +209,7 @@ impl Pipeline {
         done: impl Fn(&T) -> Done<'_>,
     ) -> Result<T, Error> {
         let notes = self.check(op)?;
+        assert!(notes.is_none() || makes(&op.kind), "notes are of what is made");
         let outcome = match takes_room(&op.kind) {
             true => self.eviction.with_room(op.caller, call),
             false => call(),
@@ -465,6 +466,11 @@ impl Pipeline {
             (Kind::Open(_) | Kind::Remove { .. } | Kind::Rename(_), _) => unreachable!("looked up before the call"),
         }
     }
+}
+
+/// Whether a call makes an inode.
+fn makes(kind: &Kind<'_>) -> bool {
+    matches!(kind, Kind::Create { .. } | Kind::CreateNameless { .. })
 }
 
 /// Whether room is made for a call where there is none; what it did before it failed must bear repetition.

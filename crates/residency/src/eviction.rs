@@ -67,6 +67,7 @@ impl Eviction {
         let mut changed = self.changed.lock();
         let left = REMEMBERED_MAX.saturating_sub(changed.len());
         changed.extend(inodes.take(left));
+        assert!(changed.len() <= REMEMBERED_MAX, "inodes that are remembered are bounded");
     }
 }
 
@@ -119,7 +120,10 @@ impl Eviction {
                 return Err(Error::WouldBlock);
             }
             match self.make_room_for_writer(caller, least) {
-                Ok(true) => least *= 4,
+                Ok(true) => {
+                    assert!(least < usize::MAX / 4, "room that is made ends");
+                    least *= 4;
+                }
                 Ok(false) => return outcome,
                 Err(error) => {
                     tracing::warn!(%error, "archived files could not be released for a writer");
@@ -204,6 +208,7 @@ impl Eviction {
     /// Releases these, and makes their slots free.
     fn release_few(&self, caller: &Caller<'_>, few: &[Candidate]) -> Result<u64, Error> {
         let segments: Vec<u64> = few.iter().map(|one| one.segment).collect();
+        assert!(segments.len() <= RELEASED_AT_ONCE, "few are released before it is looked again");
         // From what lies on devices still.
         let inodes: BTreeSet<u64> =
             segments.iter().flat_map(|segment| self.core.store.inodes_of_segment(*segment)).collect();

@@ -88,6 +88,7 @@ pub fn next_bundle(pieces: &mut VecDeque<Piece>) -> Vec<KeyRange> {
         if !ranges.is_empty() && (bytes + piece.bytes > BUNDLE_BYTES || ranges.len() >= FoldValue::RANGES_MAX) {
             break;
         }
+        assert!(piece.range.0 < piece.range.1, "no piece is empty");
         bytes += piece.bytes;
         // Files that were made one after the other have numbers one after the other.
         match ranges.last_mut().filter(|last| last.1 == piece.range.0) {
@@ -96,6 +97,7 @@ pub fn next_bundle(pieces: &mut VecDeque<Piece>) -> Vec<KeyRange> {
         }
         pieces.pop_front();
     }
+    assert!(ranges.len() <= FoldValue::RANGES_MAX, "a metadata object has so many ranges at most");
     together(ranges)
 }
 

@@ -70,7 +70,8 @@ impl Quiescence {
         if !waits {
             since.remove(&unit);
         }
-        found.waits.insert(unit, waits);
+        let known = found.waits.insert(unit, waits);
+        assert!(known.is_none(), "a unit is asked once a walk");
         if waits {
             self.core.files.note_written(unit);
         }

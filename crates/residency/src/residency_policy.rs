@@ -198,6 +198,7 @@ impl ResidencyPolicy {
                     *known = (count, FxHashMap::default());
                 }
                 known.1.insert(*inode, statements.clone());
+                assert!(known.0 == count && known.1.len() <= REMEMBERED_MAX, "what is remembered is of one policy");
             }
         }
         Ok(statements)

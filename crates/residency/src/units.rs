@@ -75,6 +75,7 @@ impl Units {
         }
         let unit = self.unit_of(io, directory)?;
         known.0.insert(directory, unit);
+        assert!(known.0.len() <= REMEMBERED_MAX, "directories that are remembered are bounded");
         Ok(unit)
     }
 

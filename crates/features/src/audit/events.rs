@@ -100,6 +100,7 @@ impl Audit {
             writers: Vec::new(),
         };
         let session = sessions.entry(inode).or_insert_with(fresh);
+        assert!(!session.handles.contains(&handle), "a handle is opened once");
         session.handles.push(handle);
         if opener.is_some() {
             // Changes are told of the name that it was opened by to make them.

@@ -174,6 +174,7 @@ impl Audit {
                 return outcome;
             }
             let mut waiting = list.waiting.lock();
+            assert!(waiting.pending.len() >= batch.len(), "only who puts records into the pool takes them");
             waiting.pending.drain(..batch.len());
             if let Err(error) = outcome {
                 waiting.lost += batch.len() as u64;

@@ -188,6 +188,7 @@ impl Versions {
         (value.nlink, value.ctime) = (1, caller.now);
         value.flags |= OF_VERSIONS;
         set_version_order(value, place);
+        assert!(place >= ORDER_BY_MOMENT && value.nlink == 1, "a version has one name and its place in the order");
         self.enter_moment(transaction, caller, drawer, (inode, value), FileKind::File)?;
         transaction.put(Key::version(place, inode), &[1]);
         if count.is_some() {

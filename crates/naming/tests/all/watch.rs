@@ -212,3 +212,40 @@ fn lists_are_rings() {
     let (records, _) = fs.audit().audited(Io::BLOCKING, 0, usize::MAX).unwrap();
     assert_eq!(records.len() as u64, stere_naming::AUDIT_MAX);
 }
+
+/// P-93: one table over all calls that change the content of an open file: the audit sees each, done or refused.
+#[test]
+fn each_changing_call_is_seen() {
+    let (_rig, fs) = rig();
+    say(&fs, ROOT, "audit", "yes");
+    let (source, handle) = fs.create(&by(100, 3), ROOT, b"source", 0o644, WRITE).unwrap();
+    fs.write(&by(100, 3), source.inode, 0, &[7; 8192], false).unwrap();
+    fs.release(&by(100, 3), source.inode, handle).unwrap();
+    type Change = fn(&FileSystem, &Caller<'_>, u64, u64) -> Result<(), Error>;
+    let changes: [(&str, Change); 4] = [
+        ("write", |fs, who, _, inode| fs.write(who, inode, 0, b"x", false).map(drop)),
+        ("allocate", |fs, who, _, inode| fs.fallocate(who, inode, 0, 1 << 16, 0)),
+        ("copy", |fs, who, source, inode| fs.copy_range(who, source, 0, inode, 0, 4096).map(drop)),
+        ("truncate", |fs, who, _, inode| {
+            let cut = stere_naming::SetAttributes { size: Some(1), ..stere_naming::SetAttributes::default() };
+            fs.setattr(who, inode, &cut).map(drop)
+        }),
+    ];
+    let seen = |fs: &FileSystem, inode: u64, refused: bool| {
+        let (records, _) = fs.audit().audited(Io::BLOCKING, 1, 10_000).unwrap();
+        let is_meant = |record: &stere_format::AuditValue| {
+            record.inode == inode && record.event == AuditEvent::Write && (record.refused != 0) == refused
+        };
+        records.iter().filter(|(_, record)| is_meant(record)).count()
+    };
+    for (number, (change, call)) in (1..).zip(changes) {
+        let name = format!("file {number}");
+        let (made, handle) = fs.create(&by(200, 4), ROOT, name.as_bytes(), 0o644, WRITE).unwrap();
+        call(&fs, &by(200, 4), source.inode, made.inode).unwrap();
+        assert_eq!(seen(&fs, made.inode, false), 1, "{change}");
+        fs.setxattr(&caller(4), made.inode, b"user.stere.retain", b"1d", SetMode::Any, false).unwrap();
+        assert_eq!(call(&fs, &by(300, 5), source.inode, made.inode).unwrap_err().errno(), libc::EPERM, "{change}");
+        assert_eq!(seen(&fs, made.inode, true), 1, "{change} was refused");
+        fs.release(&by(200, 6), made.inode, handle).unwrap();
+    }
+}

@@ -47,6 +47,7 @@ impl Staying {
             known.clear();
         }
         known.insert(segment, (live_bytes, now, count));
+        assert!(known.len() <= REMEMBERED_MAX, "segments that are remembered are bounded");
     }
 }
 
@@ -194,6 +195,7 @@ impl<'a> Choice<'a> {
                 eviction.units.add_age_of_unit(caller, unit, &self.used, &mut self.units_of, &mut ages)?;
             }
         }
+        assert!(self.next < self.candidates.len(), "units are met by a segment that would go");
         let left = &mut self.candidates[self.next..];
         let mut is_other = false;
         for one in left.iter_mut() {

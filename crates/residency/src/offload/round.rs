@@ -472,6 +472,7 @@ impl Offload {
     fn gather(&self, caller: &Caller<'_>, round: &mut Round, group: Group, going: Going) -> Result<(), Error> {
         let inodes = going.pieces.iter().flat_map(|piece| inodes_of(piece.range));
         round.gathered.extend(inodes.map(|inode| (inode, group)));
+        assert!(round.at.is_some(), "what goes is gathered within a round");
         round.groups.entry(group).or_default().push(going);
         if round.groups.len() > GROUPS_MAX {
             return self.end_bundles(caller, round, 0);

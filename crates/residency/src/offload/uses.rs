@@ -32,6 +32,7 @@ impl Uses {
     pub fn note(&mut self, inode: u64, now_seconds: u64) {
         if self.inodes.len() < REMEMBERED_MAX || self.inodes.contains_key(&inode) {
             self.inodes.insert(inode, now_seconds);
+            assert!(self.inodes.len() <= REMEMBERED_MAX, "inodes that are remembered are bounded");
         } else {
             self.all_seconds = now_seconds;
         }
