@@ -81,15 +81,15 @@ pub fn take(stream: &UnixStream) -> std::io::Result<Vec<OwnedFd>> {
     Ok(if is_greeting { handles } else { Vec::new() })
 }
 
-/// What a read into this buffer would take, and whether open files come with it; waits for bytes if `is_patient`. All stays where it is, and no
+/// What a read into this buffer would take, and whether open files come with it; waits for bytes if `may_block`. All stays where it is, and no
 /// file is received. At the end there are no bytes.
-pub fn peek(stream: &UnixStream, buffer: &mut [u8], is_patient: bool) -> std::io::Result<Peeked> {
+pub fn peek(stream: &UnixStream, buffer: &mut [u8], may_block: bool) -> std::io::Result<Peeked> {
     let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all zeros is a valid msghdr: null pointers and lengths of nothing.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut iov;
     message.msg_iovlen = 1;
-    let wait = if is_patient { 0 } else { libc::MSG_DONTWAIT };
+    let wait = if may_block { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: all that the message leads to lives until the call returns; without room for control messages none is delivered.
     let received = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_PEEK | wait) };
     match usize::try_from(received) {

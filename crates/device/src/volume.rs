@@ -13,11 +13,11 @@ use crate::Cancellation;
 
 mod directory;
 mod memory;
-mod outspoken;
+mod recording;
 
 pub use directory::DirectoryVolume;
 pub use memory::{MemoryVolume, VolumeFault};
-pub use outspoken::calls_that_are_lost;
+pub use recording::calls_that_are_lost;
 
 /// What can go wrong with a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

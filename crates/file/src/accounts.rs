@@ -2,12 +2,12 @@
 //!
 //! Nobody who changes an inode has to think of accounts: every transaction is looked at before it takes effect (`Accounts::settle`), and
 //! what its inodes are before and after makes the difference that the accounts get. So they cannot drift, whatever makes the change.
-//! A limit refuses a transaction that makes an account greater, unless what it adds was accepted before (`owed.rs`). What was said to be
+//! A limit refuses a transaction that makes an account greater, unless what it adds was accepted before (`pending_charges.rs`). What was said to be
 //! Stored bytes are counted in the same way where somebody limited them (`charge.rs`). What was said to be
 //! gone beyond for a while only is such a limit when the while is over; time is what the caller said last (`note_time`).
 //! Invariants: an account is the sum over all counted inodes that count in it; inodes are counted in the order of their numbers, and
 //! changes of one that is not counted yet change no account.
-//! Read next: `owed.rs` (writes that are accepted and not saved), `crates/features/src/volumes.rs`.
+//! Read next: `pending_charges.rs` (writes that are accepted and not saved), `crates/features/src/quotas.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::charge;
 use crate::extents::BLOCK;
 use crate::keys::Keys;
 use crate::metadata::{attributes_of, changed_attributes, counted_metadata};
-use crate::owed::Book;
+use crate::pending_charges::Book;
 
 /// Volumes in one another; more is damage.
 const NESTING_MAX: usize = 1024;
@@ -455,11 +455,11 @@ impl Accounts {
         value.bytes = value.bytes.saturating_add_signed(amount.bytes);
         value.inodes = value.inodes.saturating_add_signed(amount.inodes);
         value.stored = value.stored.saturating_add_signed(amount.stored);
-        if !transaction.is_owed() && value.place.is_none_or(|place| !place.is_deleted) {
+        if !transaction.is_charge_pending() && value.place.is_none_or(|place| !place.is_deleted) {
             let most = most.since(&value);
-            let owed = self.book.lock().owed(whose);
+            let pending = self.book.lock().pending(whose);
             let exceeds = |grows: i64, is: u64, most: Option<u64>| grows > 0 && most.is_some_and(|most| is > most);
-            let bytes = value.bytes.saturating_add(owed);
+            let bytes = value.bytes.saturating_add(pending);
             let (bytes_most, inodes_most) = (most.bytes_now(bytes, now), most.inodes_now(value.inodes, now));
             let stored_most = most.stored_now(value.stored, now).filter(|_| gets_more);
             if exceeds(amount.bytes, bytes, bytes_most)

@@ -22,7 +22,7 @@ use crate::encode::Storing;
 use crate::extents::{BLOCK, END};
 use crate::keys::{extents_touching, inode_if_any, put_inode};
 use crate::metadata::next_inode;
-use crate::owed::over;
+use crate::pending_charges::over;
 use crate::state::Content;
 use crate::{Context, Files};
 
@@ -164,7 +164,7 @@ impl Files {
                 to = ChargedTo { inode: inode + 1, position: 0 };
             }
             transaction.put(Key::accounting(), &AccountingValue { charged: Some(to), ..accounting }.encode());
-            transaction.set_owed();
+            transaction.set_charge_pending();
             Ok::<_, crate::Error>(to.inode != AccountingValue::ALL)
         })
     }
@@ -180,7 +180,7 @@ impl Files {
                 if inode_if_any(transaction, inode)?.is_none() {
                     return Ok(None);
                 }
-                transaction.set_owed();
+                transaction.set_charge_pending();
                 Ok::<_, crate::Error>(put_again(transaction, inode, from..range.end, EXTENTS_PER_STEP)?.1)
             })?;
             from = next.unwrap_or(range.end);

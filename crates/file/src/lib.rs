@@ -31,7 +31,7 @@ mod keys;
 pub mod metadata;
 pub mod named_in;
 mod orphan;
-mod owed;
+mod pending_charges;
 mod plugins;
 mod policy;
 mod ranges;

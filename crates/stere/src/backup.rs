@@ -149,7 +149,7 @@ fn ask(registry: &Registry, pool: &str, order: Order) -> Result<Answer> {
     let Some(mut connection) = Connection::open(registry, pool) else {
         return refused(format!("the pool '{pool}' is not mounted; its mount makes its backups: mount it"));
     };
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     connection.ask(Request::Backups { order })
 }
 

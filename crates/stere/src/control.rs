@@ -264,7 +264,7 @@ impl Connection {
     }
 
     /// Lets answers take as long as they take.
-    pub fn be_patient(&mut self) -> Result<()> {
+    pub fn wait_without_limit(&mut self) -> Result<()> {
         self.reader.get_ref().set_read_timeout(None).map_err(Error::System)
     }
 

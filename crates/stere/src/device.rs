@@ -164,7 +164,7 @@ enum Place {
 impl Place {
     fn open(registry: &Registry, pool: &str, dry_run: bool) -> Result<Place> {
         if let Some(mut connection) = Connection::open(registry, pool) {
-            connection.be_patient()?;
+            connection.wait_without_limit()?;
             return Ok(Place::Daemon(connection));
         }
         Ok(Place::Here(Box::new(open_here(registry, pool, dry_run)?)))

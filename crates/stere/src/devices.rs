@@ -66,7 +66,7 @@ pub fn open_device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The same, for devices that a killed process may hold for another moment.
-pub fn open_device_patiently(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
+pub fn open_device_with_retries(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     let start = Instant::now();
     loop {
         match open_device(path, access) {
@@ -83,7 +83,8 @@ pub fn assemble_with(paths: &[PathBuf], access: Access, options: &AssembleOption
     check_distinct(paths)?;
     let mut candidates = Vec::with_capacity(paths.len());
     for path in paths {
-        candidates.push(Candidate { path: path.display().to_string(), device: open_device_patiently(path, access)? });
+        candidates
+            .push(Candidate { path: path.display().to_string(), device: open_device_with_retries(path, access)? });
     }
     Ok(Assembly::with(candidates, options)?)
 }
@@ -163,7 +164,7 @@ fn is_refusal(error: &DeviceError) -> bool {
 
 /// Whether a device can be opened as it is to be used, as far as that is the device's affair.
 fn opens(path: &Path, access: Access) -> bool {
-    match open_device_patiently(path, access) {
+    match open_device_with_retries(path, access) {
         Err(Error::Device(error)) => is_refusal(&error),
         // Opened, or refused in words: to be told.
         _ => true,

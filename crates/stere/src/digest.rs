@@ -162,7 +162,7 @@ impl Daemons {
     fn of(&mut self, registry: &Registry, path: &Path, device: u64) -> Result<&mut Connection> {
         if self.known.as_ref().is_none_or(|(known, _)| *known != device) {
             let (_, mut connection, _) = locate::connect(registry, path)?;
-            connection.be_patient()?;
+            connection.wait_without_limit()?;
             self.known = Some((device, connection));
         }
         self.known.as_mut().map(|(_, connection)| connection).ok_or(Error::Refused("no daemon".into()))

@@ -17,7 +17,7 @@ pub fn run(registry: &Registry, arguments: &FlushArguments) -> Result<u8> {
         let Some(mut connection) = Connection::open(registry, &about.pool) else {
             return refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool));
         };
-        connection.be_patient()?;
+        connection.wait_without_limit()?;
         connection.ask(Request::Flush { wait: arguments.wait })?;
         if !arguments.wait {
             println!(

@@ -184,7 +184,7 @@ pub fn run(registry: &Registry, command: &KeyCommand) -> Result<u8> {
         return refused(format!("the pool '{pool}' is not mounted; its keys are kept by its mount: mount it"));
     };
     // A passphrase takes its time, and so does looking for what a key encrypts.
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     match connection.ask(Request::Keys { order })? {
         Answer::Keys { keys } => match command {
             KeyCommand::List { json: true, .. } => println!("{}", to_json(&keys)?),

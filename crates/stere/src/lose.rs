@@ -271,7 +271,7 @@ pub fn run(registry: &Registry, arguments: &LoseArguments) -> Result<u8> {
 }
 
 fn from_daemon(mut connection: Connection, devices: Vec<String>, printer: &mut Printer) -> Result<LossReport> {
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     let mut answer = Some(connection.ask(Request::Lose { devices })?);
     loop {
         match answer {

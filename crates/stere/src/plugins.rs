@@ -240,7 +240,7 @@ pub fn run(registry: &Registry, command: &PluginCommand) -> Result<u8> {
         return refused(format!("the pool '{pool}' is not mounted; its plugins are kept by its mount: mount it"));
     };
     // Looking for what passed a plugin takes its time.
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     match connection.ask(Request::Plugins { order })? {
         Answer::Plugins { plugins } => match command {
             PluginCommand::List { json: true, .. } => println!("{}", to_json(&plugins)?),

@@ -274,7 +274,7 @@ fn done(answer: Answer) -> Result<u8> {
 }
 
 fn ask(connection: &mut Connection, order: Order) -> Result<Answer> {
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     connection.ask(Request::Accounts { order })
 }
 

@@ -266,7 +266,7 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
     let as_file = Path::new(&arguments.rules);
     let rules = if as_file.is_file() || arguments.rules == "-" { read(as_file)? } else { arguments.rules.clone() };
     let (_, mut connection, directory) = locate::connect(registry, &arguments.path)?;
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     let (mut all, mut bytes, mut count) = (Vec::new(), 0, 0u64);
     let mut on_devices = OnDevices::default();
     let mut answer = Some(connection.ask(Request::TestRules { directory, rules })?);

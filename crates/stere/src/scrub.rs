@@ -45,7 +45,7 @@ fn start(registry: &Registry, pool: &str, restart: bool, wait: bool) -> Result<u
     let mut bar = progress::Bar::new("scrubbing");
     let report = match Connection::open(registry, pool) {
         Some(mut connection) => {
-            connection.be_patient()?;
+            connection.wait_without_limit()?;
             let mut report = ask(&mut connection, order)?;
             if !wait {
                 println!("scrubbing {pool}; `stere scrub status {pool}` tells how far it is");

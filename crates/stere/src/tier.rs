@@ -109,7 +109,7 @@ fn ask_survey(connection: &mut Connection, order: Order) -> Result<SurveyReport>
 fn open(registry: &Registry, pool: &str) -> Result<Connection> {
     match Connection::open(registry, pool) {
         Some(mut connection) => {
-            connection.be_patient()?;
+            connection.wait_without_limit()?;
             Ok(connection)
         }
         None => refused(format!("the pool '{pool}' is not mounted; volumes are used while it is: mount it")),
@@ -157,7 +157,7 @@ pub fn run(registry: &Registry, command: &TierCommand) -> Result<u8> {
         TierCommand::Unpin { paths } => {
             for path in paths {
                 let (_, mut connection, inode) = locate::connect(registry, path)?;
-                connection.be_patient()?;
+                connection.wait_without_limit()?;
                 ask_survey(&mut connection, Order::Pin(inode, false))?;
                 println!("{} may be released", path.display());
             }
@@ -224,7 +224,7 @@ fn destination(
 /// Sends a path down.
 fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Result<u8> {
     let (about, mut connection, inode) = locate::connect(registry, path)?;
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     let (name, is_new) = destination(&mut connection, &about.pool, (path, inode), to)?;
     match is_new {
         true => setxattr(path, ATTRIBUTE, name.as_bytes(), XattrFlags::empty()).at("set the policy of", path)?,
@@ -275,7 +275,7 @@ fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Re
 
 fn release(registry: &Registry, path: &Path, names_too: bool) -> Result<u8> {
     let (_, mut connection, inode) = locate::connect(registry, path)?;
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     let report = ask_survey(&mut connection, Order::Release(inode))?;
     println!("{}: {}", path.display(), report.said);
     if report.tertiary_bytes == 0 && report.files > 0 {
@@ -291,7 +291,7 @@ fn release(registry: &Registry, path: &Path, names_too: bool) -> Result<u8> {
 /// Keeps a path on devices, and brings back what is not there.
 fn pin(registry: &Registry, path: &Path, wait: bool) -> Result<u8> {
     let (_, mut connection, inode) = locate::connect(registry, path)?;
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     let report = ask_survey(&mut connection, Order::Pin(inode, true))?;
     println!("{}: stays on devices; {}", path.display(), report.said);
     Ok(if wait && !wait_until_staged(&mut connection, inode)? { DEGRADED } else { DONE })
@@ -299,7 +299,7 @@ fn pin(registry: &Registry, path: &Path, wait: bool) -> Result<u8> {
 
 fn stage(registry: &Registry, path: &Path, wait: bool) -> Result<u8> {
     let (_, mut connection, inode) = locate::connect(registry, path)?;
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     let report = ask_survey(&mut connection, Order::Stage(inode))?;
     println!("{}: {}", path.display(), report.said);
     if wait && !wait_until_staged(&mut connection, inode)? {
@@ -336,7 +336,7 @@ fn cancel(registry: &Registry, path: &Path) -> Result<()> {
         Err(error) => return Err(error).at("unset the policy of", path),
     };
     let (_, mut connection, inode) = locate::connect(registry, path)?;
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     let report = ask_survey(&mut connection, Order::Cancel(inode, was_to_go_down))?;
     let path = path.display();
     match (was_to_go_down, report.said.is_empty()) {

@@ -70,7 +70,7 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
     let Some(mut connection) = Connection::open(registry, &about.pool) else {
         return refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool));
     };
-    connection.be_patient()?;
+    connection.wait_without_limit()?;
     // The answer comes when all is durable, which may be never while others hold the mount; so it is read beside the wait for the process.
     connection.send(&Request::Unmount { lazy, force })?;
     let (sender, receiver) = std::sync::mpsc::channel();

@@ -69,7 +69,7 @@ pub fn run(registry: &Registry, arguments: &UsageArguments) -> Result<u8> {
     let mut reports = Vec::new();
     for path in &arguments.paths {
         let (_, mut connection, inode) = locate::connect(registry, path)?;
-        connection.be_patient()?;
+        connection.wait_without_limit()?;
         let Answer::Usage(mut report) = connection.ask(Request::Usage { inode })? else {
             return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again");
         };

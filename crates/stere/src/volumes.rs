@@ -70,7 +70,7 @@ impl Gate {
     }
 
     /// The mount has ended: media are put away.
-    pub fn put_away(&self) {
+    pub fn close_media(&self) {
         let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
         opened.values().for_each(|volume| volume.close());
     }

@@ -5,18 +5,18 @@
 use crate::Stripe;
 use crate::error::StripeError;
 use crate::geometry::{RowPiece, record_range, row_pieces};
-use crate::hull::Hull;
 use crate::parity;
 use crate::read::{Fast, GAP_BYTES_MAX, ReadRequest};
+use crate::read_window::ReadWindow;
 use std::ops::Range;
 
 /// Most bytes of one chunk that are rebuilt in one go; bounds memory.
-const HULL_BYTES_MAX: u64 = 4 << 20;
+const WINDOW_BYTES_MAX: u64 = 4 << 20;
 
 /// A request that failed, with the range of the chunks it needs.
 struct Degraded {
     request: usize,
-    hull: Range<u64>,
+    window: Range<u64>,
 }
 
 impl Stripe {
@@ -29,21 +29,22 @@ impl Stripe {
                 let pieces = pieces_of(request);
                 let start = pieces.iter().map(|piece| piece.chunk_offset).min().unwrap_or(0);
                 let end = pieces.iter().map(|piece| piece.chunk_offset + piece.length as u64).max().unwrap_or(0);
-                degraded.push(Degraded { request: index, hull: start..end });
+                degraded.push(Degraded { request: index, window: start..end });
             }
         }
-        degraded.sort_by_key(|one| (requests[one.request].address.segment, one.hull.start));
+        degraded.sort_by_key(|one| (requests[one.request].address.segment, one.window.start));
         let mut rest = &degraded[..];
         while let Some(first) = rest.first() {
             let segment = requests[first.request].segment;
-            let mut hull = first.hull.clone();
+            let mut window = first.window.clone();
             let mut count = 1;
             for one in &rest[1..] {
-                let is_near = one.hull.start <= hull.end + GAP_BYTES_MAX && one.hull.end - hull.start <= HULL_BYTES_MAX;
+                let is_near =
+                    one.window.start <= window.end + GAP_BYTES_MAX && one.window.end - window.start <= WINDOW_BYTES_MAX;
                 if !is_near || requests[one.request].segment != segment {
                     break;
                 }
-                hull.end = hull.end.max(one.hull.end);
+                window.end = window.end.max(one.window.end);
                 count += 1;
             }
             let (group, later) = rest.split_at(count);
@@ -66,17 +67,17 @@ impl Stripe {
         let each: Vec<Vec<RowPiece>> = group.iter().map(|one| pieces_of(&requests[one.request])).collect();
         let all: Vec<RowPiece> = each.iter().flatten().copied().collect();
         // A chunk that is there and very slow is rebuilt like one that is away.
-        let mut hull = Hull::new(self, number, segment, &all).without(self.slow_chunks(segment) | left);
-        let lost = hull.load_touched(&all)?;
-        let rebuilt = hull.rebuild_touched(&all, lost)?;
-        if hull.failed().is_empty() {
+        let mut window = ReadWindow::new(self, number, segment, &all).without(self.slow_chunks(segment) | left);
+        let lost = window.load_touched(&all)?;
+        let rebuilt = window.rebuild_touched(&all, lost)?;
+        if window.failed().is_empty() {
             for (one, pieces) in group.iter().zip(&each) {
-                hull.assemble(pieces, &rebuilt, requests[one.request].out);
+                window.assemble(pieces, &rebuilt, requests[one.request].out);
             }
             return Ok(());
         }
         // A device that is there gave errors: request by request, so that each report names what is bad.
-        Err(StripeError::Absent { index: hull.failed()[0].place.device })
+        Err(StripeError::Absent { index: window.failed()[0].place.device })
     }
 }
 

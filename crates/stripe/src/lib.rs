@@ -14,11 +14,11 @@ mod devices;
 mod error;
 pub mod geometry;
 mod homes;
-mod hull;
 mod parity;
 mod pending;
 mod placement;
 mod read;
+mod read_window;
 mod recover;
 mod repair;
 mod scrub;
@@ -131,7 +131,7 @@ impl Stripe {
         self.placement.lock().set_slot_count(index, slot_count);
     }
 
-    /// What the pool means to do with a device: only active ones take new chunks, or are owed them while they are away.
+    /// What the pool means to do with a device: only active ones take new chunks, or have them deferred while they are away.
     pub fn set_state(&self, index: DeviceIndex, state: DeviceState) {
         self.placement.lock().set_state(index, state);
     }

@@ -9,7 +9,7 @@
 //! would no longer all fit. Whether segments of mixed widths fit is decided exactly (Gale and Ryser 1957), and taking the
 //! devices with most free slots loses nothing: if any choice of devices leaves room for what is kept, this one does.
 //!
-//! A device that is away but expected back may be *owed* chunks: they are placed on it, marked as missing, when the devices
+//! A device that is away but expected back may be *deferred* chunks: they are placed on it, marked as missing, when the devices
 //! that are there are fewer than a segment is wide but enough to hold its content. Catching up fills them later.
 //!
 //! What shall lie on some devices only, or rather: `placement/sites.rs`.
@@ -84,7 +84,7 @@ struct DeviceSlots {
 
 impl DeviceSlots {
     /// Whether chunks may be placed here although the device is away.
-    fn may_be_owed(&self) -> bool {
+    fn may_be_deferred(&self) -> bool {
         let is_expected = matches!(self.state, Some(DeviceState::Active | DeviceState::Offline));
         is_expected && !self.is_hidden && !self.is_open && (!self.is_attached || self.is_suspended)
     }
@@ -205,14 +205,14 @@ impl Placement {
         self.devices.values().filter(|slots| slots.is_open).count()
     }
 
-    fn owed_count(&self) -> usize {
-        self.devices.values().filter(|slots| slots.may_be_owed()).count()
+    fn deferred_count(&self) -> usize {
+        self.devices.values().filter(|slots| slots.may_be_deferred()).count()
     }
 
     /// Whether segments of this scheme take in devices that are away.
     fn owes(&self, scheme: Scheme) -> bool {
         let open = self.open_count();
-        open < scheme.width() && open >= usize::from(scheme.data) && open + self.owed_count() >= scheme.width()
+        open < scheme.width() && open >= usize::from(scheme.data) && open + self.deferred_count() >= scheme.width()
     }
 
     /// Places a segment, unless what is kept for others would then not fit any more.
@@ -289,7 +289,7 @@ impl Placement {
         if chosen.len() < usize::from(scheme.data) {
             return None;
         }
-        chosen.extend(by_free(&DeviceSlots::may_be_owed));
+        chosen.extend(by_free(&DeviceSlots::may_be_deferred));
         chosen.truncate(scheme.width());
         (chosen.len() == scheme.width()).then_some(chosen)
     }
@@ -475,7 +475,7 @@ impl Placement {
     }
 
     /// The largest n with sum(min(slots_i, n)) >= n * width: every segment takes at most one slot of a device. Where chunks are
-    /// owed, the devices that are there hold the content of all n.
+    /// deferred, the devices that are there hold the content of all n.
     fn fits_of(&self, scheme: Scheme, slots_of: impl Fn(&DeviceSlots, &DeviceIndex) -> u64) -> u64 {
         let width = scheme.width() as u64;
         let owes = self.owes(scheme);
@@ -484,7 +484,7 @@ impl Placement {
             wanted.map(|(index, slots)| slots_of(slots, index)).collect()
         };
         let open = counts(&|slots| slots.is_open);
-        let all = if owes { counts(&|slots| slots.is_open || slots.may_be_owed()) } else { open.clone() };
+        let all = if owes { counts(&|slots| slots.is_open || slots.may_be_deferred()) } else { open.clone() };
         let sum = |counts: &[u64], segments: u64| counts.iter().map(|&count| count.min(segments)).sum::<u64>();
         let has_room = |segments: u64| {
             sum(&all, segments) >= segments * width
@@ -516,9 +516,9 @@ impl Placement {
     }
 
     /// Whether all these segments fit. Of those that have too few devices at all the chunks that are there count. Where chunks
-    /// are owed, the devices that are there hold the content, and what those that are away are too few for: others go nowhere else.
+    /// are deferred, the devices that are there hold the content, and what those that are away are too few for: others go nowhere else.
     fn all_fit(&self, wanted: &[Kept], slots_of: impl Fn(DeviceIndex, &DeviceSlots) -> u64) -> bool {
-        let (present, away) = (self.open_count(), self.owed_count());
+        let (present, away) = (self.open_count(), self.deferred_count());
         let wanted = || wanted.iter().filter(|kept| kept.segments > 0);
         let slots = |is_wanted: &dyn Fn(&DeviceSlots) -> bool| -> Vec<u64> {
             let found = self.devices.iter().filter(|(_, slots)| is_wanted(slots));
@@ -535,7 +535,8 @@ impl Placement {
         let owes = wanted().any(|kept| self.owes(kept.scheme));
         let width = |scheme: Scheme| if self.owes(scheme) { scheme.width() } else { scheme.width().min(present) };
         let everywhere = |kept: &Kept| (width(kept.scheme) as u64, kept.segments);
-        !owes || widths_fit(&slots(&|slots| slots.is_open || slots.may_be_owed()), wanted().map(everywhere).collect())
+        !owes
+            || widths_fit(&slots(&|slots| slots.is_open || slots.may_be_deferred()), wanted().map(everywhere).collect())
     }
 
     /// How many segments of the scheme fit beside what is kept: now, and on the same devices if they were empty.
@@ -580,7 +581,7 @@ impl Placement {
     /// there are; of k+m first k shrinks, then m.
     pub(crate) fn fit(&self, scheme: Scheme) -> Result<Scheme, StripeError> {
         let open = self.open_count();
-        for present in [open + self.owed_count(), open] {
+        for present in [open + self.deferred_count(), open] {
             if open >= scheme.width() || (present >= scheme.width() && open >= usize::from(scheme.data)) {
                 return Ok(scheme);
             }

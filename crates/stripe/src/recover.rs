@@ -4,12 +4,12 @@
 //! others is still wrong, some chunk lies, and every set of up to m - lost chunks is suspected in turn, smaller sets
 //! first (so two liars are found with m = 2), until the caller's check accepts. Bounded by `ATTEMPTS_MAX`.
 //!
-//! All sources are read once per call, over the hull of the ranges that are needed, and combined in memory.
+//! All sources are read once per call, over the read window of the ranges that are needed, and combined in memory.
 
 use crate::error::{BadCause, BadChunk, StripeError};
 use crate::geometry::{RowPiece, check_chunk_range};
-use crate::hull::{Hull, Rebuilt, touches};
 use crate::read::Before;
+use crate::read_window::{ReadWindow, Rebuilt, touches};
 use crate::{Stripe, parity};
 use std::ops::Range;
 use stere_device::{Buffer, Device};
@@ -49,7 +49,7 @@ impl Stripe {
         if parity::is_copies(segment.scheme) {
             return self.recover_copy(address.segment, segment, &pieces, out, accepts, before);
         }
-        let first = |left: u32| Hull::new(self, address.segment, segment, &pieces).without(left);
+        let first = |left: u32| ReadWindow::new(self, address.segment, segment, &pieces).without(left);
         match before.left {
             0 => self.recover_units(first(0), &pieces, out, accepts, 0),
             left => self
@@ -103,20 +103,20 @@ impl Stripe {
 
     fn recover_units(
         &self,
-        mut hull: Hull<'_>,
+        mut window: ReadWindow<'_>,
         pieces: &[RowPiece],
         out: &mut [u8],
         accepts: &dyn Fn(&[u8]) -> bool,
         retries: u32,
     ) -> Result<Vec<BadChunk>, StripeError> {
-        let (number, segment) = (hull.number, hull.segment);
+        let (number, segment) = (window.number, window.segment);
         let scheme = segment.scheme;
-        let lost = hull.load_touched(pieces)?;
+        let lost = window.load_touched(pieces)?;
         if lost == 0 {
             // The first failure may have been a passing one, or another request's.
-            hull.assemble(pieces, &Rebuilt::default(), out);
+            window.assemble(pieces, &Rebuilt::default(), out);
             if accepts(out) {
-                return Ok(hull.failed());
+                return Ok(window.failed());
             }
         }
         let spare = usize::from(scheme.parity).checked_sub(lost.count_ones() as usize);
@@ -133,12 +133,12 @@ impl Stripe {
                     continue;
                 }
                 attempts += 1;
-                let rebuilt = hull.rebuild_touched(pieces, excluded);
-                match rebuilt.map(|rebuilt| hull.assemble(pieces, &rebuilt, out)) {
+                let rebuilt = window.rebuild_touched(pieces, excluded);
+                match rebuilt.map(|rebuilt| window.assemble(pieces, &rebuilt, out)) {
                     Ok(()) if accepts(out) => {
-                        let mut bad = hull.failed();
+                        let mut bad = window.failed();
                         let liars = (0..scheme.width()).filter(|chunk| suspected >> chunk & 1 == 1);
-                        bad.extend(liars.map(|chunk| hull.bad(chunk, BadCause::Checksum)));
+                        bad.extend(liars.map(|chunk| window.bad(chunk, BadCause::Checksum)));
                         return Ok(bad);
                     }
                     // Too few others to do without these: another set may work.
@@ -147,12 +147,12 @@ impl Stripe {
                 }
             }
         }
-        let readable = (0..scheme.width()).filter(|&chunk| hull.load(chunk).unwrap_or(false)).count();
-        if retries < LAST_RETRIES && !hull.failed().is_empty() {
-            let again = Hull::new(self, number, segment, pieces);
+        let readable = (0..scheme.width()).filter(|&chunk| window.load(chunk).unwrap_or(false)).count();
+        if retries < LAST_RETRIES && !window.failed().is_empty() {
+            let again = ReadWindow::new(self, number, segment, pieces);
             return self.recover_units(again, pieces, out, accepts, retries + 1);
         }
-        Err(self.give_up(number, readable, usize::from(scheme.data), hull.failed()))
+        Err(self.give_up(number, readable, usize::from(scheme.data), window.failed()))
     }
 
     fn give_up(&self, segment: u64, readable: usize, needed: usize, failed: Vec<BadChunk>) -> StripeError {
@@ -171,19 +171,19 @@ impl Stripe {
         out: &mut [u8],
         exclude: u32,
     ) -> Result<(), StripeError> {
-        let mut hull = Hull::new(self, number, segment, pieces);
+        let mut window = ReadWindow::new(self, number, segment, pieces);
         if parity::is_copies(segment.scheme) {
-            let whole = hull.rebuild(&[], exclude).map(drop);
+            let whole = window.rebuild(&[], exclude).map(drop);
             let source =
-                (0..segment.scheme.width()).find(|&chunk| exclude >> chunk & 1 == 0 && hull.unit(chunk).is_some());
+                (0..segment.scheme.width()).find(|&chunk| exclude >> chunk & 1 == 0 && window.unit(chunk).is_some());
             let Some(source) = source else { return whole };
             let chunk_pieces: Vec<RowPiece> = pieces.iter().map(|piece| RowPiece { chunk: source, ..*piece }).collect();
-            hull.assemble(&chunk_pieces, &Rebuilt::default(), out);
+            window.assemble(&chunk_pieces, &Rebuilt::default(), out);
             return Ok(());
         }
-        let lost = exclude | hull.load_touched(pieces)?;
-        let rebuilt = hull.rebuild_touched(pieces, lost)?;
-        hull.assemble(pieces, &rebuilt, out);
+        let lost = exclude | window.load_touched(pieces)?;
+        let rebuilt = window.rebuild_touched(pieces, lost)?;
+        window.assemble(pieces, &rebuilt, out);
         Ok(())
     }
 
@@ -202,8 +202,8 @@ impl Stripe {
             return Err(StripeError::ImpossibleSegment { segment: number, reason: "chunk number" });
         }
         let piece = self.block_piece(number, chunk, &blocks)?;
-        let mut hull = Hull::new(self, number, segment, &[piece]);
-        let mut rebuilt = hull.rebuild(&[chunk], exclude | 1 << chunk)?;
+        let mut window = ReadWindow::new(self, number, segment, &[piece]);
+        let mut rebuilt = window.rebuild(&[chunk], exclude | 1 << chunk)?;
         Ok(rebuilt.pop().expect("one chunk was wanted"))
     }
 
@@ -224,10 +224,10 @@ impl Stripe {
         self.check_segment(number, segment)?;
         let scheme = segment.scheme;
         let piece = self.block_piece(number, 0, &blocks)?;
-        let mut hull = Hull::new(self, number, segment, &[piece]);
+        let mut window = ReadWindow::new(self, number, segment, &[piece]);
         let mut check = RangeCheck::default();
         for chunk in 0..scheme.width() {
-            check.readable |= u32::from(hull.load(chunk)?) << chunk;
+            check.readable |= u32::from(window.load(chunk)?) << chunk;
         }
         if piece.length == 0 {
             return Ok(check);
@@ -240,20 +240,20 @@ impl Stripe {
             check.is_compared = !others.is_empty();
             check.differing = others
                 .into_iter()
-                .filter(|&chunk| first.is_some_and(|first| hull.unit(chunk) != hull.unit(first)))
+                .filter(|&chunk| first.is_some_and(|first| window.unit(chunk) != window.unit(first)))
                 .collect();
             return Ok(check);
         }
-        let data: Vec<&[u8]> = (0..usize::from(scheme.data)).filter_map(|chunk| hull.unit(chunk)).collect();
+        let data: Vec<&[u8]> = (0..usize::from(scheme.data)).filter_map(|chunk| window.unit(chunk)).collect();
         if data.len() < usize::from(scheme.data) {
             return Ok(check);
         }
-        let mut parity: Vec<Buffer> = (0..scheme.parity).map(|_| self.buffers.take(hull.length())).collect();
+        let mut parity: Vec<Buffer> = (0..scheme.parity).map(|_| self.buffers.take(window.length())).collect();
         let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Buffer::as_mut_slice).collect();
         self.coder.encode(scheme, &data, &mut targets)?;
         let parity_chunks: Vec<usize> = (usize::from(scheme.data)..scheme.width()).filter(readable).collect();
         check.is_compared = !parity_chunks.is_empty();
-        let differs = |chunk: &usize| hull.unit(*chunk) != Some(&parity[chunk - usize::from(scheme.data)][..]);
+        let differs = |chunk: &usize| window.unit(*chunk) != Some(&parity[chunk - usize::from(scheme.data)][..]);
         check.differing = parity_chunks.into_iter().filter(differs).collect();
         Ok(check)
     }

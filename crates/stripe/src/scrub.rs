@@ -5,7 +5,7 @@
 
 use crate::error::{BadCause, BadChunk, StripeError};
 use crate::geometry::{RowPiece, row_capacity, row_pieces};
-use crate::hull::Hull;
+use crate::read_window::ReadWindow;
 use crate::{Stripe, parity};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -35,21 +35,21 @@ impl Stripe {
         self.check_segment(number, segment)?;
         let scheme = segment.scheme;
         let piece = self.block_piece(number, 0, &blocks)?;
-        let mut hull = Hull::new(self, number, segment, &[piece]);
+        let mut window = ReadWindow::new(self, number, segment, &[piece]);
         let chunks: Vec<usize> = (0..scheme.width()).collect();
-        hull.load_all(&chunks)?;
+        window.load_all(&chunks)?;
         let readable =
-            chunks.iter().filter(|&&chunk| hull.unit(chunk).is_some()).fold(0, |set, chunk| set | 1 << chunk);
+            chunks.iter().filter(|&&chunk| window.unit(chunk).is_some()).fold(0, |set, chunk| set | 1 << chunk);
         let is_there = |bad: &&BadChunk| !matches!(&bad.cause, BadCause::Device(error) if error.is_absence());
-        let failed = hull.failed().iter().filter(is_there).fold(0, |set, bad| set | 1 << bad.chunk);
+        let failed = window.failed().iter().filter(is_there).fold(0, |set, bad| set | 1 << bad.chunk);
         let data = if parity::is_copies(scheme) { 0 } else { usize::from(scheme.data) };
         let lost: Vec<usize> = (0..data).filter(|chunk| readable >> chunk & 1 == 0).collect();
         let rebuilt = match lost.is_empty() && readable != 0 {
             true => Vec::new(),
             // For copies this fails and says what is there.
-            false => hull.rebuild(&lost, !readable)?,
+            false => window.rebuild(&lost, !readable)?,
         };
-        let mut units = hull.into_units();
+        let mut units = window.into_units();
         for (chunk, unit) in lost.into_iter().zip(rebuilt) {
             units[chunk] = Some(unit);
         }

@@ -5,7 +5,7 @@
 
 use crate::error::StripeError;
 use crate::geometry::{RowPiece, row_capacity, row_pieces};
-use crate::hull::Hull;
+use crate::read_window::ReadWindow;
 use crate::{Stripe, parity};
 use stere_device::{Buffer, Device, Piece, SharedBuffer, Ticket};
 use stere_format::{BLOCK_BYTES, ChunkHeader, ChunkPlace, Scheme, SegmentChunks};
@@ -38,7 +38,7 @@ impl Stripe {
             let units = (0..scheme.data).map(|_| Buffer::zeroed(0)).collect();
             return Ok(Whole { scheme, units });
         }
-        let units = Hull::new(self, number, segment, &[piece]).into_data(exclude)?;
+        let units = ReadWindow::new(self, number, segment, &[piece]).into_data(exclude)?;
         Ok(Whole { scheme, units })
     }
 
@@ -56,7 +56,7 @@ impl Stripe {
         let mut unreadable = 0;
         let mut copy = |range: std::ops::Range<u32>| -> Result<bool, StripeError> {
             let piece = self.block_piece(number, 0, &range)?;
-            let Ok(read) = Hull::new(self, number, segment, &[piece]).into_data(0) else { return Ok(false) };
+            let Ok(read) = ReadWindow::new(self, number, segment, &[piece]).into_data(0) else { return Ok(false) };
             let start = (range.start - FIRST_BLOCK) as usize * BLOCK_BYTES;
             for (unit, bytes) in units.iter_mut().zip(&read) {
                 unit.as_mut_slice()[start..start + bytes.len()].copy_from_slice(bytes);

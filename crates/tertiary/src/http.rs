@@ -4,7 +4,7 @@
 //! no ranges and sends all of it is understood. What an answer means that is no success, the volume says (`Judge`).
 //! Each request has a line
 //! (an agent with its connection) to itself until its answer is read, so that the waits of that connection know who cancels them.
-//! Read next: `patient.rs`, `s3.rs`, `dav.rs`.
+//! Read next: `timeouts.rs`, `s3.rs`, `dav.rs`.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,7 +18,7 @@ use ureq::config::Config;
 use ureq::http::{Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
-use crate::patient::{Line, Slowness};
+use crate::timeouts::{Line, Slowness};
 use crate::{LIST_TIME, named_file};
 
 /// A server that neither says nor takes anything for a minute is away, and so is one that trickles: the slowest links give more.

@@ -20,10 +20,10 @@ mod dav;
 mod http;
 mod named_file;
 mod partial;
-mod patient;
 mod place;
 mod s3;
 mod sftp;
+mod timeouts;
 
 pub use dav::DavVolume;
 #[doc(hidden)]

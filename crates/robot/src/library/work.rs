@@ -32,7 +32,7 @@ impl Library {
     pub(super) fn work(&self, drive: &mut Drive, loaded: &mut Loaded, want: &str, act: &Act) -> Result<(), RobotError> {
         if let Act::PutAway = act {
             if loaded.barcode.as_deref() == Some(want) {
-                self.put_away(drive, loaded)?;
+                self.unload(drive, loaded)?;
             }
             return Ok(());
         }
@@ -64,7 +64,7 @@ impl Library {
         let mut is_again = false;
         loop {
             if loaded.barcode.as_deref() != Some(want) {
-                self.put_away(drive, loaded)?;
+                self.unload(drive, loaded)?;
                 self.fetch(loaded.bay, want)?;
                 (loaded.barcode, loaded.is_checked) = (Some(want.to_owned()), false);
             }
@@ -78,7 +78,7 @@ impl Library {
                 Err(RobotError::Mislabelled { barcode, found }) if !is_again => {
                     is_again = true;
                     tracing::warn!(barcode, found, "another cartridge is in the drive; it is fetched once more");
-                    self.put_away(drive, loaded)?;
+                    self.unload(drive, loaded)?;
                     self.refresh(true)?;
                 }
                 outcome => {
@@ -138,7 +138,7 @@ impl Library {
     }
 
     /// Says on the cartridge what it holds, if that has changed, and brings it to a slot.
-    fn put_away(&self, drive: &mut Drive, loaded: &mut Loaded) -> Result<(), RobotError> {
+    fn unload(&self, drive: &mut Drive, loaded: &mut Loaded) -> Result<(), RobotError> {
         let Some(barcode) = loaded.barcode.clone() else { return Ok(()) };
         if loaded.is_checked
             && let Err(error) = self.write_index(drive, &barcode)

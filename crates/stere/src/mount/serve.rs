@@ -152,7 +152,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let outcome = end(&daemon, ended, worked);
     daemon.running.give_up_claim();
     control::remove(registry, &pool);
-    answer_the_patient(&daemon, &outcome);
+    answer_waiting_clients(&daemon, &outcome);
     outcome.map(|()| DONE)
 }
 
@@ -349,12 +349,12 @@ fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worke
         tertiary::copy_metadata_at_end(daemon);
     }
     daemon.running.store.close()?;
-    daemon.running.gate.put_away();
+    daemon.running.gate.close_media();
     tracing::info!(pool = daemon.about.pool, "unmounted, everything is durable");
     Ok(())
 }
 
-fn answer_the_patient(daemon: &Daemon, outcome: &Result<()>) {
+fn answer_waiting_clients(daemon: &Daemon, outcome: &Result<()>) {
     let answer = match outcome {
         Ok(()) => Answer::Done,
         Err(error) => Answer::Failed { message: error.to_string(), ended: true },
@@ -505,12 +505,12 @@ fn unmount(daemon: &Arc<Daemon>, stream: &UnixStream, lazy: bool, force: bool) -
         (false, true) => Unmount::Lazy,
         (false, false) => Unmount::Normal,
     };
-    let patient = match stream.try_clone() {
-        Ok(patient) => patient,
+    let client = match stream.try_clone() {
+        Ok(client) => client,
         Err(error) => return Some(failed(&error)),
     };
-    let number = std::os::fd::AsRawFd::as_raw_fd(&patient);
-    lock(&daemon.ending).push(patient);
+    let number = std::os::fd::AsRawFd::as_raw_fd(&client);
+    lock(&daemon.ending).push(client);
     match daemon.unmounter.unmount(how) {
         Ok(()) => {
             if force {
@@ -519,7 +519,7 @@ fn unmount(daemon: &Arc<Daemon>, stream: &UnixStream, lazy: bool, force: bool) -
             None
         }
         Err(error) => {
-            lock(&daemon.ending).retain(|patient| std::os::fd::AsRawFd::as_raw_fd(patient) != number);
+            lock(&daemon.ending).retain(|client| std::os::fd::AsRawFd::as_raw_fd(client) != number);
             Some(failed(&error))
         }
     }

@@ -14,7 +14,7 @@ use super::forecast::{Forecast, Plan};
 use super::{Running, lock};
 use crate::claim::refuse_if_used_elsewhere;
 use crate::create::new_device;
-use crate::devices::open_device_patiently;
+use crate::devices::open_device_with_retries;
 use crate::error::{Error, Result, refused};
 use crate::spec::DeviceSpec;
 
@@ -379,7 +379,7 @@ impl Running {
             self.store.detach_device(entry.index, true)?;
         }
         drop(self.note_detached(entry.index));
-        let device = open_device_patiently(path, Access::ReadWrite)?;
+        let device = open_device_with_retries(path, Access::ReadWrite)?;
         let newest = self.newest()?;
         let shown = path.display().to_string();
         let verdict = match identify(&*device) {

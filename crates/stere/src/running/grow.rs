@@ -12,7 +12,7 @@ use stere_store::DeviceIn;
 use super::Running;
 use super::change::Outcome;
 use super::forecast::Forecast;
-use crate::devices::open_device_patiently;
+use crate::devices::open_device_with_retries;
 use crate::error::{Result, refused};
 use crate::size;
 
@@ -52,7 +52,7 @@ impl Running {
         self.store.detach_device(entry.index, false)?;
         drop((attached, self.note_detached(entry.index)));
         let grown = || -> Result<()> {
-            let device = open_device_patiently(&path, Access::ReadWrite)?;
+            let device = open_device_with_retries(&path, Access::ReadWrite)?;
             let layout = layout.grown(device.size_bytes()).unwrap_or(layout);
             let superblock = stere_format::Superblock { layout, ..identity.superblock.clone() };
             let read_cost = Self::class_of(&entry).read_cost();

@@ -166,7 +166,7 @@ type Ordering<'a> = &'a dyn Fn(&mut Connection, &str, (&Path, u64)) -> Result<Or
 fn tell(registry: &Registry, paths: &[PathBuf], json: bool, order: Ordering<'_>) -> Result<u8> {
     for path in paths {
         let (about, mut connection, inode) = locate::connect(registry, path)?;
-        connection.be_patient()?;
+        connection.wait_without_limit()?;
         let order = order(&mut connection, &about.pool, (path, inode))?;
         let Told::Costs(reports) = ask(&mut connection, order)? else { return unexpected() };
         match json {

@@ -184,25 +184,25 @@ fn attached(slot_counts: &[u32]) -> Placement {
 }
 
 #[test]
-fn a_device_that_is_expected_back_is_owed_chunks_only_where_it_is_needed() {
+fn a_device_that_is_expected_back_is_deferred_chunks_only_where_it_is_needed() {
     let mut placement = attached(&[10, 10, 10]);
     placement.set_attached(2, false);
-    // Two copies have two devices: nothing is owed.
+    // Two copies have two devices: nothing is deferred.
     let segment = placement.allocate(scheme(1, 1), &[]).unwrap();
     assert_eq!((segment.missing, devices(&segment.chunks)), (0, BTreeSet::from([0, 1])));
-    // Three have not: one is owed.
+    // Three have not: one is deferred.
     assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 2));
     assert_eq!(placement.fit(scheme(2, 1)).unwrap(), scheme(2, 1));
     for wide in [scheme(1, 2), scheme(2, 1)] {
         let segment = placement.allocate(wide, &[]).unwrap();
-        let owed = segment.chunks.iter().position(|place| place.device == 2).unwrap();
-        assert_eq!(segment.missing, 1 << owed);
+        let deferred = segment.chunks.iter().position(|place| place.device == 2).unwrap();
+        assert_eq!(segment.missing, 1 << deferred);
     }
     // Without two there is too little for the content of 2+1: fewer data chunks on fewer devices.
     placement.set_attached(1, false);
     assert_eq!(placement.fit(scheme(2, 1)).unwrap(), scheme(1, 0));
     assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 2));
-    // Who is not expected back is owed nothing.
+    // Who is not expected back is deferred nothing.
     placement.set_state(1, DeviceState::Failed);
     assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 1));
     assert!(placement.allocate(scheme(1, 2), &[]).is_err());
@@ -211,7 +211,7 @@ fn a_device_that_is_expected_back_is_owed_chunks_only_where_it_is_needed() {
 }
 
 #[test]
-fn what_is_owed_has_its_capacity() {
+fn what_is_deferred_has_its_capacity() {
     for slot_counts in [[10u32, 10, 10], [10, 4, 10], [10, 2, 3]] {
         for wide in [scheme(1, 2), scheme(2, 1)] {
             let mut placement = attached(&slot_counts);
@@ -227,14 +227,14 @@ fn what_is_owed_has_its_capacity() {
     }
 }
 
-/// P-6: what is kept for metadata that is owed chunks takes slots of the devices that are there, beside those of the data.
+/// P-6: what is kept for metadata that is deferred chunks takes slots of the devices that are there, beside those of the data.
 #[test]
-fn what_is_kept_for_segments_that_are_owed_chunks_is_kept_where_they_go() {
+fn what_is_kept_for_segments_that_are_deferred_chunks_is_kept_where_they_go() {
     let (copies, wide) = (scheme(1, 1), scheme(1, 2));
     let kept = [Kept { scheme: wide, segments: 4, only: 0 }];
     let mut placement = attached(&[10, 8, 500]);
     placement.set_attached(1, false);
-    assert_eq!(placement.fit(wide).unwrap(), wide, "one of three is owed its chunk");
+    assert_eq!(placement.fit(wide).unwrap(), wide, "one of three is deferred its chunk");
     assert_eq!(placement.room(copies, &kept), (6, 6), "both kinds need the small device that is there");
     while placement.allocate(copies, &kept).is_ok() {}
     for _ in 0..4 {

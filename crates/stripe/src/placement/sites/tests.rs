@@ -71,7 +71,7 @@ fn a_wish_is_followed_in_part() {
     assert_eq!(placement.nearest(on(NVME), scheme(2, 1), &[]), Some(2));
     placement.set_attached(1, false);
     let places = placement.allocate_at(on(NVME), scheme(1, 1), &[]).unwrap();
-    assert!(places.missing == 0 && devices(&places).contains(&0), "the others are there, nothing is owed");
+    assert!(places.missing == 0 && devices(&places).contains(&0), "the others are there, nothing is deferred");
     // Within what is required.
     let both = Site { on: NVME, only: DISKS };
     assert_eq!(devices(&placement.allocate_at(both, scheme(1, 1), &[]).unwrap()), BTreeSet::from([2, 3]));

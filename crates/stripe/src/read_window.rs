@@ -1,6 +1,6 @@
 //! The same byte range of all chunks of a segment, each chunk read at most once, and what follows from it.
 //!
-//! The hull of a few pieces is the smallest such range that holds them, widened to what can be rebuilt by itself.
+//! The read window of a few pieces is the smallest such range that holds them, widened to what can be rebuilt by itself.
 //! Recovery reads through it and then combines in memory as often as it needs.
 
 use crate::Stripe;
@@ -13,7 +13,7 @@ use stere_device::{Buffer, Device, Job};
 use stere_format::SegmentChunks;
 
 /// The same range of all chunks of a segment, each read at most once.
-pub(crate) struct Hull<'a> {
+pub(crate) struct ReadWindow<'a> {
     stripe: &'a Stripe,
     pub(crate) number: u64,
     pub(crate) segment: &'a SegmentChunks,
@@ -21,19 +21,24 @@ pub(crate) struct Hull<'a> {
     units: Vec<Option<Result<Buffer, Option<BadCause>>>>,
 }
 
-impl<'a> Hull<'a> {
+impl<'a> ReadWindow<'a> {
     /// The range covers all pieces, widened to what can be rebuilt by itself.
-    pub(crate) fn new(stripe: &'a Stripe, number: u64, segment: &'a SegmentChunks, pieces: &[RowPiece]) -> Hull<'a> {
+    pub(crate) fn new(
+        stripe: &'a Stripe,
+        number: u64,
+        segment: &'a SegmentChunks,
+        pieces: &[RowPiece],
+    ) -> ReadWindow<'a> {
         let position = POSITION_BYTES as u64;
         let start = pieces.iter().map(|piece| piece.chunk_offset).min().unwrap_or(0);
         let end = pieces.iter().map(|piece| piece.chunk_offset + piece.length as u64).max().unwrap_or(0);
         // Chunks are whole positions long, so this stays within them.
         let range = start / position * position..end.next_multiple_of(position);
-        Hull { stripe, number, segment, range, units: (0..segment.scheme.width()).map(|_| None).collect() }
+        ReadWindow { stripe, number, segment, range, units: (0..segment.scheme.width()).map(|_| None).collect() }
     }
 
     /// Does without these chunks, as if they were away.
-    pub(crate) fn without(mut self, chunks: u32) -> Hull<'a> {
+    pub(crate) fn without(mut self, chunks: u32) -> ReadWindow<'a> {
         for (chunk, unit) in self.units.iter_mut().enumerate() {
             if chunks >> chunk & 1 == 1 {
                 *unit = Some(Err(None));

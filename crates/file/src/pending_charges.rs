@@ -25,13 +25,13 @@ struct Debt {
 #[derive(Default)]
 pub(crate) struct Book {
     debts: FxHashMap<u64, Debt>,
-    owed: FxHashMap<Account, u64>,
+    pending: FxHashMap<Account, u64>,
 }
 
 impl Book {
     /// Bytes promised that will count for an account.
-    pub fn owed(&self, account: Account) -> u64 {
-        self.owed.get(&account).copied().unwrap_or(0)
+    pub fn pending(&self, account: Account) -> u64 {
+        self.pending.get(&account).copied().unwrap_or(0)
     }
 
     fn debt(&self, inode: u64) -> u64 {
@@ -43,7 +43,7 @@ impl Book {
         let debt = self.debts.entry(inode).or_insert(Debt { accounts, bytes: 0 });
         debt.bytes += bytes;
         for account in &debt.accounts {
-            *self.owed.entry(*account).or_default() += bytes;
+            *self.pending.entry(*account).or_default() += bytes;
         }
     }
 
@@ -53,10 +53,11 @@ impl Book {
         let gone = entry.get().bytes.saturating_sub(left);
         entry.get_mut().bytes -= gone;
         for account in &entry.get().accounts {
-            let owed = self.owed.get_mut(account).expect("what is promised for an inode is promised for its accounts");
-            *owed = owed.checked_sub(gone).expect("an account owes what its inodes owe");
-            if *owed == 0 && left == 0 {
-                self.owed.remove(account);
+            let pending =
+                self.pending.get_mut(account).expect("what is promised for an inode is promised for its accounts");
+            *pending = pending.checked_sub(gone).expect("an account owes what its inodes owe");
+            if *pending == 0 && left == 0 {
+                self.pending.remove(account);
             }
         }
         if entry.get().bytes == 0 {
@@ -128,7 +129,7 @@ impl Files {
             let mut book = self.accounts.book.lock();
             let covered = counted_bytes(&value) + book.debt(inode);
             let lacking = in_blocks(size).saturating_sub(covered);
-            let rooms = limits.into_iter().map(|(account, left)| (left.saturating_sub(book.owed(account)), account));
+            let rooms = limits.into_iter().map(|(account, left)| (left.saturating_sub(book.pending(account)), account));
             let least = rooms.min().filter(|(room, _)| *room < lacking);
             let grant = match least {
                 None => Grant { size, holder: None },
@@ -165,7 +166,7 @@ impl Files {
     /// add was promised, and is not promised any more in the moment in which it is counted.
     pub(crate) fn pay(&self, transaction: &mut Transaction<'_>, inode: u64, size: u64, stored_size: u64) {
         if self.accounts.is_on() {
-            transaction.set_owed();
+            transaction.set_charge_pending();
             let (accounts, left) = (self.accounts.clone(), unsaved(size, stored_size));
             transaction.on_effect(move || accounts.book.lock().lower(inode, left));
         }

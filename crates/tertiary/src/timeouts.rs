@@ -60,26 +60,26 @@ fn is_cancelled(cancellation: &Mutex<Cancellation>) -> bool {
 fn agent(config: Config, slowness: Slowness, cancellation: &Arc<Mutex<Cancellation>>) -> Agent {
     let cancellation = Arc::clone(cancellation);
     let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
-    let connector = connector.chain(PatientConnector { slowness, cancellation }).chain(RustlsConnector::default());
+    let connector = connector.chain(TimedConnector { slowness, cancellation }).chain(RustlsConnector::default());
     Agent::with_parts(config, connector, DefaultResolver::default())
 }
 
 #[derive(Debug)]
-struct PatientConnector {
+struct TimedConnector {
     slowness: Slowness,
     cancellation: Arc<Mutex<Cancellation>>,
 }
 
-impl<In: Transport> Connector<In> for PatientConnector {
-    type Out = Patient<In>;
+impl<In: Transport> Connector<In> for TimedConnector {
+    type Out = TimedTransport<In>;
 
-    fn connect(&self, _: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<Patient<In>>, Error> {
-        Ok(chained.map(|inner| Patient::new(inner, self.slowness, Arc::clone(&self.cancellation))))
+    fn connect(&self, _: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<TimedTransport<In>>, Error> {
+        Ok(chained.map(|inner| TimedTransport::new(inner, self.slowness, Arc::clone(&self.cancellation))))
     }
 }
 
 #[derive(Debug)]
-struct Patient<T> {
+struct TimedTransport<T> {
     inner: T,
     silence: Duration,
     least_bytes: usize,
@@ -91,11 +91,11 @@ struct Patient<T> {
     cancellation: Arc<Mutex<Cancellation>>,
 }
 
-impl<T> Patient<T> {
-    fn new(inner: T, slowness: Slowness, cancellation: Arc<Mutex<Cancellation>>) -> Patient<T> {
+impl<T> TimedTransport<T> {
+    fn new(inner: T, slowness: Slowness, cancellation: Arc<Mutex<Cancellation>>) -> TimedTransport<T> {
         let Slowness { silence, least_bytes, .. } = slowness;
         let (waited, trickled, looked) = (Duration::ZERO, 0, Instant::now());
-        Patient { inner, silence, least_bytes, waited, trickled, looked, cancellation }
+        TimedTransport { inner, silence, least_bytes, waited, trickled, looked, cancellation }
     }
 
     /// Counts bytes that came after a wait. Only waits count: whoever takes long to use them is not the server.
@@ -138,7 +138,7 @@ impl<T> Patient<T> {
     }
 }
 
-impl<T: Transport> Transport for Patient<T> {
+impl<T: Transport> Transport for TimedTransport<T> {
     fn buffers(&mut self) -> &mut dyn Buffers {
         self.inner.buffers()
     }

@@ -14,19 +14,19 @@ use crate::Cancellation;
 use super::{Medium, MediumWait, MemoryVolume, Take, Volume, VolumeError};
 
 /// A volume that notes what it was asked.
-struct Outspoken {
+struct RecordingVolume {
     inner: MemoryVolume,
     asked: Mutex<BTreeSet<&'static str>>,
 }
 
-impl Outspoken {
+impl RecordingVolume {
     fn note(&self, call: &'static str) -> &MemoryVolume {
         self.asked.lock().insert(call);
         &self.inner
     }
 }
 
-impl Volume for Outspoken {
+impl Volume for RecordingVolume {
     fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
         self.note("put").put(object, bytes)
     }
@@ -98,7 +98,7 @@ impl Volume for Outspoken {
 
 /// What `wrap` stands before a volume and does not pass on to it, or answers otherwise: names of calls. The object `a` is there.
 pub fn calls_that_are_lost(wrap: impl FnOnce(Arc<dyn Volume>) -> Box<dyn Volume>) -> Vec<&'static str> {
-    let inner = Arc::new(Outspoken { inner: MemoryVolume::new("outspoken"), asked: Mutex::default() });
+    let inner = Arc::new(RecordingVolume { inner: MemoryVolume::new("recording"), asked: Mutex::default() });
     let outer = wrap(inner.clone());
     let took = Arc::new(Mutex::new(Vec::new()));
     let take: Take = {
@@ -118,7 +118,7 @@ pub fn calls_that_are_lost(wrap: impl FnOnce(Arc<dyn Volume>) -> Box<dyn Volume>
         ("length", &mut || outer.length("a") == Ok(Some(4))),
         ("list", &mut || outer.list("a") == Ok(vec![("a".into(), 4)])),
         ("delete", &mut || outer.delete("b").is_ok()),
-        ("describe", &mut || outer.describe() == "outspoken"),
+        ("describe", &mut || outer.describe() == "recording"),
         ("media", &mut || outer.media().is_empty()),
         ("free_bytes", &mut || outer.free_bytes().is_none()),
         ("estimate", &mut || outer.estimate("a").is_none()),
