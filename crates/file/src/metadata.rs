@@ -99,7 +99,7 @@ impl Files {
                 at = inode + 1;
             }
             transaction.put(Key::accounting(), &AccountingValue { metadata: at, ..accounting }.encode());
-            transaction.set_charge_pending();
+            transaction.set_owed();
             self.accounts.enter(transaction, sums)?;
             Ok::<_, Error>(at != AccountingValue::ALL)
         })

@@ -151,6 +151,8 @@ pub struct Log {
     uncommitted_bytes: AtomicU64,
     meta_room: Mutex<MetaRoom>,
     next_segment: AtomicU64,
+    /// Segments begun for new data in this mount.
+    begun_by_users: AtomicU64,
     next_sequence: AtomicU64,
 }
 
@@ -182,6 +184,7 @@ impl Log {
             uncommitted_bytes: AtomicU64::new(0),
             meta_room: Mutex::default(),
             next_segment: AtomicU64::new(1),
+            begun_by_users: AtomicU64::new(0),
             next_sequence: AtomicU64::new(1),
         }
     }
@@ -202,6 +205,11 @@ impl Log {
     /// The next segment id and the next row sequence, to be kept in the journal.
     pub fn counters(&self) -> (u64, u64) {
         (self.next_segment.load(Ordering::Acquire), self.next_sequence.load(Ordering::Acquire))
+    }
+
+    /// Segments begun in this mount for anything but metadata and what the cleaner moves.
+    pub fn begun_by_users(&self) -> u64 {
+        self.begun_by_users.load(Ordering::Acquire)
     }
 
     fn stream(&self, key: &StreamKey) -> Arc<Mutex<Stream>> {

@@ -472,6 +472,8 @@ impl Log {
             placed => placed?,
         };
         let id = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        let is_users = key.kind == SegmentKind::Data && key.temperature == 0;
+        self.begun_by_users.fetch_add(u64::from(is_users), std::sync::atomic::Ordering::AcqRel);
         let sequence = self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let segment = Arc::new(Segment::new(id, key, sequence, place));
         self.segments.insert(segment.clone());

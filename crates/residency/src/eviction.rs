@@ -43,12 +43,19 @@ pub struct Eviction {
     making: Mutex<()>,
     /// Segments that could not be released when somebody found no room, with what was live in them: as long as that is so they are not
     /// looked at again for the next one.
-    hopeless: Mutex<BTreeMap<u64, u64>>,
+    hopeless: Mutex<Hopeless>,
     changed: Mutex<BTreeSet<u64>>,
     /// What came back and could not be released although it is more than may be there: no more is looked for until there is more.
     stuck_back_bytes: AtomicU64,
     /// Segments that rules keep here.
     staying: choice::Staying,
+}
+
+#[derive(Default)]
+struct Hopeless {
+    live_bytes: BTreeMap<u64, u64>,
+    /// How often files had given up what they share: one that was pinned may be gone, with as many live bytes as before.
+    shared_left: u64,
 }
 
 impl Eviction {
@@ -135,7 +142,7 @@ impl Eviction {
 
     /// Looks anew at what could not be released.
     pub fn forget_hopeless(&self) {
-        self.hopeless.lock().clear();
+        *self.hopeless.lock() = Hopeless::default();
         self.stuck_back_bytes.store(0, Ordering::Relaxed);
     }
 
@@ -145,7 +152,9 @@ impl Eviction {
         }
         let releasable = self.with_live_bytes(self.core.store.releasable_segments());
         let hopeless = self.hopeless.lock();
-        releasable.into_iter().any(|(segment, live_bytes)| hopeless.get(&segment) != Some(&live_bytes))
+        let is_as_before = hopeless.shared_left == self.core.store.shared_left();
+        let is_hopeless = |segment, live_bytes| is_as_before && hopeless.live_bytes.get(&segment) == Some(&live_bytes);
+        releasable.into_iter().any(|(segment, live_bytes)| !is_hopeless(segment, live_bytes))
     }
 
     fn with_live_bytes(&self, segments: BTreeSet<u64>) -> BTreeMap<u64, u64> {
@@ -155,7 +164,7 @@ impl Eviction {
 
     /// True if there is more room than before.
     fn make_room_for_writer(&self, caller: &Caller<'_>, least: usize) -> Result<bool, Error> {
-        let before = self.core.store.releasable_segments();
+        let (before, shared_left) = (self.core.store.releasable_segments(), self.core.store.shared_left());
         let _alone = self.making.lock();
         let now = self.core.store.releasable_segments();
         if !before.is_subset(&now) {
@@ -165,7 +174,7 @@ impl Eviction {
         let (marks, policy) = (self.core.store.tier_marks(caller.io)?, self.core.store.tier_policy(caller.io)?);
         let released = self.release_until(caller, &policy, marks.low, least)?;
         if released == 0 {
-            *self.hopeless.lock() = self.with_live_bytes(now);
+            *self.hopeless.lock() = Hopeless { live_bytes: self.with_live_bytes(now), shared_left };
             return Ok(false);
         }
         // What was released is free with the one after.

@@ -682,3 +682,46 @@ fn what_another_file_archived_gets_its_copies_when_there_are_devices() {
         assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
     }
 }
+
+/// P-110: a file that was pinned and is gone kept what it shared from going to make room: the next writer was refused.
+#[test]
+fn what_a_pinned_file_shared_makes_room_when_that_file_is_gone() {
+    let path = Path { directory: 2, name: 1 };
+    let target = Target::Path(path);
+    let pool = PoolConfig {
+        device_bytes: vec![75_673_600],
+        block_bytes: vec![4096],
+        chunk_bytes: 2 << 20,
+        memory_bytes: 64 << 20,
+        dirty_bytes_max: 64 << 20,
+        dirty_steps_max: 1,
+        greedy: false,
+        ..one_device()
+    };
+    let operations = [
+        Operation::Mkdir { path: Path { directory: 0, name: 3 } },
+        Operation::Mkdir { path: Path { directory: 0, name: 4 } },
+        Operation::Mkdir { path: Path { directory: 1, name: 5 } },
+        Operation::AddVolume { is_slow: true },
+        Operation::Create { path, slot: 1 },
+        Operation::Write { target, offset: 17_195, length: 18_606, seed: 6_252_371_555_907_618_187 },
+        Operation::Archive { path, volumes: 5 },
+        Operation::Step { count: 3, idle: true },
+        Operation::StepVolumes { count: 3, ends: true },
+        Operation::Pin { path, is_pinned: true },
+        Operation::Unlink { path },
+        Operation::Fill { bytes: 1_400_000 },
+        Operation::Copy {
+            from: Target::Slot(1),
+            from_offset: 16_384,
+            to: Target::Slot(4),
+            to_offset: 0,
+            length: 53_064,
+        },
+        Operation::Create { path: Path { directory: 3, name: 0 }, slot: 1 },
+        Operation::Write { target: Target::Slot(1), offset: 0, length: 131_112, seed: 1_732_942_182_564_739_666 },
+    ];
+    let plan = Plan { seed: 41_005_290, pool, budget: Budget::Beyond, may_fill: true, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}

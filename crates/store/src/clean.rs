@@ -9,9 +9,7 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
 use stere_faults::{Bug, is_planted};
-use stere_format::{
-    BLOCK_BYTES, BlobEncoding, BlobValue, Checksums, DeviceIndex, RecordSubject, SegmentKind, Site, SummaryEntry,
-};
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, Checksums, RecordSubject, SegmentKind, Site, SummaryEntry};
 use stere_log::{Io, LogError, Segment, StreamKey};
 
 use stere_tree::Touch;
@@ -19,7 +17,8 @@ use stere_tree::Touch;
 use crate::Store;
 use crate::checkpoint::Checkpointer;
 use crate::error::Error;
-use crate::space::{OVERHEAD_PERCENT, SEGMENT_END_BYTES};
+use crate::make_room::FutileSeries;
+use crate::space::{OVERHEAD_PERCENT, SEGMENT_END_BYTES, raw};
 use crate::view::BlobHandle;
 use crate::write::{Owner, Placement};
 
@@ -40,13 +39,7 @@ const CONDEMNED_MAX: usize = 4;
 const VICTIMS_MAX: usize = 32;
 
 /// Passes one after the other that emptied nothing, before the pool counts as full.
-const FRUITLESS_PASSES_MAX: u32 = 3;
-
-/// Segments moved at most to even devices out for one who waits for room.
-const EVENED_MAX: u32 = 64;
-
-/// How often others may take what was made free for one who waits for room.
-const ROUNDS_MAX: u32 = 16;
+pub(crate) const FRUITLESS_PASSES_MAX: u32 = 3;
 
 /// What the cleaner remembers.
 #[derive(Default)]
@@ -54,7 +47,8 @@ pub(crate) struct Cleaner {
     /// Segments that could not be emptied because content is damaged.
     stuck: FxHashMap<u64, Stuck>,
     /// The last change before which no room for metadata could be made.
-    fruitless_at: Option<u64>,
+    pub(crate) fruitless_at: Option<u64>,
+    pub(crate) futile: FutileSeries,
     background: Background,
 }
 
@@ -103,14 +97,14 @@ struct Stuck {
 const STUCK_GENERATIONS: u64 = 32;
 
 impl Cleaner {
-    fn is_stuck(&self, segment: &Segment, generation: u64) -> bool {
+    pub(crate) fn is_stuck(&self, segment: &Segment, generation: u64) -> bool {
         self.stuck.get(&segment.id).is_some_and(|stuck| {
             (stuck.live_bytes, stuck.missing) == (segment.live_bytes(), segment.missing())
                 && generation < stuck.generation + STUCK_GENERATIONS
         })
     }
 
-    fn note_stuck(&mut self, segment: &Segment, generation: u64) {
+    pub(crate) fn note_stuck(&mut self, segment: &Segment, generation: u64) {
         let stuck = Stuck { live_bytes: segment.live_bytes(), missing: segment.missing(), generation };
         self.stuck.insert(segment.id, stuck);
         self.stuck.retain(|_, stuck| generation < stuck.generation + STUCK_GENERATIONS);
@@ -131,122 +125,10 @@ impl Store {
         u64::from(self.log.chunk_bytes()) * u64::from(segment.scheme.data)
     }
 
-    /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
-    pub(crate) fn make_room(&self, key: &StreamKey) -> Result<(), Error> {
-        let mut cleaner = self.cleaner.lock();
-        for _ in 0..ROUNDS_MAX {
-            let begun = self.log.counters().0;
-            if self.clean_until_free(&mut cleaner, key)? {
-                return Ok(());
-            }
-            // Others may have taken all that became free; if nobody began a segment, there is none.
-            if self.log.counters().0 == begun {
-                break;
-            }
-        }
-        Err(Error::NoSpace)
-    }
-
-    /// Cleans for as long as that empties something; whether a stream of this kind could begin a segment then.
-    fn clean_until_free(&self, cleaner: &mut MutexGuard<'_, Cleaner>, key: &StreamKey) -> Result<bool, Error> {
-        let (mut fruitless, mut evened, mut most_free) = (0, 0, 0);
-        // Where hardly a segment is free, a pass empties one or two at a time.
-        while fruitless < FRUITLESS_PASSES_MAX {
-            if self.log.can_begin(key) {
-                return Ok(true);
-            }
-            // A checkpoint gives back more, and costs more.
-            if fruitless > 0 || !self.release_by_proof()? {
-                self.checkpoint()?;
-            }
-            if self.log.can_begin(key) {
-                return Ok(true);
-            }
-            // What was moved together counts, not what was moved: nearly full segments empty others that fill as fast.
-            let free = self.slots_free();
-            (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
-            let emptied = self.clean_pass(cleaner, 98)?;
-            if emptied.is_none_or(|emptied| emptied == 0) {
-                if evened < EVENED_MAX && self.even_out(cleaner)? {
-                    (evened, fruitless) = (evened + 1, 0);
-                } else if emptied.is_none() {
-                    break;
-                }
-            }
-        }
-        // What was emptied and then held by a reader for a moment is free after one more.
-        for _ in 0..2 {
-            self.checkpoint()?;
-            if self.log.can_begin(key) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Slots that new chunks can have: those of devices that take none do not count.
-    fn slots_free(&self) -> u64 {
+    pub(crate) fn slots_free(&self) -> u64 {
         let devices = self.log.stripe.open_devices();
         devices.into_iter().filter_map(|index| self.log.stripe.slot_usage(index)).map(|u| u64::from(u.free)).sum()
-    }
-
-    /// Moves a segment away from the device with the fewest free slots, where others have more: what needs several devices
-    /// at once has no use for slots that are all on one. False where that is no help.
-    fn even_out(&self, cleaner: &mut MutexGuard<'_, Cleaner>) -> Result<bool, Error> {
-        let Some(overfull) = self.log.stripe.overfull_device() else { return Ok(false) };
-        let devices = self.log.stripe.devices().len();
-        let generation = self.inner.read().generation;
-        let victim = self
-            .log
-            .segments
-            .all()
-            .into_iter()
-            .filter(|segment| {
-                segment.kind == SegmentKind::Data
-                    && segment.is_sealed()
-                    && segment.tertiary().there == 0
-                    && segment.scheme.width() < devices
-                    && segment.chunks().iter().any(|place| place.device == overfull)
-                    && !cleaner.is_stuck(segment, generation)
-            })
-            .min_by_key(|segment| (segment.scheme.width(), segment.live_bytes(), segment.id));
-        let Some(victim) = victim else { return Ok(false) };
-        let mut key = self.cold_stream(&victim);
-        if key.home.is_some() {
-            // Room comes before isolation.
-            let free = |index: &DeviceIndex| self.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
-            key.home = self.log.stripe.open_devices_of(key.site.only).into_iter().max_by_key(free);
-        }
-        match self.clean_segment_to(&victim, &key) {
-            Ok(true) => Ok(true),
-            Ok(false) => {
-                cleaner.note_stuck(&victim, generation);
-                Ok(true)
-            }
-            // No segment can be begun to move it to: a chunk of one moves as it is.
-            Err(Error::NoSpace) => self.move_chunk_from(overfull),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Called where metadata must not grow: gathers live data and live nodes so that segments become free, for as long as
-    /// that helps and is needed.
-    pub(crate) fn make_room_for_metadata(&self) -> Result<(), Error> {
-        let mut cleaner = self.cleaner.lock();
-        if cleaner.fruitless_at == Some(self.inner.read().change) {
-            return Ok(());
-        }
-        let (mut fruitless, mut most_free) = (0, 0);
-        self.checkpoint()?;
-        while self.lacks_meta_segments() && fruitless < FRUITLESS_PASSES_MAX {
-            self.clean_pass(&mut cleaner, 98)?;
-            self.checkpoint()?;
-            let free = self.meta_segments_free();
-            (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
-        }
-        let inner = self.inner.read();
-        cleaner.fruitless_at = self.is_scarce(&inner).then_some(inner.change);
-        Ok(())
     }
 
     /// Cleans while few segments are free, or, when nobody works, what is mostly dead. True when something was done.
@@ -374,7 +256,7 @@ impl Store {
         self.clean_segment_to(segment, &self.cold_stream(segment))
     }
 
-    fn clean_segment_to(&self, segment: &Arc<Segment>, key: &StreamKey) -> Result<bool, Error> {
+    pub(crate) fn clean_segment_to(&self, segment: &Arc<Segment>, key: &StreamKey) -> Result<bool, Error> {
         let (mut row_block, mut is_whole) = (1, true);
         while row_block < segment.written_blocks() {
             // A crash can tear what tells of a row whose blobs are whole, or dead: the rows around it are moved all the same.
@@ -525,6 +407,7 @@ impl Store {
         let crc32c = stere_format::record_checksum(&value.checksums, data.len());
         let (logical_bytes, encoding, present) = (value.logical_bytes, value.encoding, value.present);
         let subject = RecordSubject::Blob { blob, inode, file_offset, logical_bytes, encoding, present };
+        self.space.note_moved(raw(key.scheme, i64::try_from(data.len()).unwrap_or(i64::MAX)));
         let append = |key: &StreamKey| {
             self.log.append(key, data.len(), Io::BLOCKING, |target| {
                 target.copy_from_slice(data);

@@ -24,6 +24,7 @@ mod health;
 mod journal;
 mod journal_scan;
 mod loss;
+mod make_room;
 mod mend;
 mod overlay;
 mod places;
@@ -400,7 +401,13 @@ impl Store {
                 match transaction.view.take_missed() {
                     None if !refused? => {
                         let value = result?;
-                        let Transaction { writes, usage, next_inode, on_effect, .. } = transaction;
+                        let Transaction { writes, usage, next_inode, on_effect, leaves_shared, is_move, .. } =
+                            transaction;
+                        self.space.note_left(leaves_shared);
+                        if !is_move {
+                            let deleted = writes.values().filter(|value| value.is_none()).count();
+                            self.space.note_died(&usage, deleted);
+                        }
                         self.apply(&mut inner, writes, usage, next_inode);
                         on_effect.into_iter().for_each(|work| work());
                         return Ok(value);

@@ -16,6 +16,7 @@ use stere_log::{Io, Segment, StreamKey};
 
 use crate::Store;
 use crate::error::Error;
+use crate::make_room::Purpose;
 use crate::view::BlobHandle;
 use crate::write::{Owner, Placement};
 
@@ -284,7 +285,7 @@ impl Store {
             let stored = Some(read).filter(|read| group.is_read && !read.is_empty());
             let copied = match self.append_moved(one, stored, key) {
                 Err(Error::NoSpace) => {
-                    self.make_room(&StreamKey { home: None, ..*key })?;
+                    self.make_room(&StreamKey { home: None, ..*key }, Purpose::Refusable)?;
                     self.append_moved(one, stored, key)
                 }
                 other => other,

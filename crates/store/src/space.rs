@@ -36,6 +36,9 @@ const EMPTIED_DIVISOR: u64 = 128;
 const META_BYTES_PER_PIECE: u64 = 300;
 const META_BYTES_PER_BLOCK: u64 = 48;
 
+/// What a key takes in nodes, about, with its copies.
+const KEY_BYTES: u64 = 256;
+
 #[derive(Default)]
 pub(crate) struct Space {
     /// Of segments of each scheme there is; few.
@@ -52,6 +55,11 @@ pub(crate) struct Space {
     rooms: Mutex<Rooms>,
     promisable: Mutex<Promisable>,
     unmoved: Mutex<Unmoved>,
+    /// Since the pool was opened: bytes that blobs gave up, and that were moved, with their copies.
+    died_raw_bytes: AtomicU64,
+    moved_raw_bytes: AtomicU64,
+    /// How often somebody gave up what others still have.
+    shared_left: AtomicU64,
 }
 
 /// What there is room for, as of the last segment that was begun or given back.
@@ -94,6 +102,31 @@ impl Space {
     /// Live bytes of all segments, raw.
     pub fn live_raw_bytes(&self) -> i64 {
         self.live_bytes.lock().iter().map(|(scheme, live)| raw(*scheme, *live)).sum()
+    }
+
+    /// What a change made of segments. Keys that go make nodes smaller.
+    pub(crate) fn note_died(&self, usage: &[(Arc<Segment>, i64)], keys_deleted: usize) {
+        let died = usage.iter().filter(|(_, delta)| *delta < 0).map(|(segment, delta)| raw(segment.scheme, -delta));
+        let bytes = u64::try_from(died.sum::<i64>()).unwrap_or(0) + keys_deleted as u64 * KEY_BYTES;
+        self.died_raw_bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// What is only moved does not die.
+    pub(crate) fn note_moved(&self, bytes: i64) {
+        self.moved_raw_bytes.fetch_add(u64::try_from(bytes).unwrap_or(0), Ordering::AcqRel);
+    }
+
+    pub(crate) fn died_bytes(&self) -> u64 {
+        self.died_raw_bytes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.moved_raw_bytes.load(Ordering::Acquire)
+    }
+
+    /// Somebody gives up what others still have.
+    pub(crate) fn note_left(&self, is_shared: bool) {
+        self.shared_left.fetch_add(u64::from(is_shared), Ordering::AcqRel);
     }
 
     /// What is committed now may be emptied later.
@@ -255,6 +288,11 @@ impl Store {
     /// Changes that may gather before a checkpoint has to take them, in bytes.
     pub(crate) fn overlay_bytes_max(&self) -> usize {
         self.space.overlay_bytes_max.load(Ordering::Acquire)
+    }
+
+    /// How often a file gave up what others still have: with as many live bytes as before, a segment may belong to other files then.
+    pub fn shared_left(&self) -> u64 {
+        self.space.shared_left.load(Ordering::Acquire)
     }
 
     /// Slots were given back.
@@ -526,7 +564,7 @@ impl Store {
     }
 
     /// Bytes of all slots of the devices that are there.
-    fn raw_bytes(&self) -> u64 {
+    pub(crate) fn raw_bytes(&self) -> u64 {
         let devices = self.log.stripe.devices();
         let slots: u64 = devices.iter().map(|device| u64::from(device.layout().slot_count)).sum();
         slots * u64::from(self.log.chunk_bytes())

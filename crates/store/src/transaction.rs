@@ -53,11 +53,15 @@ pub struct Transaction<'a> {
     /// Whether it enters data, whose room was reserved.
     pub(crate) enters_data: bool,
     /// Whether what it adds was accepted before.
-    is_charge_pending: bool,
+    is_owed: bool,
     /// Whether it takes away only, so that nothing refuses it.
     pub(crate) only_frees: bool,
     /// Whether every file holds afterwards what it held before.
     keeps_content: bool,
+    /// Whether something is given up that others still have, so that nothing of it dies.
+    pub(crate) leaves_shared: bool,
+    /// Whether it only says where content is from now on.
+    pub(crate) is_move: bool,
     /// What follows when it takes effect, under the lock that it takes effect under.
     pub(crate) on_effect: Vec<Box<dyn FnOnce()>>,
 }
@@ -81,16 +85,18 @@ impl<'a> Transaction<'a> {
             next_inode,
             first_new_inode: next_inode,
             enters_data: false,
-            is_charge_pending: false,
+            is_owed: false,
             only_frees: false,
             keeps_content: false,
+            leaves_shared: false,
+            is_move: false,
             on_effect: Vec::new(),
         }
     }
 
     /// Says that what this transaction adds was accepted before, so that no limit refuses it now.
-    pub fn set_charge_pending(&mut self) {
-        self.is_charge_pending = true;
+    pub fn set_owed(&mut self) {
+        self.is_owed = true;
     }
 
     /// Says that the room of what it changes was promised, its metadata included: it is not refused for want of room.
@@ -115,8 +121,8 @@ impl<'a> Transaction<'a> {
     }
 
     /// Whether what it adds was accepted before.
-    pub fn is_charge_pending(&self) -> bool {
-        self.is_charge_pending
+    pub fn is_owed(&self) -> bool {
+        self.is_owed
     }
 
     /// Runs something when, and at the very moment at which, this takes effect. It must be quick and ask the store nothing.
@@ -232,8 +238,9 @@ impl<'a> Transaction<'a> {
             self.writes.insert(Key::blob(id), None);
             return Ok(());
         }
-        if !value.flags.contains(BlobFlags::SHARED) {
-            kill(&mut value, range);
+        match value.flags.contains(BlobFlags::SHARED) {
+            true => self.leaves_shared = true,
+            false => kill(&mut value, range),
         }
         self.usage.push((segment, signed(blob_usage_bytes(&value)) - signed(before)));
         self.put_blob(id, &value);
@@ -257,6 +264,7 @@ impl<'a> Transaction<'a> {
     pub(crate) fn move_blob(&mut self, old: &BlobHandle, new: &BlobValue, to: &Arc<Segment>) -> Result<bool, Error> {
         // Moving makes room in the end, whatever it takes now.
         self.enters_data = true;
+        self.is_move = true;
         let Some(current) = self.get(&Key::blob(old.id))? else { return Ok(false) };
         let current = self.view.handle(old.id, &current)?;
         if current.value != old.value {

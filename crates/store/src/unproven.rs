@@ -19,6 +19,7 @@ use stere_format::{Address, ChunkPlace, RecordSubject, SummaryEntry, record_chec
 use stere_log::{RowContents, Segment};
 
 use crate::error::Error;
+use crate::make_room::Purpose;
 use crate::view::BlobHandle;
 use crate::{Owner, Store};
 
@@ -130,7 +131,7 @@ impl Store {
                     class: blob.segment.class,
                     site: blob.segment.site,
                 };
-                let made = self.make_room(&self.stream_key(placement, 1, None));
+                let made = self.make_room(&self.stream_key(placement, 1, None), Purpose::Accepted);
                 *is_full = matches!(made, Err(Error::NoSpace));
                 made.and_then(|()| self.relocate_blob(blob, owner))
             }

@@ -14,6 +14,7 @@ use stere_log::{Io, LogError, Segment, StreamKey};
 
 use crate::Store;
 use crate::error::Error;
+use crate::make_room::Purpose;
 
 /// Data written without a commit; recovery verifies at most about this much.
 const UNPROVEN_BYTES_MAX: u64 = 128 << 20;
@@ -220,7 +221,7 @@ impl Store {
                     if !io.may_block() {
                         return Err(Error::WouldBlock);
                     }
-                    match self.make_room(&StreamKey { home: None, ..key }) {
+                    match self.make_room(&StreamKey { home: None, ..key }, Purpose::Accepted) {
                         Err(Error::NoSpace) => key = self.last_stream(&key, data.len()).ok_or(Error::NoSpace)?,
                         made => made?,
                     }

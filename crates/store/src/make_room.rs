@@ -1,0 +1,244 @@
+//! Making room for somebody who finds none: passes of the cleaner, and moves that even devices out, for as long as that helps.
+//!
+//! Invariants: one call moves at most as much as the pool holds. A series that moved W bytes and made no room is remembered, and for what
+//! may be refused it is not repeated before W/16 have died, or more slots are free (P-230); room that is there is always found, for the
+//! memory is asked only after that. What was accepted is never refused because of it. Read next: `clean.rs`, `space.rs`.
+
+use std::collections::VecDeque;
+
+use parking_lot::MutexGuard;
+use stere_format::{DeviceIndex, SegmentKind};
+use stere_log::StreamKey;
+
+use crate::Store;
+use crate::clean::{Cleaner, FRUITLESS_PASSES_MAX};
+use crate::error::Error;
+
+/// Segments moved at most to even devices out for one who waits for room.
+const EVENED_MAX: u32 = 64;
+/// How often others may take what was made free for one who waits for room.
+const ROUNDS_MAX: u32 = 16;
+/// Of what a series moved for nothing, such a part must have died before the next one.
+const DIED_DIVISOR: u64 = 16;
+/// After so many checkpoints a series is repeated although nothing is known to have changed.
+const GENERATIONS_MAX: u64 = 32;
+/// Kinds of data of which a series is remembered.
+const SERIES_MAX: usize = 16;
+
+/// Whose room is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// What was accepted: it has its room.
+    Accepted,
+    /// What may be told that there is none.
+    Refusable,
+}
+
+/// How full a pool is, as far as that can change by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fill {
+    /// Bytes that died since the pool was opened.
+    pub died_bytes: u64,
+    pub slots_free: u64,
+    /// Checkpoints: what nobody counts may have changed after many.
+    pub generation: u64,
+}
+
+/// The last series for each kind of data that made no room.
+#[derive(Debug, Default)]
+pub(crate) struct FutileSeries {
+    last: VecDeque<(StreamKey, Futile)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Futile {
+    moved_bytes: u64,
+    /// As it was behind the series, with the fewest free slots since.
+    fill: Fill,
+}
+
+impl FutileSeries {
+    /// Whether a series would be as futile as the last one was.
+    fn rests(&mut self, key: &StreamKey, now: Fill) -> bool {
+        let Some((_, futile)) = self.last.iter_mut().find(|(known, _)| known == key) else { return false };
+        let died_bytes = now.died_bytes.saturating_sub(futile.fill.died_bytes);
+        let is_same = now.slots_free <= futile.fill.slots_free
+            && died_bytes < futile.moved_bytes / DIED_DIVISOR
+            && now.generation < futile.fill.generation + GENERATIONS_MAX;
+        futile.fill.slots_free = futile.fill.slots_free.min(now.slots_free);
+        is_same
+    }
+
+    fn note(&mut self, key: &StreamKey, moved_bytes: u64, fill: Fill) {
+        self.last.retain(|(known, _)| known != key);
+        self.last.truncate(SERIES_MAX - 1);
+        self.last.push_front((*key, Futile { moved_bytes, fill }));
+    }
+}
+
+impl Store {
+    fn fill(&self) -> Fill {
+        let generation = self.inner.read().generation;
+        Fill { died_bytes: self.space.died_bytes(), slots_free: self.slots_free(), generation }
+    }
+
+    /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
+    pub(crate) fn make_room(&self, key: &StreamKey, purpose: Purpose) -> Result<(), Error> {
+        let mut cleaner = self.cleaner.lock();
+        if self.log.can_begin(key) {
+            return Ok(());
+        }
+        if purpose == Purpose::Refusable && self.is_still_futile(&mut cleaner, key)? {
+            return if self.log.can_begin(key) { Ok(()) } else { Err(Error::NoSpace) };
+        }
+        let moved = self.space.moved_bytes();
+        for _ in 0..ROUNDS_MAX {
+            let begun = self.log.begun_by_users();
+            if self.clean_until_free(&mut cleaner, key, moved)? {
+                return Ok(());
+            }
+            // Others may have taken all that became free; if none of them began a segment, there is none. The cleaner begins some itself.
+            if self.log.begun_by_users() == begun || self.has_moved_enough(moved) {
+                break;
+            }
+        }
+        let fill = self.fill();
+        cleaner.futile.note(key, self.space.moved_bytes() - moved, fill);
+        Err(Error::NoSpace)
+    }
+
+    /// Whether the last series was futile and the next would be. What was emptied since counts as free first.
+    fn is_still_futile(&self, cleaner: &mut MutexGuard<'_, Cleaner>, key: &StreamKey) -> Result<bool, Error> {
+        let before = self.fill();
+        if !cleaner.futile.rests(key, before) {
+            return Ok(false);
+        }
+        let has_emptied = {
+            let inner = self.inner.read();
+            !inner.freed.is_empty() || !inner.left.is_empty()
+        };
+        if has_emptied && !self.release_by_proof()? {
+            self.checkpoint()?;
+        }
+        let now = self.fill();
+        Ok(cleaner.futile.rests(key, now))
+    }
+
+    /// Whether a series that began with so many bytes moved has moved as much as the pool holds.
+    fn has_moved_enough(&self, moved_before: u64) -> bool {
+        self.space.moved_bytes() - moved_before >= self.raw_bytes()
+    }
+
+    /// Cleans for as long as that empties something; whether a stream of this kind could begin a segment then.
+    fn clean_until_free(
+        &self,
+        cleaner: &mut MutexGuard<'_, Cleaner>,
+        key: &StreamKey,
+        moved_before: u64,
+    ) -> Result<bool, Error> {
+        let (mut fruitless, mut evened, mut most_free) = (0, 0, 0);
+        // Where hardly a segment is free, a pass empties one or two at a time.
+        while fruitless < FRUITLESS_PASSES_MAX && !self.has_moved_enough(moved_before) {
+            if self.log.can_begin(key) {
+                return Ok(true);
+            }
+            // A checkpoint gives back more, and costs more.
+            if fruitless > 0 || !self.release_by_proof()? {
+                self.checkpoint()?;
+            }
+            if self.log.can_begin(key) {
+                return Ok(true);
+            }
+            // What was moved together counts, not what was moved: nearly full segments empty others that fill as fast.
+            let free = self.slots_free();
+            (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
+            let emptied = self.clean_pass(cleaner, 98)?;
+            if emptied.is_none_or(|emptied| emptied == 0) {
+                if evened < EVENED_MAX && self.even_out(cleaner)? {
+                    (evened, fruitless) = (evened + 1, 0);
+                } else if emptied.is_none() {
+                    break;
+                }
+            }
+        }
+        // What was emptied and then held by a reader for a moment is free after one more.
+        for _ in 0..2 {
+            self.checkpoint()?;
+            if self.log.can_begin(key) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Moves a segment away from the device with the fewest free slots, where others have more: what needs several devices
+    /// at once has no use for slots that are all on one. False where that is no help.
+    fn even_out(&self, cleaner: &mut MutexGuard<'_, Cleaner>) -> Result<bool, Error> {
+        let Some(overfull) = self.log.stripe.overfull_device() else { return Ok(false) };
+        let devices = self.log.stripe.devices().len();
+        let generation = self.inner.read().generation;
+        let victim = self
+            .log
+            .segments
+            .all()
+            .into_iter()
+            .filter(|segment| {
+                segment.kind == SegmentKind::Data
+                    && segment.is_sealed()
+                    && segment.tertiary().there == 0
+                    && segment.scheme.width() < devices
+                    && segment.chunks().iter().any(|place| place.device == overfull)
+                    && !cleaner.is_stuck(segment, generation)
+            })
+            .min_by_key(|segment| (segment.scheme.width(), segment.live_bytes(), segment.id));
+        let Some(victim) = victim else { return Ok(false) };
+        let mut key = self.cold_stream(&victim);
+        if key.home.is_some() {
+            // Room comes before isolation.
+            let free = |index: &DeviceIndex| self.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+            key.home = self.log.stripe.open_devices_of(key.site.only).into_iter().max_by_key(free);
+        }
+        match self.clean_segment_to(&victim, &key) {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                cleaner.note_stuck(&victim, generation);
+                Ok(true)
+            }
+            // No segment can be begun to move it to: a chunk of one moves as it is.
+            Err(Error::NoSpace) => self.move_chunk_from(overfull),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Called where metadata must not grow: gathers live data and live nodes so that segments become free, for as long as
+    /// that helps and is needed.
+    pub(crate) fn make_room_for_metadata(&self) -> Result<(), Error> {
+        let mut cleaner = self.cleaner.lock();
+        let key = self.meta_stream();
+        if cleaner.fruitless_at == Some(self.inner.read().change) || self.is_still_futile(&mut cleaner, &key)? {
+            return Ok(());
+        }
+        let moved = self.space.moved_bytes();
+        let (mut fruitless, mut most_free) = (0, 0);
+        self.checkpoint()?;
+        while self.lacks_meta_segments() && fruitless < FRUITLESS_PASSES_MAX && !self.has_moved_enough(moved) {
+            self.clean_pass(&mut cleaner, 98)?;
+            self.checkpoint()?;
+            let free = self.meta_segments_free();
+            (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
+        }
+        let (is_scarce, change) = {
+            let inner = self.inner.read();
+            (self.is_scarce(&inner), inner.change)
+        };
+        cleaner.fruitless_at = is_scarce.then_some(change);
+        if is_scarce {
+            let fill = self.fill();
+            cleaner.futile.note(&key, self.space.moved_bytes() - moved, fill);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
