@@ -178,7 +178,7 @@ impl Quotas {
                 at = inode + 1;
             }
             transaction.put(Key::accounting(), &AccountingValue { counted: at, ..accounting }.encode());
-            transaction.set_owed();
+            transaction.set_charge_pending();
             self.core.files.accounts().enter(transaction, sums)?;
             if at == AccountingValue::ALL {
                 // Of deleted volumes it is known now whether anything counts in them.
@@ -243,7 +243,7 @@ impl Quotas {
                 if let Some(home) = home.filter(|_| value.parent == directory) {
                     value.volume = home;
                 }
-                transaction.set_owed();
+                transaction.set_charge_pending();
                 Ok(())
             })
             .map(|_| false)
@@ -257,7 +257,7 @@ impl Quotas {
             let Some(mut value) = inode_if_any(transaction, inode)?.filter(|value| value.parent == directory) else {
                 return Ok(());
             };
-            transaction.set_owed();
+            transaction.set_charge_pending();
             self.count_where_it_lies(transaction, inode, &mut value)?;
             stere_file::put_inode(transaction, inode, &value);
             Ok(())

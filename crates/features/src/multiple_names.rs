@@ -82,7 +82,7 @@ impl MultipleNames {
         self.names_change(transaction, inode, before, value, Some(from), None)?;
         if value.parent != before.parent {
             // Removing is never refused for a quota.
-            transaction.set_owed();
+            transaction.set_charge_pending();
             self.quotas.count_where_it_lies(transaction, inode, value)?;
             self.retention.await_retention(transaction, inode, value)?;
         }
@@ -192,7 +192,7 @@ impl MultipleNames {
         let changed = count_name(transaction, inode, &value, directory)?;
         let mut after = changed.clone().unwrap_or_else(|| value.clone());
         if changed.is_some() {
-            transaction.set_owed();
+            transaction.set_charge_pending();
             self.quotas.count_where_it_lies(transaction, inode, &mut after)?;
             stere_file::put_inode(transaction, inode, &after);
         }

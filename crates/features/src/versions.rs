@@ -296,7 +296,7 @@ impl Versions {
         file: &Unchanged<'_>,
     ) -> Result<(u64, InodeValue), Error> {
         self.core.store.update(caller.io, |transaction| {
-            transaction.set_owed();
+            transaction.set_charge_pending();
             let copy = transaction.allocate_inode();
             let mut value = InodeValue {
                 nlink: 0,

@@ -178,7 +178,7 @@ impl Quotas {
             limits.apply_to(&mut account);
             put_account(transaction, volume(number), &account)?;
             // What is there already is not refused.
-            transaction.set_owed();
+            transaction.set_charge_pending();
             self.hand_over(transaction, parent, number, Some(inode))?;
             value.volume = number;
             stere_file::put_inode(transaction, inode, &value);
@@ -195,7 +195,7 @@ impl Quotas {
             let mut value = directory(transaction, inode)?;
             let number = volume_at(transaction, inode, &value)?.ok_or(Error::Invalid(NO_VOLUME))?;
             let above = self.close_volume(transaction, number)?;
-            transaction.set_owed();
+            transaction.set_charge_pending();
             self.hand_over(transaction, number, above, None)?;
             value.volume = above;
             stere_file::put_inode(transaction, inode, &value);

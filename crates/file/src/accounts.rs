@@ -455,7 +455,7 @@ impl Accounts {
         value.bytes = value.bytes.saturating_add_signed(amount.bytes);
         value.inodes = value.inodes.saturating_add_signed(amount.inodes);
         value.stored = value.stored.saturating_add_signed(amount.stored);
-        if !transaction.is_owed() && value.place.is_none_or(|place| !place.is_deleted) {
+        if !transaction.is_charge_pending() && value.place.is_none_or(|place| !place.is_deleted) {
             let most = most.since(&value);
             let pending = self.book.lock().pending(whose);
             let exceeds = |grows: i64, is: u64, most: Option<u64>| grows > 0 && most.is_some_and(|most| is > most);

@@ -164,7 +164,7 @@ impl Files {
                 to = ChargedTo { inode: inode + 1, position: 0 };
             }
             transaction.put(Key::accounting(), &AccountingValue { charged: Some(to), ..accounting }.encode());
-            transaction.set_owed();
+            transaction.set_charge_pending();
             Ok::<_, crate::Error>(to.inode != AccountingValue::ALL)
         })
     }
@@ -180,7 +180,7 @@ impl Files {
                 if inode_if_any(transaction, inode)?.is_none() {
                     return Ok(None);
                 }
-                transaction.set_owed();
+                transaction.set_charge_pending();
                 Ok::<_, crate::Error>(put_again(transaction, inode, from..range.end, EXTENTS_PER_STEP)?.1)
             })?;
             from = next.unwrap_or(range.end);

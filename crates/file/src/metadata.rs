@@ -99,7 +99,7 @@ impl Files {
                 at = inode + 1;
             }
             transaction.put(Key::accounting(), &AccountingValue { metadata: at, ..accounting }.encode());
-            transaction.set_owed();
+            transaction.set_charge_pending();
             self.accounts.enter(transaction, sums)?;
             Ok::<_, Error>(at != AccountingValue::ALL)
         })

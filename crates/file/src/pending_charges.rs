@@ -166,7 +166,7 @@ impl Files {
     /// add was promised, and is not promised any more in the moment in which it is counted.
     pub(crate) fn pay(&self, transaction: &mut Transaction<'_>, inode: u64, size: u64, stored_size: u64) {
         if self.accounts.is_on() {
-            transaction.set_owed();
+            transaction.set_charge_pending();
             let (accounts, left) = (self.accounts.clone(), unsaved(size, stored_size));
             transaction.on_effect(move || accounts.book.lock().lower(inode, left));
         }

@@ -152,7 +152,7 @@ impl FileSystem {
                 value.volume = deleted.parent;
                 place = volume_place(transaction, deleted.parent)?;
             }
-            transaction.set_owed();
+            transaction.set_charge_pending();
             Ok(())
         })?;
         Ok(())

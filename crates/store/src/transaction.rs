@@ -53,7 +53,7 @@ pub struct Transaction<'a> {
     /// Whether it enters data, whose room was reserved.
     pub(crate) enters_data: bool,
     /// Whether what it adds was accepted before.
-    is_owed: bool,
+    is_charge_pending: bool,
     /// Whether it takes away only, so that nothing refuses it.
     pub(crate) only_frees: bool,
     /// Whether every file holds afterwards what it held before.
@@ -85,7 +85,7 @@ impl<'a> Transaction<'a> {
             next_inode,
             first_new_inode: next_inode,
             enters_data: false,
-            is_owed: false,
+            is_charge_pending: false,
             only_frees: false,
             keeps_content: false,
             leaves_shared: false,
@@ -95,8 +95,8 @@ impl<'a> Transaction<'a> {
     }
 
     /// Says that what this transaction adds was accepted before, so that no limit refuses it now.
-    pub fn set_owed(&mut self) {
-        self.is_owed = true;
+    pub fn set_charge_pending(&mut self) {
+        self.is_charge_pending = true;
     }
 
     /// Says that the room of what it changes was promised, its metadata included: it is not refused for want of room.
@@ -121,8 +121,8 @@ impl<'a> Transaction<'a> {
     }
 
     /// Whether what it adds was accepted before.
-    pub fn is_owed(&self) -> bool {
-        self.is_owed
+    pub fn is_charge_pending(&self) -> bool {
+        self.is_charge_pending
     }
 
     /// Runs something when, and at the very moment at which, this takes effect. It must be quick and ask the store nothing.

@@ -102,7 +102,7 @@ impl Versions {
         (value.nlink, value.flags, value.rdev) = (2, OF_VERSIONS, hint(above_value));
         value.volume = above_value.volume;
         // Versions count as files do, and are never what a quota refuses.
-        transaction.set_owed();
+        transaction.set_charge_pending();
         if let Some(access) = acl::stored_access(transaction, above, above_value)? {
             xattr::put(transaction, made, acl::ACCESS, &access)?;
             value.flags |= above_value.flags & acl::HAS_ACCESS | xattr::HAS_ATTRIBUTES;
@@ -157,7 +157,7 @@ impl Versions {
             above.nlink = above.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
         }
         stere_file::put_inode(transaction, drawer, &above);
-        transaction.set_owed();
+        transaction.set_charge_pending();
         self.quotas.count_where_it_lies(transaction, inode, value)?;
         stere_file::put_inode(transaction, inode, value);
         Ok(())
