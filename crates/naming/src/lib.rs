@@ -1,13 +1,14 @@
-//! Directories, inodes, links, extended attributes: POSIX over the store.
+//! The calls of POSIX over the store, each of which goes through one pipeline.
 //!
-//! One [`FileSystem`] serves all front ends: FUSE, the simulator and the library. Every call names its [`Caller`], whose
-//! clock it uses and who says whether it may wait for a device. With `Io::NON_BLOCKING` a call that would have to wait answers
+//! One [`FileSystem`] serves all front ends: FUSE, the simulator and the library. Every call names its [`Caller`] with its clock and
+//! its [`Io`], which says how it may use devices and media. A non-blocking call that would have to wait answers
 //! [`Error::WouldBlock`] and is to be repeated with `Io::BLOCKING`. Permission to look and to change is checked by the
 //! front end (the kernel); what follows from a change (set-id bits, ACL and mode, link counts, times) is done here.
 //!
 //! Invariants: every call is one transaction, or several of which each leaves a file system that some sequence of calls
 //! could have left; no lock is held while a callback runs.
-//! Read next: `names` (directories on media), `create`, `remove`, `rename`, `attributes`; contents are in stere-file.
+//! Read next: `pipeline`, `calls`, `name_changes`; names on media are in stere-namespace, contents in stere-file, features in
+//! stere-features and stere-residency.
 
 mod calls;
 mod content_changes;
