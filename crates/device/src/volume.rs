@@ -120,6 +120,11 @@ pub trait Volume: Send + Sync {
     /// Bytes of an object; none if it is not there.
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError>;
 
+    /// The same for a caller that may be cancelled. What asks a server answers by itself.
+    fn length_for(&self, object: &str, _cancellation: &Cancellation) -> Result<Option<u64>, VolumeError> {
+        self.length(object)
+    }
+
     /// Takes an object away; it may be gone already.
     fn delete(&self, object: &str) -> Result<(), VolumeError>;
 

@@ -224,6 +224,10 @@ impl Volume for Labelled {
         self.use_it(|volume| volume.length(object))
     }
 
+    fn length_for(&self, object: &str, cancellation: &Cancellation) -> std::result::Result<Option<u64>, VolumeError> {
+        self.use_it(|volume| volume.length_for(object, cancellation))
+    }
+
     fn delete(&self, object: &str) -> std::result::Result<(), VolumeError> {
         self.use_it(|volume| volume.delete(object))
     }

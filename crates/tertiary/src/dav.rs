@@ -100,7 +100,17 @@ impl DavVolume {
     }
 
     fn ask(&self, method: &str, url: &Url, headers: &[(&str, &str)]) -> Result<Answer, VolumeError> {
-        let response = self.http.ask(self.request(method, url, headers, ())?, &Cancellation::NONE)?;
+        self.ask_for(method, url, headers, &Cancellation::NONE)
+    }
+
+    fn ask_for(
+        &self,
+        method: &str,
+        url: &Url,
+        headers: &[(&str, &str)],
+        cancellation: &Cancellation,
+    ) -> Result<Answer, VolumeError> {
+        let response = self.http.ask(self.request(method, url, headers, ())?, cancellation)?;
         self.http.read(response, if method == "HEAD" { 0 } else { WORDS_BYTES_MAX })
     }
 
@@ -297,7 +307,11 @@ impl Volume for DavVolume {
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
-        let answer = self.ask("HEAD", &self.url(object), &[])?;
+        self.length_for(object, &Cancellation::NONE)
+    }
+
+    fn length_for(&self, object: &str, cancellation: &Cancellation) -> Result<Option<u64>, VolumeError> {
+        let answer = self.ask_for("HEAD", &self.url(object), &[], cancellation)?;
         match answer.status {
             200 => Ok(Some(answer.length.unwrap_or(0))),
             // What is asked before each object is stored costs no second request.

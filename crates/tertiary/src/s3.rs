@@ -158,9 +158,14 @@ impl Volume for S3Volume {
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
+        self.length_for(object, &Cancellation::NONE)
+    }
+
+    fn length_for(&self, object: &str, cancellation: &Cancellation) -> Result<Option<u64>, VolumeError> {
         let key = self.key(object);
         let url = self.bucket.head_object(Some(&self.credentials), &key).sign(SIGNED);
-        let answer = self.ask(Method::HEAD, &url, 0)?;
+        let exchange = self.http.ask(self.request(Method::HEAD, &url)?, cancellation)?;
+        let answer = self.http.read(exchange, 0)?;
         match answer.status {
             200 => Ok(Some(answer.length.unwrap_or(0))),
             404 => Ok(None),

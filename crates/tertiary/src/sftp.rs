@@ -378,7 +378,11 @@ impl Volume for SftpVolume {
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
-        self.with(&Cancellation::NONE, |session| {
+        self.length_for(object, &Cancellation::NONE)
+    }
+
+    fn length_for(&self, object: &str, cancellation: &Cancellation) -> Result<Option<u64>, VolumeError> {
+        self.with(cancellation, |session| {
             let found = session.stat(&self.path(object));
             let found = self.unless_missing(session, object, found)?;
             Ok(found.map(|found| found.length.unwrap_or(0)))

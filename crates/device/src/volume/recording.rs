@@ -54,6 +54,10 @@ impl Volume for RecordingVolume {
         self.note("length").length(object)
     }
 
+    fn length_for(&self, object: &str, cancellation: &Cancellation) -> Result<Option<u64>, VolumeError> {
+        self.note("length_for").length_for(object, cancellation)
+    }
+
     fn delete(&self, object: &str) -> Result<(), VolumeError> {
         self.note("delete").delete(object)
     }
@@ -106,7 +110,7 @@ pub fn calls_that_are_lost(wrap: impl FnOnce(Arc<dyn Volume>) -> Box<dyn Volume>
         Arc::new(move |piece: &[u8]| took.lock().extend_from_slice(piece))
     };
     let mut part = [0; 2];
-    let calls: [(&'static str, &mut dyn FnMut() -> bool); 15] = [
+    let calls: [(&'static str, &mut dyn FnMut() -> bool); 16] = [
         ("put", &mut || outer.put("a", b"0123").is_ok()),
         ("get", &mut || outer.get("a", 1, &mut part, &MediumWait::NONE).is_ok() && part == *b"12"),
         ("stream", &mut || {
@@ -116,6 +120,7 @@ pub fn calls_that_are_lost(wrap: impl FnOnce(Arc<dyn Volume>) -> Box<dyn Volume>
             outer.stream_part("a", 1, 3, &take, &Cancellation::NONE).is_ok() && *took.lock() == b"123"
         }),
         ("length", &mut || outer.length("a") == Ok(Some(4))),
+        ("length_for", &mut || outer.length_for("a", &Cancellation::NONE) == Ok(Some(4))),
         ("list", &mut || outer.list("a") == Ok(vec![("a".into(), 4)])),
         ("delete", &mut || outer.delete("b").is_ok()),
         ("describe", &mut || outer.describe() == "recording"),

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stere_format::{BlobValue, Key, key};
-use stere_naming::{Error, FileSystem, Io, ROOT, SetMode};
+use stere_naming::{
+    COLLAPSE_RANGE, Error, FileSystem, INSERT_RANGE, Io, KEEP_SIZE, OpenFlags, PUNCH_HOLE, ROOT, SetAttributes, SetMode,
+};
 use stere_plugin::Loader;
 use stere_sandbox::{Limits, Sandbox};
 use support::edits::{Random, fact, set};
@@ -56,6 +58,16 @@ fn guard() -> Vec<u8> {
                            (i64.ge_u (i64.load offset=24 (local.get $i)) (i64.const 1048576))))
                (then (return (i64.const 0x0000_0010_0000_0005))))
              (i64.const 0))"#,
+    )
+}
+
+/// Denies that anything is made, written, renamed or removed.
+fn denier() -> Vec<u8> {
+    module(
+        r#"(data (i32.const 16) "\01never")
+           (func (export "stere_events") (result i32) (i32.const 0x69))
+           (func (export "stere_event") (param $p i32) (param $pn i32) (param $i i32) (param $n i32) (result i64)
+             (i64.const 0x0000_0010_0000_0006))"#,
     )
 }
 
@@ -381,4 +393,47 @@ fn plugins_are_asked_before_something_is_done() {
     let fs = rig.reopen(fs, false);
     fs.unlink(&caller(6), top, b"keep").unwrap();
     assert_clean(&fs);
+}
+
+/// P-66: one table over all calls that change something, so that none of them passes by a plugin that denies it.
+#[test]
+fn no_changing_call_passes_plugins_by() {
+    let (_rig, fs) = rig();
+    fs.plugins().add_plugin(&caller(2), "denier", &denier()).unwrap();
+    let free = make(&fs, ROOT, "free", &text(1, 8192));
+    let top = fs.mkdir(&caller(2), ROOT, b"d", 0o755).unwrap().inode;
+    let kept = make(&fs, top, "kept", &text(2, 8192));
+    fs.mkdir(&caller(2), top, b"below", 0o755).unwrap();
+    fs.setxattr(&caller(2), top, b"user.stere.plugins", b"denier", SetMode::Any, false).unwrap();
+    reconcile(&fs);
+    let write = OpenFlags { write: true, ..OpenFlags::default() };
+    let me = caller(3);
+    let cut = SetAttributes { size: Some(1), ..SetAttributes::default() };
+    let calls: [(&str, Result<(), Error>); 18] = [
+        ("write", fs.write(&me, kept, 0, b"x", false).map(drop)),
+        ("allocate", fs.fallocate(&me, kept, 0, 1 << 20, 0)),
+        ("punch", fs.fallocate(&me, kept, 0, 4096, PUNCH_HOLE | KEEP_SIZE)),
+        ("collapse", fs.fallocate(&me, kept, 0, 4096, COLLAPSE_RANGE)),
+        ("insert", fs.fallocate(&me, kept, 0, 4096, INSERT_RANGE)),
+        ("copy into", fs.copy_range(&me, free, 0, kept, 0, 4096).map(drop)),
+        ("truncate", fs.setattr(&me, kept, &cut).map(drop)),
+        ("open and empty", fs.open(&me, kept, OpenFlags { truncate: true, ..write }).map(drop)),
+        ("create", fs.create(&me, top, b"new", 0o644, write).map(drop)),
+        ("create without a name", fs.tmpfile(&me, top, 0o644, write).map(drop)),
+        ("mkdir", fs.mkdir(&me, top, b"new", 0o755).map(drop)),
+        ("mknod", fs.mknod(&me, top, b"new", libc::S_IFIFO | 0o644, 0).map(drop)),
+        ("symlink", fs.symlink(&me, top, b"new", b"kept").map(drop)),
+        ("link", fs.link(&me, free, top, b"new").map(drop)),
+        ("rename", fs.rename(&me, top, b"kept", top, b"other", 0)),
+        ("rename over", fs.rename(&me, ROOT, b"free", top, b"kept", 0)),
+        ("unlink", fs.unlink(&me, top, b"kept")),
+        ("rmdir", fs.rmdir(&me, top, b"below")),
+    ];
+    for (call, outcome) in calls {
+        assert_eq!(outcome.map_err(|error| error.errno()), Err(libc::EPERM), "{call}");
+    }
+    let mut out = vec![0; 8193];
+    assert_eq!(fs.read(&me, kept, 0, &mut out).unwrap(), 8192, "nothing was changed");
+    assert!(out[..8192] == text(2, 8192));
+    assert!(matches!(fs.lookup(&me, top, b"new"), Err(Error::NotFound)));
 }

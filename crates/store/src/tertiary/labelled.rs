@@ -15,9 +15,13 @@ use stere_format::{VolumeId, VolumeLabel};
 
 /// The label on a volume, if there is a good one.
 pub(crate) fn read_label(volume: &dyn Volume) -> Result<Option<VolumeLabel>, VolumeError> {
-    let Some(length) = volume.length(VolumeLabel::OBJECT)? else { return Ok(None) };
+    read_label_for(volume, &Cancellation::NONE)
+}
+
+fn read_label_for(volume: &dyn Volume, cancellation: &Cancellation) -> Result<Option<VolumeLabel>, VolumeError> {
+    let Some(length) = volume.length_for(VolumeLabel::OBJECT, cancellation)? else { return Ok(None) };
     let mut bytes = vec![0; (length as usize).min(VolumeLabel::BYTES_MAX)];
-    volume.get(VolumeLabel::OBJECT, 0, &mut bytes, &MediumWait::NONE)?;
+    volume.get(VolumeLabel::OBJECT, 0, &mut bytes, &MediumWait::cancelled_by(cancellation))?;
     Ok(VolumeLabel::decode(&bytes).ok())
 }
 
@@ -44,13 +48,13 @@ impl LabelledVolume {
         LabelledVolume { inner, id, name: name.to_owned(), is_known: AtomicBool::new(false) }
     }
 
-    fn check(&self) -> Result<(), VolumeError> {
+    fn check(&self, cancellation: &Cancellation) -> Result<(), VolumeError> {
         let is_told = !self.inner.may_be_exchanged() || is_planted(Bug::ExchangeUnnoticed);
         if is_told && self.is_known.load(Ordering::Acquire) {
             return Ok(());
         }
         self.is_known.store(false, Ordering::Release);
-        match stranger(read_label(&*self.inner)?, self.id) {
+        match stranger(read_label_for(&*self.inner, cancellation)?, self.id) {
             None => {
                 self.is_known.store(true, Ordering::Release);
                 Ok(())
@@ -63,7 +67,15 @@ impl LabelledVolume {
     }
 
     fn ask<T>(&self, act: impl FnOnce(&dyn Volume) -> Result<T, VolumeError>) -> Result<T, VolumeError> {
-        self.check()?;
+        self.ask_for(&Cancellation::NONE, act)
+    }
+
+    fn ask_for<T>(
+        &self,
+        cancellation: &Cancellation,
+        act: impl FnOnce(&dyn Volume) -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        self.check(cancellation)?;
         let outcome = act(&*self.inner);
         if outcome.as_ref().is_err_and(VolumeError::is_passing) && !self.inner.is_proven_by_its_media() {
             // Who knows what comes back.
@@ -76,15 +88,15 @@ impl LabelledVolume {
 impl Volume for LabelledVolume {
     fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
         self.ask(|volume| volume.put(object, bytes))?;
-        self.check()
+        self.check(&Cancellation::NONE)
     }
 
     fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
-        self.ask(|volume| volume.get(object, offset, into, wait))
+        self.ask_for(&wait.cancellation, |volume| volume.get(object, offset, into, wait))
     }
 
     fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {
-        self.ask(|volume| volume.stream(object, length, take, cancellation))
+        self.ask_for(cancellation, |volume| volume.stream(object, length, take, cancellation))
     }
 
     fn stream_part(
@@ -95,7 +107,7 @@ impl Volume for LabelledVolume {
         take: &Take,
         cancellation: &Cancellation,
     ) -> Result<(), VolumeError> {
-        self.ask(|volume| volume.stream_part(object, offset, length, take, cancellation))
+        self.ask_for(cancellation, |volume| volume.stream_part(object, offset, length, take, cancellation))
     }
 
     fn begins_at(&self, object: &str, offset: u64) -> Option<u64> {
@@ -104,6 +116,10 @@ impl Volume for LabelledVolume {
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
         self.ask(|volume| volume.length(object))
+    }
+
+    fn length_for(&self, object: &str, cancellation: &Cancellation) -> Result<Option<u64>, VolumeError> {
+        self.ask_for(cancellation, |volume| volume.length_for(object, cancellation))
     }
 
     fn delete(&self, object: &str) -> Result<(), VolumeError> {
