@@ -75,7 +75,7 @@ impl<'a> Io<'a> {
 
     /// Who cancels the call.
     pub fn cancellation(self) -> Cancellation {
-        self.call.map_or_else(Cancellation::default, |call| call.cancellation.clone())
+        self.call.map_or(Cancellation::NONE, |call| call.cancellation.clone())
     }
 
     /// Whether nobody wants the answer any more.

@@ -121,17 +121,15 @@ impl MultipleNames {
             return Ok(false);
         }
         // What was put away has one name each, and stays away.
-        let is_done = {
-            self.core.store.update(caller.io.skipping_offloaded(), |transaction| {
-                let known = named_in_known(transaction)?.unwrap_or(NamedInValue::NOTHING);
-                if known == NamedInValue::ALL {
-                    return Ok(true);
-                }
-                let next = self.count_some_names(transaction, known)?;
-                transaction.put(Key::named_in_known(), &next.encode());
-                Ok::<_, Error>(next == NamedInValue::ALL)
-            })
-        }?;
+        let is_done = self.core.store.update(caller.io.skipping_offloaded(), |transaction| {
+            let known = named_in_known(transaction)?.unwrap_or(NamedInValue::NOTHING);
+            if known == NamedInValue::ALL {
+                return Ok(true);
+            }
+            let next = self.count_some_names(transaction, known)?;
+            transaction.put(Key::named_in_known(), &next.encode());
+            Ok::<_, Error>(next == NamedInValue::ALL)
+        })?;
         if is_done {
             self.core.names_are_counted.store(true, Ordering::Release);
         }

@@ -118,11 +118,6 @@ pub(crate) struct StoredGrant {
 }
 
 impl Files {
-    /// Whether stored bytes are counted; extents that were there before may still have to be charged.
-    pub fn stored_is_kept(&self, io: Io<'_>) -> Result<bool, Error> {
-        Ok(self.store.view(io, |view| accounting(view))?.is_some_and(|accounting| accounting.charged.is_some()))
-    }
-
     /// From now on stored bytes are counted; `charge_some` is to be called until it is done.
     pub fn keep_stored(&self, io: Io<'_>) -> Result<(), Error> {
         self.store.update(io, |transaction| {

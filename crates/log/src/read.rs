@@ -191,6 +191,7 @@ impl Log {
                 _ => on_media.push(*index),
             }
         }
+        assert!(on_media.is_empty() || io.may_recall(), "only a call that may recall is told what media have");
         if is_any_lost { Err(error) } else { Ok(on_media) }
     }
 

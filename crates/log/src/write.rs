@@ -4,6 +4,7 @@
 //! in memory until its writes have completed. Read next: `read.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use stere_device::{Completion, DeviceError, SharedBuffer};
@@ -471,10 +472,10 @@ impl Log {
             Err(StripeError::TooFewDevices { .. }) if key.site.only != 0 => return Err(LogError::NoSpace),
             placed => placed?,
         };
-        let id = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        let id = self.next_segment.fetch_add(1, Ordering::AcqRel);
         let is_users = key.kind == SegmentKind::Data && key.temperature == 0;
-        self.begun_by_users.fetch_add(u64::from(is_users), std::sync::atomic::Ordering::AcqRel);
-        let sequence = self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        self.begun_by_users.fetch_add(u64::from(is_users), Ordering::AcqRel);
+        let sequence = self.next_sequence.fetch_add(1, Ordering::AcqRel);
         let segment = Arc::new(Segment::new(id, key, sequence, place));
         self.segments.insert(segment.clone());
         let completion = Completion::new();
@@ -509,7 +510,7 @@ impl Log {
         let header = RowHeader {
             pool: self.pool_id,
             segment: segment.id,
-            sequence: self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel),
+            sequence: self.next_sequence.fetch_add(1, Ordering::AcqRel),
             row_block,
             row_height: height,
             record_count,
@@ -532,7 +533,7 @@ impl Log {
         segment.set_written_blocks(row_block + height);
         self.note_dirty(&segment);
         self.statistics.row(length);
-        self.uncommitted_bytes.fetch_add(length as u64, std::sync::atomic::Ordering::Relaxed);
+        self.uncommitted_bytes.fetch_add(length as u64, Ordering::Relaxed);
         self.note_unflushed(&segment, row_block);
         if let Err(error) = self.stripe.write_row(segment.id, &segment.placed(), row_block, &buffer, 0, &completion) {
             *self.lost_row.lock() = Some(error.to_string());

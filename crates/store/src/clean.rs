@@ -366,7 +366,7 @@ impl Store {
         file_offset: u64,
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
-        let stored = self.read_record_blocks(handle)?;
+        let stored = self.volumes.read_record_blocks(&self.log, handle)?;
         self.append_live(handle, &stored, inode, file_offset, key)
     }
 

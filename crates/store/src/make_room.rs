@@ -13,6 +13,7 @@ use stere_log::StreamKey;
 use crate::Store;
 use crate::clean::{Cleaner, FRUITLESS_PASSES_MAX};
 use crate::error::Error;
+use crate::space::Space;
 
 /// Segments moved at most to even devices out for one who waits for room.
 const EVENED_MAX: u32 = 64;
@@ -61,7 +62,8 @@ impl FutileSeries {
     /// Whether a series would be as futile as the last one was.
     fn rests(&mut self, key: &StreamKey, now: Fill) -> bool {
         let Some((_, futile)) = self.last.iter_mut().find(|(known, _)| known == key) else { return false };
-        let died_bytes = now.died_bytes.saturating_sub(futile.fill.died_bytes);
+        assert!(now.died_bytes >= futile.fill.died_bytes, "what died is only counted up");
+        let died_bytes = now.died_bytes - futile.fill.died_bytes;
         let is_same = now.slots_free <= futile.fill.slots_free
             && died_bytes < futile.moved_bytes / DIED_DIVISOR
             && now.generation < futile.fill.generation + GENERATIONS_MAX;
@@ -76,12 +78,37 @@ impl FutileSeries {
     }
 }
 
-impl Store {
-    fn fill(&self) -> Fill {
-        let generation = self.inner.read().generation;
-        Fill { died_bytes: self.space.died_bytes(), slots_free: self.slots_free(), generation }
+impl Fill {
+    fn of(store: &Store) -> Fill {
+        let generation = store.inner.read().generation;
+        Fill { died_bytes: store.space.died_bytes(), slots_free: store.slots_free(), generation }
+    }
+}
+
+/// One search for room: it moves as much as the pool holds, and no more.
+#[derive(Clone, Copy)]
+struct Series {
+    moved_before: u64,
+    moved_max: u64,
+}
+
+impl Series {
+    fn begin(store: &Store) -> Series {
+        Series { moved_before: store.space.moved_bytes(), moved_max: store.raw_bytes() }
     }
 
+    fn moved_bytes(&self, space: &Space) -> u64 {
+        let moved_bytes = space.moved_bytes();
+        assert!(moved_bytes >= self.moved_before, "what was moved is counted since the pool was opened");
+        moved_bytes - self.moved_before
+    }
+
+    fn is_over(&self, space: &Space) -> bool {
+        self.moved_bytes(space) >= self.moved_max
+    }
+}
+
+impl Store {
     /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
     pub(crate) fn make_room(&self, key: &StreamKey, purpose: Purpose) -> Result<(), Error> {
         let mut cleaner = self.cleaner.lock();
@@ -91,25 +118,25 @@ impl Store {
         if purpose == Purpose::Refusable && self.is_still_futile(&mut cleaner, key)? {
             return if self.log.can_begin(key) { Ok(()) } else { Err(Error::NoSpace) };
         }
-        let moved = self.space.moved_bytes();
+        let series = Series::begin(self);
         for _ in 0..ROUNDS_MAX {
             let begun = self.log.begun_by_users();
-            if self.clean_until_free(&mut cleaner, key, moved)? {
+            if self.clean_until_free(&mut cleaner, key, series)? {
                 return Ok(());
             }
             // Others may have taken all that became free; if none of them began a segment, there is none. The cleaner begins some itself.
-            if self.log.begun_by_users() == begun || self.has_moved_enough(moved) {
+            if self.log.begun_by_users() == begun || series.is_over(&self.space) {
                 break;
             }
         }
-        let fill = self.fill();
-        cleaner.futile.note(key, self.space.moved_bytes() - moved, fill);
+        let fill = Fill::of(self);
+        cleaner.futile.note(key, series.moved_bytes(&self.space), fill);
         Err(Error::NoSpace)
     }
 
     /// Whether the last series was futile and the next would be. What was emptied since counts as free first.
     fn is_still_futile(&self, cleaner: &mut MutexGuard<'_, Cleaner>, key: &StreamKey) -> Result<bool, Error> {
-        let before = self.fill();
+        let before = Fill::of(self);
         if !cleaner.futile.rests(key, before) {
             return Ok(false);
         }
@@ -120,13 +147,8 @@ impl Store {
         if has_emptied && !self.release_by_proof()? {
             self.checkpoint()?;
         }
-        let now = self.fill();
+        let now = Fill::of(self);
         Ok(cleaner.futile.rests(key, now))
-    }
-
-    /// Whether a series that began with so many bytes moved has moved as much as the pool holds.
-    fn has_moved_enough(&self, moved_before: u64) -> bool {
-        self.space.moved_bytes() - moved_before >= self.raw_bytes()
     }
 
     /// Cleans for as long as that empties something; whether a stream of this kind could begin a segment then.
@@ -134,11 +156,11 @@ impl Store {
         &self,
         cleaner: &mut MutexGuard<'_, Cleaner>,
         key: &StreamKey,
-        moved_before: u64,
+        series: Series,
     ) -> Result<bool, Error> {
         let (mut fruitless, mut evened, mut most_free) = (0, 0, 0);
         // Where hardly a segment is free, a pass empties one or two at a time.
-        while fruitless < FRUITLESS_PASSES_MAX && !self.has_moved_enough(moved_before) {
+        while fruitless < FRUITLESS_PASSES_MAX && !series.is_over(&self.space) {
             if self.log.can_begin(key) {
                 return Ok(true);
             }
@@ -218,10 +240,10 @@ impl Store {
         if cleaner.fruitless_at == Some(self.inner.read().change) || self.is_still_futile(&mut cleaner, &key)? {
             return Ok(());
         }
-        let moved = self.space.moved_bytes();
+        let series = Series::begin(self);
         let (mut fruitless, mut most_free) = (0, 0);
         self.checkpoint()?;
-        while self.lacks_meta_segments() && fruitless < FRUITLESS_PASSES_MAX && !self.has_moved_enough(moved) {
+        while self.lacks_meta_segments() && fruitless < FRUITLESS_PASSES_MAX && !series.is_over(&self.space) {
             self.clean_pass(&mut cleaner, 98)?;
             self.checkpoint()?;
             let free = self.meta_segments_free();
@@ -233,8 +255,8 @@ impl Store {
         };
         cleaner.fruitless_at = is_scarce.then_some(change);
         if is_scarce {
-            let fill = self.fill();
-            cleaner.futile.note(&key, self.space.moved_bytes() - moved, fill);
+            let fill = Fill::of(self);
+            cleaner.futile.note(&key, series.moved_bytes(&self.space), fill);
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Store {
             consumed = piece.at + piece.length as usize;
             self.parts_of(piece, into, &mut parts)?;
         }
-        match self.read_parts(io, &mut parts) {
+        match self.volumes.read_parts(&self.log, io, &mut parts) {
             Ok(()) => {
                 let released = pieces.iter().filter(|piece| piece.blob.is_released());
                 released.for_each(|piece| {
@@ -114,7 +114,7 @@ impl Store {
                 into,
             });
         }
-        match self.read_parts(io, &mut parts) {
+        match self.volumes.read_parts(&self.log, io, &mut parts) {
             Ok(()) => {
                 for (id, length) in &lengths {
                     self.damage.note_read(*id, &(0..*length));
@@ -196,7 +196,8 @@ impl Store {
         let is_right = |bytes: &[u8]| stere_format::crc32c(bytes) == reference.crc32c;
         let bytes = match self.log.read_record(segment, &reference.address, &is_right) {
             Err(LogError::Released { .. }) => self
-                .recall_record(io, segment, &reference.address, &is_right)
+                .volumes
+                .recall_record(&self.log.segments, io, segment, &reference.address, &is_right)
                 .map_err(|error| damaged(error.to_string()))?,
             outcome => outcome.map_err(|error| damaged(error.to_string()))?,
         };

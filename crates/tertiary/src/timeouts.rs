@@ -1,7 +1,9 @@
 //! Connections that look, while they wait for a server, whether anybody still wants it, and that end when nothing moves.
 //!
-//! A server may take a minute to say nothing. The reader that asked may be killed meanwhile, and no thread is to be kept for it: so a wait is cut into short ones. How long an object may take is not limited, for links are slow and objects large: the limits
-//! are on silence, which begins anew with every byte, and on trickling, so that a byte now and then does not keep a connection for ever. Names and connections are waited for as they are; those waits are short.
+//! A server may take a minute to say nothing. The reader that asked may be killed meanwhile, and no thread is to be kept for it, so a
+//! wait is cut into short ones. How long an object may take is not limited, for links are slow and objects large. The limits are on
+//! silence, which begins anew with every byte, and on trickling, so that a byte now and then does not keep a connection for ever.
+//! Names and connections are waited for as they are; those waits are short.
 
 use std::io;
 use std::sync::Arc;

@@ -380,7 +380,8 @@ impl Store {
             if count.listed.contains(&blob) {
                 continue;
             }
-            if self.log.read_blocks(segment, &handle.value.address, &handle.value.checksums).is_ok() {
+            // It may have been released while it was scrubbed.
+            if self.volumes.read_record_blocks(&self.log, &handle).is_ok() {
                 unlisted.push(handle);
                 continue;
             }

@@ -38,6 +38,11 @@ impl Volumes {
         let set = segment.tertiary().there & bit;
         set != 0 && self.bad.lock().get(&segment.id).is_some_and(|bad| bad & set == set)
     }
+
+    /// Neither devices nor any volume give it.
+    fn is_nowhere_right(&self, segment: &Segment) -> bool {
+        segment.is_released() && segment.live_bytes() > 0 && self.is_bad(segment, u16::MAX)
+    }
 }
 
 impl Store {
@@ -73,7 +78,8 @@ impl Store {
             self.damage.forget_on_volumes(*id);
         }
         lacking.iter().chain(damaged).for_each(|id| self.volumes.note_bad(*id, bit));
-        let is_lost = |id: &&u64| self.log.segments.get(**id).is_some_and(|segment| self.is_nowhere_right(&segment));
+        let is_lost =
+            |id: &&u64| self.log.segments.get(**id).is_some_and(|segment| self.volumes.is_nowhere_right(&segment));
         let lost: BTreeSet<u64> = lacking.iter().chain(damaged).filter(is_lost).copied().collect();
         if lost.is_empty() {
             return Ok(());
@@ -88,11 +94,6 @@ impl Store {
             }
         }
         Ok(())
-    }
-
-    /// Neither devices nor any volume give it.
-    fn is_nowhere_right(&self, segment: &Segment) -> bool {
-        segment.is_released() && segment.live_bytes() > 0 && self.volumes.is_bad(segment, u16::MAX)
     }
 
     /// What lies in these segments, by one pass over the blob map.

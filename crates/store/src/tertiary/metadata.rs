@@ -113,6 +113,32 @@ impl Volumes {
         let set = self.table.read().values().fold(0, |set, known| set | bit(known));
         self.reachable(set).0
     }
+
+    fn note_proven(&self, number: u8, name: String, generation: Option<u64>) {
+        if let Some(on) = self.metadata.lock().on.get_mut(&number) {
+            on.names.insert(name.clone());
+            on.proven.insert(name);
+            on.generation = generation.or(on.generation);
+        }
+    }
+
+    /// Deletes what this state, which is there, does not need.
+    fn delete_older(&self, state: &State, number: u8, volume: &dyn Volume) -> Result<bool, VolumeError> {
+        let needed = state.names();
+        let obsolete: Vec<String> = {
+            let copies = self.metadata.lock();
+            let Some(on) = copies.on.get(&number) else { return Ok(true) };
+            on.names.difference(&needed).take(DELETED_MAX).cloned().collect()
+        };
+        for name in &obsolete {
+            volume.delete(name)?;
+            if let Some(on) = self.metadata.lock().on.get_mut(&number) {
+                on.names.remove(name);
+                on.proven.remove(name);
+            }
+        }
+        Ok(obsolete.is_empty())
+    }
 }
 
 impl Store {
@@ -210,7 +236,7 @@ impl Store {
             let copies = self.volumes.metadata.lock();
             copies.on.get(&number).is_some_and(|on| !on.proven.contains(name))
         };
-        if is_planted(Bug::OlderStateDeleted) && !self.delete_older(state, number, volume)? {
+        if is_planted(Bug::OlderStateDeleted) && !self.volumes.delete_older(state, number, volume)? {
             return Ok(false);
         }
         for (segment, blocks) in &state.parts {
@@ -224,41 +250,15 @@ impl Store {
                 return Err(VolumeError::Away { volume: volume.describe(), why });
             };
             self.put_and_compare(volume, &name, &object)?;
-            self.note_proven(number, name, None);
+            self.volumes.note_proven(number, name, None);
             return Ok(false);
         }
         let name = state_name(state.generation);
         if lacks(&name) {
             self.put_and_compare(volume, &name, &state.record)?;
-            self.note_proven(number, name, Some(state.generation));
+            self.volumes.note_proven(number, name, Some(state.generation));
             return Ok(false);
         }
-        self.delete_older(state, number, volume)
-    }
-
-    fn note_proven(&self, number: u8, name: String, generation: Option<u64>) {
-        if let Some(on) = self.volumes.metadata.lock().on.get_mut(&number) {
-            on.names.insert(name.clone());
-            on.proven.insert(name);
-            on.generation = generation.or(on.generation);
-        }
-    }
-
-    /// Deletes what this state, which is there, does not need.
-    fn delete_older(&self, state: &State, number: u8, volume: &dyn Volume) -> Result<bool, VolumeError> {
-        let needed = state.names();
-        let obsolete: Vec<String> = {
-            let copies = self.volumes.metadata.lock();
-            let Some(on) = copies.on.get(&number) else { return Ok(true) };
-            on.names.difference(&needed).take(DELETED_MAX).cloned().collect()
-        };
-        for name in &obsolete {
-            volume.delete(name)?;
-            if let Some(on) = self.volumes.metadata.lock().on.get_mut(&number) {
-                on.names.remove(name);
-                on.proven.remove(name);
-            }
-        }
-        Ok(obsolete.is_empty())
+        self.volumes.delete_older(state, number, volume)
     }
 }

@@ -7,11 +7,13 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use stere_format::{Address, BLOCK_BYTES};
-use stere_log::{Io, LogError, Part, Segment};
+use stere_format::Address;
+use stere_log::{Io, Log, LogError, Part, Segment, SegmentTable};
 
+use super::Volumes;
+use super::beginning::chunk_range;
+use crate::Error;
 use crate::view::BlobHandle;
-use crate::{Error, Store};
 
 /// Why bytes were not fetched, to be told apart by whoever asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,15 +56,10 @@ struct Wanted {
     range: Range<u64>,
 }
 
-fn chunk_range(part: &Part<'_>) -> Range<u64> {
+fn covered_range(part: &Part<'_>) -> Range<u64> {
     let covering = part.covering();
-    let start = chunk_offset(&part.address);
-    start + covering.start as u64..start + covering.end as u64
-}
-
-/// Where a record begins in the chunk of a segment with one data chunk.
-fn chunk_offset(address: &Address) -> u64 {
-    u64::from(address.row_block) * BLOCK_BYTES as u64 + u64::from(address.offset)
+    let start = chunk_range(&part.address).start;
+    (start + covering.start) as u64..(start + covering.end) as u64
 }
 
 /// Those that are fetched together.
@@ -84,10 +81,10 @@ fn groups(mut wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
     groups
 }
 
-impl Store {
+impl Volumes {
     /// Reads all parts, each verified, from memory, devices and, if the call may recall, tertiary media.
-    pub(crate) fn read_parts(&self, io: Io<'_>, parts: &mut [Part<'_>]) -> Result<(), Error> {
-        let on_media = self.log.read(io, parts).map_err(|error| match error {
+    pub(crate) fn read_parts(&self, log: &Log, io: Io<'_>, parts: &mut [Part<'_>]) -> Result<(), Error> {
+        let on_media = log.read(io, parts).map_err(|error| match error {
             LogError::WouldBlock => Error::WouldBlock,
             LogError::Damaged { tag, offset, length } => Error::Damaged { blob: tag, offset, length },
             error => error.into(),
@@ -98,16 +95,23 @@ impl Store {
         assert!(io.may_recall(), "only a call that may recall is told what media have");
         let wanted = on_media.into_iter().map(|index| {
             let part = &parts[index];
-            Wanted { index, segment: part.segment.id, range: chunk_range(part) }
+            Wanted { index, segment: part.segment.id, range: covered_range(part) }
         });
         for group in groups(wanted.collect()) {
-            self.recall_group(io, parts, &group)?;
+            self.recall_group(&log.segments, io, parts, &group)?;
         }
         Ok(())
     }
 
-    fn recall_group(&self, io: Io<'_>, parts: &mut [Part<'_>], group: &[Wanted]) -> Result<(), Error> {
+    fn recall_group(
+        &self,
+        segments: &SegmentTable,
+        io: Io<'_>,
+        parts: &mut [Part<'_>],
+        group: &[Wanted],
+    ) -> Result<(), Error> {
         let first = &group[0];
+        assert!(group.iter().all(|one| one.segment == first.segment), "what is fetched together lies in one segment");
         let end = group.iter().map(|one| one.range.end).max().unwrap_or(first.range.end);
         let (start, segment) = (first.range.start, parts[first.index].segment.clone());
         let mut buffer = ARRIVING.take();
@@ -116,7 +120,7 @@ impl Store {
         let fetched = {
             let parts = &*parts;
             let is_right = |bytes: &[u8]| group.iter().all(|one| parts[one.index].matches(&bytes[place(one)]));
-            self.volumes.read(io, &segment, start, &mut buffer, &is_right, &self.log.segments)
+            self.read(io, &segment, start, &mut buffer, &is_right, segments)
         };
         if let Err(error) = fetched {
             let part = &parts[first.index];
@@ -125,7 +129,7 @@ impl Store {
                 RecallError::Damaged(_) if group.len() > 1 => {
                     for one in group {
                         let alone = Wanted { index: one.index, segment: one.segment, range: one.range.clone() };
-                        self.recall_group(io, parts, &[alone])?;
+                        self.recall_group(segments, io, parts, &[alone])?;
                     }
                     return Ok(());
                 }
@@ -149,15 +153,17 @@ impl Store {
     }
 
     /// What is stored of a blob, from wherever it is.
-    pub(crate) fn read_record_blocks(&self, handle: &BlobHandle) -> Result<Vec<u8>, Error> {
+    pub(crate) fn read_record_blocks(&self, log: &Log, handle: &BlobHandle) -> Result<Vec<u8>, Error> {
         let (address, checksums) = (&handle.value.address, &handle.value.checksums);
         let damaged = || Error::Damaged { blob: handle.id, offset: 0, length: handle.value.logical_bytes };
-        match self.log.read_blocks(&handle.segment, address, checksums) {
+        match log.read_blocks(&handle.segment, address, checksums) {
             Err(LogError::Released { .. }) => {
                 let is_right = |bytes: &[u8]| stere_log::are_of(checksums, bytes);
-                self.recall_record(Io::BLOCKING, &handle.segment, address, &is_right).map_err(|error| match error {
-                    RecallError::Refused(refusal, why) => Error::Elsewhere { why, refusal },
-                    RecallError::Damaged(_) => damaged(),
+                self.recall_record(&log.segments, Io::BLOCKING, &handle.segment, address, &is_right).map_err(|error| {
+                    match error {
+                        RecallError::Refused(refusal, why) => Error::Elsewhere { why, refusal },
+                        RecallError::Damaged(_) => damaged(),
+                    }
                 })
             }
             outcome => outcome.map_err(|_| damaged()),
@@ -167,13 +173,14 @@ impl Store {
     /// A whole record of a released segment.
     pub(crate) fn recall_record(
         &self,
+        segments: &SegmentTable,
         io: Io<'_>,
         segment: &Arc<Segment>,
         address: &Address,
         verify: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>, RecallError> {
         let mut bytes = vec![0; address.length as usize];
-        let fetched = self.volumes.read(io, segment, chunk_offset(address), &mut bytes, verify, &self.log.segments);
+        let fetched = self.read(io, segment, chunk_range(address).start as u64, &mut bytes, verify, segments);
         fetched.map(|()| bytes).inspect_err(|error| {
             if let RecallError::Damaged(why) = error {
                 tracing::error!(segment = segment.id, why, "a record cannot be recalled");

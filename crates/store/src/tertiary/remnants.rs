@@ -9,7 +9,7 @@ use stere_device::{Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
 use stere_format::{VolumeEntry, segment_of_object};
 
-use super::TertiaryProgress;
+use super::{TertiaryProgress, Volumes};
 use crate::Store;
 use crate::error::Error;
 
@@ -27,6 +27,14 @@ pub struct Swept {
     pub lacking: Vec<u64>,
     /// Segments whose object is not what it should be.
     pub damaged: Vec<u64>,
+}
+
+impl Volumes {
+    fn volume_by_number(&self, number: u8) -> Result<(VolumeEntry, Arc<dyn Volume>), Error> {
+        let (volumes, away) = self.reachable(1 << number);
+        let none = || Error::Pool(away.first().cloned().unwrap_or_else(|| "the pool has no such volume".into()));
+        volumes.into_iter().next().ok_or_else(none)
+    }
 }
 
 impl Store {
@@ -57,16 +65,10 @@ impl Store {
         self.volumes.garbage.lock().extend(left);
     }
 
-    fn volume_by_number(&self, number: u8) -> Result<(VolumeEntry, Arc<dyn Volume>), Error> {
-        let (volumes, away) = self.volumes.reachable(1 << number);
-        let none = || Error::Pool(away.first().cloned().unwrap_or_else(|| "the pool has no such volume".into()));
-        volumes.into_iter().next().ok_or_else(none)
-    }
-
     /// Compares a volume with the segment table: deletes what nothing names, tells what lacks; with `reads` every object is read and
     /// proven. What lacks or is damaged, and is on devices or on another volume, is copied out again.
     pub fn sweep_volume(&self, number: u8, reads: bool) -> Result<Swept, Error> {
-        let (entry, volume) = self.volume_by_number(number)?;
+        let (entry, volume) = self.volumes.volume_by_number(number)?;
         let failed = |error: VolumeError| Error::Pool(error.to_string());
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let found = volume.list("segments/").map_err(failed)?;

@@ -23,7 +23,7 @@ use super::RecallError;
 
 use super::table::VolumeStatus;
 use super::upload::{Describe, entries_of};
-use super::{CLASS_MEDIA, TertiaryProgress};
+use super::{CLASS_MEDIA, TertiaryProgress, Volumes};
 use crate::Store;
 use crate::clean::BLOBS_PER_UPDATE;
 use crate::error::Error;
@@ -90,6 +90,14 @@ fn bytes_of<'a>(segments: impl IntoIterator<Item = &'a Arc<Segment>>) -> u64 {
 
 fn dead_bytes(status: &VolumeStatus) -> u64 {
     status.stored_bytes.saturating_sub(status.live_bytes)
+}
+
+impl Volumes {
+    /// Not all of it can be read: it stays, and is not looked at again as it is.
+    fn leave(&self, segment: &Segment, victim: usize, left: &mut BTreeSet<usize>) {
+        self.unpackable.lock().insert(segment.id, segment.live_bytes());
+        left.insert(victim);
+    }
 }
 
 impl Store {
@@ -261,7 +269,7 @@ impl Store {
         for (victim, segment) in victims.iter().enumerate() {
             match self.live_of(victim, segment) {
                 Ok(Some(blobs)) => live.extend(blobs),
-                Ok(None) => self.leave(segment, victim, &mut left),
+                Ok(None) => self.volumes.leave(segment, victim, &mut left),
                 Err(Error::Elsewhere { why, .. }) => {
                     done.waits_for = Some(why);
                     left.insert(victim);
@@ -282,7 +290,7 @@ impl Store {
             }
             match self.append_copy(&handle, inode, file_offset, &self.cold_stream(&victims[victim])) {
                 Ok((value, to)) => copied.push((victim, (handle, value, to))),
-                Err(Error::Damaged { .. }) => self.leave(&victims[victim], victim, &mut left),
+                Err(Error::Damaged { .. }) => self.volumes.leave(&victims[victim], victim, &mut left),
                 Err(Error::Elsewhere { why, .. }) => {
                     done.waits_for = Some(why);
                     left.insert(victim);
@@ -299,12 +307,6 @@ impl Store {
         let whole = victims.iter().enumerate().filter(|(victim, _)| !left.contains(victim));
         emptied.extend(whole.map(|(_, segment)| segment.clone()));
         Ok(is_over)
-    }
-
-    /// Not all of it can be read: it stays, and is not looked at again as it is.
-    fn leave(&self, segment: &Segment, victim: usize, left: &mut BTreeSet<usize>) {
-        self.volumes.unpackable.lock().insert(segment.id, segment.live_bytes());
-        left.insert(victim);
     }
 
     /// What is alive of a segment, in the order in which it lies. None if not all of it can be read.

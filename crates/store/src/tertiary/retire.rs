@@ -62,6 +62,23 @@ impl super::Volumes {
     pub(super) fn is_retiring(&self, number: u8) -> bool {
         self.table.read().get(&number).is_some_and(|known| known.entry.succession.heir().is_some())
     }
+
+    fn free_bytes_of(&self, number: u8) -> Option<u64> {
+        let volume = self.table.read().get(&number)?.volume.clone();
+        volume?.free_bytes()
+    }
+
+    fn volume_entry(&self, number: u8) -> Result<VolumeEntry, Error> {
+        match self.table.read().get(&number) {
+            Some(known) => Ok(known.entry.clone()),
+            None => refused("the pool has no such volume".into()),
+        }
+    }
+
+    /// Whether the number of a volume that was retired may be given to another one: nothing names it, or leads past it.
+    pub(super) fn is_named_by(&self, sets: &[u16], number: u8) -> bool {
+        sets.iter().any(|set| self.follow(*set).1 >> number & 1 == 1)
+    }
 }
 
 impl Store {
@@ -93,7 +110,7 @@ impl Store {
             let heir = status.entry.number;
             match self.check_heir(number, heir) {
                 Ok(()) => {
-                    let free_bytes = self.free_bytes_of(heir).unwrap_or(u64::MAX);
+                    let free_bytes = self.volumes.free_bytes_of(heir).unwrap_or(u64::MAX);
                     best = best.max(Some((free_bytes, u64::MAX - status.stored_bytes, heir)));
                 }
                 Err(Error::Pool(text)) if heir != number => why = text,
@@ -101,18 +118,6 @@ impl Store {
             }
         }
         best.map_or_else(|| refused(why), |(_, _, heir)| Ok(heir))
-    }
-
-    fn free_bytes_of(&self, number: u8) -> Option<u64> {
-        let volume = self.volumes.table.read().get(&number)?.volume.clone();
-        volume?.free_bytes()
-    }
-
-    fn volume_entry(&self, number: u8) -> Result<VolumeEntry, Error> {
-        match self.volumes.table.read().get(&number) {
-            Some(known) => Ok(known.entry.clone()),
-            None => refused("the pool has no such volume".into()),
-        }
     }
 
     /// What would be copied, segments and bytes, if that can be done at all.
@@ -123,7 +128,7 @@ impl Store {
 
     /// Whether a volume can take over all that another one has, and is meant to have.
     fn check_heir(&self, number: u8, heir: u8) -> Result<(), Error> {
-        let (old, new) = (self.volume_entry(number)?, self.volume_entry(heir)?);
+        let (old, new) = (self.volumes.volume_entry(number)?, self.volumes.volume_entry(heir)?);
         if number == heir {
             return refused(format!("volume {} cannot take over from itself; name another one", old.name));
         }
@@ -142,7 +147,7 @@ impl Store {
         }
         self.check_apart(&old, &new)?;
         let (_, needed_bytes) = bytes_of(&self.not_on_heir(number, heir));
-        if let Some(free_bytes) = self.free_bytes_of(heir).filter(|free_bytes| *free_bytes < needed_bytes) {
+        if let Some(free_bytes) = self.volumes.free_bytes_of(heir).filter(|free_bytes| *free_bytes < needed_bytes) {
             return refused(format!(
                 "volume {} has no room for what is on {}: {needed_bytes} bytes are needed and {free_bytes} are free; free some, or name another volume",
                 new.name, old.name
@@ -178,11 +183,11 @@ impl Store {
     pub fn retire_volume(&self, number: u8, heir: u8) -> Result<(), Error> {
         self.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
-        let entry = self.volume_entry(number)?;
+        let entry = self.volumes.volume_entry(number)?;
         match entry.succession.heir() {
             Some(known) if known == heir => return Ok(()),
             Some(known) => {
-                let (name, to) = (entry.name, self.volume_entry(known)?.name);
+                let (name, to) = (entry.name, self.volumes.volume_entry(known)?.name);
                 return refused(format!(
                     "volume {name} is being retired to {to} already; remove {to} to end that (`stere device remove`)"
                 ));
@@ -273,10 +278,5 @@ impl Store {
             self.set_succession(VolumeEntry { succession: Succession::Stays, ..entry })?;
         }
         Ok(())
-    }
-
-    /// Whether the number of a volume that was retired may be given to another one: nothing names it, or leads past it.
-    pub(super) fn is_named_by(&self, sets: &[u16], number: u8) -> bool {
-        sets.iter().any(|set| self.volumes.follow(*set).1 >> number & 1 == 1)
     }
 }

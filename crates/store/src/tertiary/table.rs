@@ -227,7 +227,7 @@ impl Store {
         let is_taken = |number: &u8| known.iter().any(|known| known.number == *number);
         let is_named = |number: &u8| {
             segments.iter().any(|segment| segment.tertiary().wanted >> number & 1 == 1)
-                || (self.is_named_by(&in_policies, *number) && !is_planted(Bug::NumberReused))
+                || (self.volumes.is_named_by(&in_policies, *number) && !is_planted(Bug::NumberReused))
         };
         let mut numbers = 0..TERTIARY_MAX as u8;
         if let Some(number) = numbers.clone().find(|number| !is_taken(number) && !is_named(number)) {
