@@ -47,11 +47,20 @@ struct Server {
 impl Server {
     fn start(transport: &str, user: Option<u32>) -> Self {
         let path = mount_point();
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut program = std::env::current_exe().unwrap();
+        if user.is_some() {
+            // The build folder may be closed to other users.
+            let copy = path.with_extension("program");
+            fs::copy(&program, &copy).unwrap();
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+            program = copy;
+        }
+        let mut command = Command::new(&program);
         command
             .args(["process::serve", "--exact", "--nocapture", "--test-threads=1"])
             .env(SERVE, format!("{transport}:{}", path.display()))
             .stdout(Stdio::piped());
+        command.current_dir("/");
         if let Some(user) = user {
             std::os::unix::fs::chown(&path, Some(user), Some(user)).unwrap();
             command.uid(user).gid(user);
@@ -75,6 +84,7 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = Command::new("umount").arg("-l").arg(&self.path).stderr(Stdio::null()).status();
         let _ = fs::remove_dir(&self.path);
+        let _ = fs::remove_file(self.path.with_extension("program"));
     }
 }
 
