@@ -14,7 +14,7 @@ use crate::packages;
 use crate::reference;
 use crate::simulator;
 use crate::steps::Steps;
-use crate::subject::cargo;
+use crate::subject::{build_for_tests, cargo};
 use crate::suites::{self, Suite, World};
 use crate::tidy;
 
@@ -35,6 +35,7 @@ fn check_style(root: &Path) -> Result<()> {
 }
 
 pub fn run(root: &Path, only: Option<String>) -> Result<()> {
+    build_for_tests();
     let mut steps = Steps::new("cargo xtask test").only(only);
     steps.step("tidy: the sources", || tidy::run(root, false));
     steps.step("house: the structure", || house::run(root, false, false));

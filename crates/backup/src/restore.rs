@@ -11,15 +11,15 @@ use crate::manifest::{Entry, Kind};
 
 /// Attributes that give rights, which are restored only if they are asked for: whoever had the destination could have set them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Keep {
+pub struct ResidencySetting {
     /// Owners and groups, and access control lists.
     pub owners: bool,
     /// Set-id bits, and attributes that are no user's.
     pub setid: bool,
 }
 
-impl Keep {
-    pub const ALL: Keep = Keep { owners: true, setid: true };
+impl ResidencySetting {
+    pub const ALL: ResidencySetting = ResidencySetting { owners: true, setid: true };
     /// For chown(2): as it is.
     const UNCHANGED: u32 = u32::MAX;
 
@@ -85,7 +85,7 @@ impl Destination {
         top: &[u8],
         to: &Path,
         replaces: bool,
-        keep: Keep,
+        keep: ResidencySetting,
     ) -> Result<Restored, Error> {
         let (entries, mut restored) = (self.state(until)?, Restored::default());
         let later: Vec<String> = match until {

@@ -20,7 +20,7 @@ use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Statements
 use stere_residency::residency_policy::ResidencyPolicy;
 use stere_store::{Io, TierFile};
 
-pub use residency::KeepingCounts;
+pub use residency::ResidencyCounts;
 
 /// Directories whose rules are kept during a walk.
 const KEPT_MAX: usize = 4096;
@@ -56,7 +56,7 @@ pub struct RulesForecast<'a> {
     pub files: u64,
     statements: FxHashMap<u64, Arc<Statements>>,
     /// What stays on devices now, and with the rules; none where no rule and no class says anything of that.
-    pub keeping: Option<[KeepingCounts; 2]>,
+    pub residency: Option<[ResidencyCounts; 2]>,
 }
 
 /// Tells what rules would change before they are set.
@@ -82,9 +82,9 @@ impl Forecasts {
             .unwrap_or_default();
         let walk = Walk::new(directory, FileKind::Directory, path, Form::Plain);
         let other = (directory, Arc::new(set));
-        let keeping = self.may_keep_otherwise(caller.io, &other.1)?.then(<[KeepingCounts; 2]>::default);
+        let residency = self.may_keep_otherwise(caller.io, &other.1)?.then(<[ResidencyCounts; 2]>::default);
         let (kept, statements) = (FxHashMap::default(), FxHashMap::default());
-        Ok(RulesForecast { forecasts: self, other, walk, kept, files: 0, statements, keeping })
+        Ok(RulesForecast { forecasts: self, other, walk, kept, files: 0, statements, residency })
     }
 }
 

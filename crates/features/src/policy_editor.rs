@@ -3,7 +3,7 @@
 //! Policy is what all features read, so a change tells each of them what it must note: work for the reconciler in the same
 //! transaction, that versions or records begin, what is said of names and residency. Invariants: a change holds `changing_policy`
 //! from before its transaction until everybody asks anew; what a lock contradicts is refused.
-//! Read next: `classes`, `rules`, `keeping` (residency policy), `policy_attributes` (reading).
+//! Read next: `classes`, `rules`, `residency_policy`, `policy_attributes` (reading).
 
 mod residency;
 
@@ -23,8 +23,8 @@ use stere_namespace::words::{PolicyWords, unknown_class};
 use stere_namespace::xattr::{Say, SetMode, check_mode, contradicts_a_lock};
 use stere_namespace::{classes, rules, tiers, xattr};
 use stere_policy::{
-    Class, Classes, Definition, Encryption, Keep, Keeping, List, Name, Own, PolicyError, Rule, Setting, Switches,
-    is_class_name,
+    Class, Classes, Definition, Encryption, List, Name, Own, PolicyError, ResidencySetting, ResidencySettings, Rule,
+    Setting, Switches, is_class_name,
 };
 use stere_residency::eviction::Eviction;
 use stere_residency::offload::Offload;
@@ -124,7 +124,9 @@ impl PolicyEditor {
             if classes.versions(class).is_some() {
                 self.versions.begin_versions(transaction);
             }
-            let says_names = [before.keeping(class), classes.keeping(class)].iter().any(|said| said.says(Keep::Names));
+            let says_names = [before.residency(class), classes.residency(class)]
+                .iter()
+                .any(|said| said.says(ResidencySetting::Names));
             for inode in self.classes.concerned(transaction, &before, class)? {
                 self.core.reconcile.note(transaction, inode)?;
                 let value = if says_names { inode_if_any(transaction, inode)? } else { None };
@@ -193,7 +195,7 @@ impl PolicyEditor {
             };
             asked = set.rules().iter().flat_map(settings).collect();
             lists = set.rules().iter().map(|rule| rule.own).collect();
-            let asked_residency: Vec<Keeping> = lists.iter().map(|own: &Own| own.keeping).collect();
+            let asked_residency: Vec<ResidencySettings> = lists.iter().map(|own: &Own| own.residency).collect();
             self.residency.check_keep_locks(caller, inode, &asked_residency)?;
             new_set = Some(set);
         }
@@ -251,7 +253,7 @@ impl PolicyEditor {
         let classes = self.core.files.resolver().classes();
         let old = self.rules.pool_rules();
         let all = || old.iter().flat_map(|set| set.rules()).chain(set.rules());
-        let says_names = all().any(|rule| stere_policy::keeping_of(rule, &classes).says(Keep::Names));
+        let says_names = all().any(|rule| stere_policy::residency_of(rule, &classes).says(ResidencySetting::Names));
         let entry = RulesValue { seconds: caller.now.seconds, user: caller.uid, text: text.to_owned() }.encode();
         let _until_it_holds = self.core.reconcile.changing_policy();
         self.core.store.update(caller.io, |transaction| {
@@ -333,7 +335,7 @@ impl PolicyEditor {
             Name::Retain => return self.retention.set_retain(caller, inode, value, mode),
             Name::RetainLock => return self.retention.lock_retain(caller, inode, value, mode),
             Name::Versions => return self.set_versions(caller, inode, value, mode, Say::Own),
-            Name::Keep(keep) => return self.set_keep(caller, inode, keep, value, mode),
+            Name::ResidencySetting(keep) => return self.set_keep(caller, inode, keep, value, mode),
             Name::Computed(computed) => return Err(PolicyError::Computed(computed.word()).into()),
         };
         let numbered = value.map(|value| self.words.with_number(setting, value)).transpose()?;

@@ -55,7 +55,7 @@ pub struct Versions {
     is_used: AtomicBool,
     /// There was too little room when that was looked at.
     is_short: AtomicBool,
-    /// Counts the questions, since working it out takes longer than keeping a small file.
+    /// Counts the questions, since working it out takes longer than storing a small file.
     asked: AtomicU32,
     /// Directories of versions that the kernel may know.
     known: Mutex<FxHashSet<u64>>,
@@ -240,7 +240,7 @@ impl Versions {
         Ok(found)
     }
 
-    /// Whether there is too little room for keeping what is changed or removed.
+    /// Whether there is too little room to keep what is changed or removed.
     fn is_short_of_room(&self) -> bool {
         if self.asked.fetch_add(1, Ordering::AcqRel) % ASKED_PER_LOOK == 0 {
             self.look_for_room();

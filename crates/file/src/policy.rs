@@ -8,7 +8,9 @@ use stere_format::{
     ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy,
     RuledMore, RuledPolicy, Site, SwitchesPolicy, Timestamp,
 };
-use stere_policy::{Ancestor, Decided, Decision, Effective, Keeping, Own, Resolver, Retain, Retention, Switches};
+use stere_policy::{
+    Ancestor, Decided, Decision, Effective, Own, ResidencySettings, Resolver, Retain, Retention, Switches,
+};
 
 use crate::error::Error;
 use crate::keys::Keys;
@@ -70,7 +72,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
         only,
         plugins,
         versions,
-        keeping: Keeping::default(),
+        residency: ResidencySettings::default(),
     }
 }
 
@@ -102,7 +104,7 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
         only,
         plugins,
         versions,
-        keeping: Keeping::default(),
+        residency: ResidencySettings::default(),
     };
     Decision { own, decided }
 }

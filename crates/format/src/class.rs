@@ -31,12 +31,12 @@ pub struct ClassValue {
     /// Plugins and versions.
     pub more: RuledMore,
     /// What stays on devices.
-    pub keeping: ClassKeeping,
+    pub residency: ClassResidency,
 }
 
 /// What a class says of what stays on devices; zero where it says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct ClassKeeping {
+pub struct ClassResidency {
     /// Content: 1 need not, 2 does.
     pub pin: u8,
     /// What is below a directory: 1 is not one, 2 is.
@@ -47,7 +47,7 @@ pub struct ClassKeeping {
     pub names_seconds: u64,
 }
 
-impl ClassKeeping {
+impl ClassResidency {
     /// In bytes.
     pub const SIZE: usize = 16;
 
@@ -70,7 +70,7 @@ impl ClassKeeping {
 
 /// Parts behind the name.
 const HAS_MORE: u8 = 1;
-const HAS_KEEPING: u8 = 2;
+const HAS_RESIDENCY: u8 = 2;
 
 impl ClassValue {
     pub const VERSION: u8 = 1;
@@ -89,8 +89,8 @@ impl ClassValue {
         out.extend_from_slice(&[self.copies, self.parity_k, self.parity_m, 0, self.compression, self.redundancy]);
         out.put_u16(self.encryption);
         let has_more = self.more != RuledMore::default();
-        let has_keeping = self.keeping != ClassKeeping::default();
-        let parts = if has_more { HAS_MORE } else { 0 } | if has_keeping { HAS_KEEPING } else { 0 };
+        let has_residency = self.residency != ClassResidency::default();
+        let parts = if has_more { HAS_MORE } else { 0 } | if has_residency { HAS_RESIDENCY } else { 0 };
         out.extend_from_slice(&[self.switches, self.record, parts, self.checksum]);
         self.places.encode_to(&mut out);
         out.put_zeros(2);
@@ -99,8 +99,8 @@ impl ClassValue {
         if has_more {
             self.more.encode_to(&mut out);
         }
-        if has_keeping {
-            self.keeping.encode_to(&mut out);
+        if has_residency {
+            self.residency.encode_to(&mut out);
         }
         out
     }
@@ -119,12 +119,13 @@ impl ClassValue {
         let [compression, redundancy] = reader.array()?;
         let encryption = reader.u16()?;
         let [switches, record, parts, checksum] = reader.array()?;
-        reader.check(parts <= HAS_MORE | HAS_KEEPING, "parts", u64::from(parts))?;
+        reader.check(parts <= HAS_MORE | HAS_RESIDENCY, "parts", u64::from(parts))?;
         let places = Site::read(&mut reader)?;
         reader.zeros(2)?;
         let name = reader.name(name_bytes, "name")?;
         let more = if parts & HAS_MORE != 0 { RuledMore::read(&mut reader)? } else { RuledMore::default() };
-        let keeping = if parts & HAS_KEEPING != 0 { ClassKeeping::read(&mut reader)? } else { ClassKeeping::default() };
+        let residency =
+            if parts & HAS_RESIDENCY != 0 { ClassResidency::read(&mut reader)? } else { ClassResidency::default() };
         reader.finish()?;
         let into = (is_deleted == 1).then_some(into);
         let numbers = Self {
@@ -139,7 +140,7 @@ impl ClassValue {
             checksum,
             places,
             more,
-            keeping,
+            residency,
             ..Self::default()
         };
         Ok(Self { name, changed_seconds, into, ..numbers })
@@ -167,7 +168,7 @@ mod tests {
             checksum: 2,
             places: Site { on: 2, only: 3 },
             more: RuledMore { plugins: 4, versions: None },
-            keeping: ClassKeeping { pin: 2, unit: 1, names: 1, names_seconds: 0 },
+            residency: ClassResidency { pin: 2, unit: 1, names: 1, names_seconds: 0 },
         };
         assert_eq!(ClassValue::decode(&value.encode()).unwrap(), value);
         let deleted = ClassValue { into: Some(3), ..value };

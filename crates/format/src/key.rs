@@ -75,7 +75,7 @@ pub mod kind {
     /// In SYSTEM, object 0, position = blob: bytes of it that could be read from no copy.
     pub const DAMAGE: u8 = 60;
     /// In SYSTEM, object = directory: its rules say what stays on devices, and in what company (one byte, 1).
-    pub const KEEPING_RULES: u8 = 50;
+    pub const RESIDENCY_RULES: u8 = 50;
     /// In INDEXES, object 0, position = directory: it has names below one that says so, and when it was used last.
     pub const NAMES_USE: u8 = 12;
     /// In SYSTEM, object 0: in which order archived segments are released, and how much may have come back.
@@ -305,8 +305,8 @@ impl Key {
         Self::new(tree::SYSTEM, directory, kind::NAMES_AGE, 0)
     }
 
-    pub const fn keeping_rules(directory: u64) -> Self {
-        Self::new(tree::SYSTEM, directory, kind::KEEPING_RULES, 0)
+    pub const fn residency_rules(directory: u64) -> Self {
+        Self::new(tree::SYSTEM, directory, kind::RESIDENCY_RULES, 0)
     }
 
     pub const fn names_use(directory: u64) -> Self {

@@ -65,7 +65,7 @@ pub use catalogue::{catalogue_lines, seal_catalogue_line};
 pub use checkpoint::{CheckpointRecord, DeviceEntry, PoolTotals};
 pub use checksum::{block_checksums, crc32c, record_checksum};
 pub use chunk::ChunkHeader;
-pub use class::{ClassKeeping, ClassValue};
+pub use class::{ClassResidency, ClassValue};
 pub use content_digest::ContentDigests;
 pub use damage::DamageValue;
 pub use device_state::DeviceState;

@@ -1,4 +1,4 @@
-//! POSIX ACLs as the kernel hands them over: parsing, keeping them and the mode in step, inheriting defaults.
+//! POSIX ACLs as the kernel hands them over: parsing, holding them and the mode in step, inheriting defaults.
 //!
 //! Invariants: a stored access ACL says what the mode says about owner, mask (or group) and others; one that says no more
 //! than the mode is not stored.

@@ -11,9 +11,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_file::inode_if_any;
-use stere_format::{ClassKeeping, ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
+use stere_format::{ClassResidency, ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
 use stere_policy::{
-    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Keep, Keeping, Own, PolicyError, Setting, Switches, Versions,
+    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Own, PolicyError, ResidencySetting, ResidencySettings, Setting,
+    Switches, Versions,
 };
 use stere_store::{Io, Store, Transaction};
 
@@ -79,7 +80,7 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 only: value.places.only,
                 plugins: value.more.plugins,
                 versions: value.more.versions.and_then(stere_file::wished),
-                keeping: keeping_of(value.keeping),
+                residency: residency_of(value.residency),
             };
             let into = value.into.and_then(Class::from_code);
             classes.put(class, Definition { name: value.name, own, into });
@@ -113,23 +114,23 @@ pub fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
         checksum: definition.own.checksum,
         places: Site { on: definition.own.on, only: definition.own.only },
         more: RuledMore { plugins, versions },
-        keeping: stored_residency(definition.own.keeping),
+        residency: stored_residency(definition.own.residency),
         ..ClassValue::default()
     };
     ClassValue { name, changed_seconds, into, ..numbers }.encode()
 }
 
-fn keeping_of(stored: ClassKeeping) -> Keeping {
+fn residency_of(stored: ClassResidency) -> ResidencySettings {
     let said = |code: u8| (code > 0).then_some(code > 1);
     let names_seconds = (stored.names > 0).then_some(stored.names_seconds);
-    Keeping { pin: said(stored.pin), unit: said(stored.unit), names_seconds }
+    ResidencySettings { pin: said(stored.pin), unit: said(stored.unit), names_seconds }
 }
 
-fn stored_residency(keeping: Keeping) -> ClassKeeping {
+fn stored_residency(residency: ResidencySettings) -> ClassResidency {
     let code = |said: Option<bool>| said.map_or(0, |is_on| 1 + u8::from(is_on));
-    let names = u8::from(keeping.names_seconds.is_some());
-    let names_seconds = keeping.names_seconds.unwrap_or(0);
-    ClassKeeping { pin: code(keeping.pin), unit: code(keeping.unit), names, names_seconds }
+    let names = u8::from(residency.names_seconds.is_some());
+    let names_seconds = residency.names_seconds.unwrap_or(0);
+    ClassResidency { pin: code(residency.pin), unit: code(residency.unit), names, names_seconds }
 }
 
 /// The classes and places that an inode names itself, by what is set and by a lock (what is none is 0, or below the first number); and whether
@@ -228,7 +229,7 @@ impl PolicyClasses {
         settings: &[(String, String)],
     ) -> Result<Own, Error> {
         let is_list = |(key, _): &&(String, String)| {
-            matches!(key.as_str(), "plugins" | "versions") || Keep::from_word(key).is_some()
+            matches!(key.as_str(), "plugins" | "versions") || ResidencySetting::from_word(key).is_some()
         };
         let (lists, others): (Vec<_>, Vec<_>) = settings.iter().partition(is_list);
         let numbered = |(key, value): &(String, String)| {
@@ -240,8 +241,8 @@ impl PolicyClasses {
         let others = others.into_iter().map(numbered).collect::<Result<Vec<_>, Error>>()?;
         let mut own = with_settings(class, before, &others)?;
         for (key, value) in lists {
-            if let Some(keep) = Keep::from_word(key) {
-                own.keeping.set(keep, value.as_bytes())?;
+            if let Some(keep) = ResidencySetting::from_word(key) {
+                own.residency.set(keep, value.as_bytes())?;
                 continue;
             }
             match key.as_str() {
@@ -269,8 +270,8 @@ impl PolicyClasses {
             });
             let plugins = self.registry.plugins_wish_text(definition.own.plugins).map(|text| ("plugins", text));
             let versions = definition.own.versions.map(|versions| ("versions", versions.text()));
-            let keeping = definition.keeping().map(|(keep, value)| (keep.word(), value));
-            let settings = settings.chain(plugins).chain(versions).chain(keeping).collect();
+            let residency = definition.residency().map(|(keep, value)| (keep.word(), value));
+            let settings = settings.chain(plugins).chain(versions).chain(residency).collect();
             let (name, is_built_in) = (definition.name.clone(), class.is_built_in());
             Ok(ClassInfo { name, is_built_in, settings, members, rules })
         });

@@ -1,7 +1,7 @@
 //! Caches which inodes own a system key of each kind; finding them takes a full scan of the pool's own keys.
 //!
 //! Invariant: what is cached was read after the last change that has returned; each change of such a key is noted here when it
-//! took effect. Read next: `tier`, `keeping` (residency policy), `units`, which ask.
+//! took effect. Read next: `tier`, `residency_policy`, `units`, which ask.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

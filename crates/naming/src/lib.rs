@@ -30,7 +30,7 @@ pub use stere_features::audit::{AUDIT_MAX, Audit, Audited, PROVENANCE_MAX, Writt
 pub use stere_features::backups::{BACKUPS_MAX, Backups};
 pub use stere_features::check::check;
 pub use stere_features::digests::Digests;
-pub use stere_features::forecast::{Forecasts, KeepingCounts, RuleChange, RulesForecast};
+pub use stere_features::forecast::{Forecasts, ResidencyCounts, RuleChange, RulesForecast};
 pub use stere_features::policy_editor::PolicyEditor;
 pub use stere_features::reconciler::{Blocked, ReconcileStatus, Reconciler};
 pub use stere_features::search::{Find, Found, Searches};

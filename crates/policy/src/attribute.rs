@@ -8,8 +8,8 @@ use crate::class::{Class, SchemeWish, TierWish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::error::PolicyError;
-use crate::keeping::{Keep, Keeping};
 use crate::record::RecordSize;
+use crate::residency::{ResidencySetting, ResidencySettings};
 use crate::switches::{Switch, Switches};
 use crate::versions::Versions;
 
@@ -33,7 +33,7 @@ pub enum Name {
     /// How many versions of files are kept, and how long.
     Versions,
     /// What stays on devices, and in what company.
-    Keep(Keep),
+    ResidencySetting(ResidencySetting),
     /// A fact that can only be read.
     Computed(Computed),
 }
@@ -133,9 +133,9 @@ pub enum Computed {
     /// `source.versions`: who decided that.
     VersionsSource,
     /// `effective.pin`, `.unit` and `.names`: what holds of what stays on devices.
-    EffectiveKeep(Keep),
+    EffectiveResidency(ResidencySetting),
     /// `source.pin`, `.unit` and `.names`: who decided that.
-    KeepSource(Keep),
+    ResidencySource(ResidencySetting),
     /// `chain`: all that is said of it, by whom, the strongest first.
     Chain,
     /// `state`: whether the data lies as the policy wants it.
@@ -267,13 +267,13 @@ impl Computed {
             Computed::Effective(_)
             | Computed::EffectivePlugins
             | Computed::EffectiveRetain
-            | Computed::EffectiveKeep(_)
+            | Computed::EffectiveResidency(_)
             | Computed::EffectiveVersions => "effective",
             Computed::Source(_)
             | Computed::PluginsSource
             | Computed::RetainSource
             | Computed::VersionsSource
-            | Computed::KeepSource(_) => "source",
+            | Computed::ResidencySource(_) => "source",
             Computed::State => "state",
             Computed::Where => "where",
             Computed::Survives => "survives",
@@ -318,8 +318,8 @@ fn recognise(key: &str) -> Option<Name> {
     if key == "versions" {
         return Some(Name::Versions);
     }
-    if let Some(keep) = Keep::from_word(key) {
-        return Some(Name::Keep(keep));
+    if let Some(keep) = ResidencySetting::from_word(key) {
+        return Some(Name::ResidencySetting(keep));
     }
     if let Some(setting) = Setting::from_word(key) {
         return Some(Name::Setting(setting));
@@ -330,7 +330,7 @@ fn recognise(key: &str) -> Option<Name> {
             "plugins" => Some(Computed::EffectivePlugins),
             "retain" => Some(Computed::EffectiveRetain),
             "versions" => Some(Computed::EffectiveVersions),
-            _ => Keep::from_word(of).map(Computed::EffectiveKeep),
+            _ => ResidencySetting::from_word(of).map(Computed::EffectiveResidency),
         };
         return setting.or(other).map(Name::Computed);
     }
@@ -340,7 +340,7 @@ fn recognise(key: &str) -> Option<Name> {
             "plugins" => Some(Computed::PluginsSource),
             "retain" => Some(Computed::RetainSource),
             "versions" => Some(Computed::VersionsSource),
-            _ => Keep::from_word(of).map(Computed::KeepSource),
+            _ => ResidencySetting::from_word(of).map(Computed::ResidencySource),
         };
         return setting.or(other).map(Name::Computed);
     }
@@ -392,7 +392,7 @@ pub struct Own {
     /// Versions.
     pub versions: Option<Versions>,
     /// What stays on devices. Of rules and classes; of an inode it is a key of the pool each, and not said here.
-    pub keeping: Keeping,
+    pub residency: ResidencySettings,
 }
 
 /// Says that files go to no tertiary volume.

@@ -11,8 +11,8 @@ use crate::checksum::Checksum;
 use crate::class::{Class, SchemeWish, Wish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
-use crate::keeping::{Keep, Keeping};
 use crate::record::RecordSize;
+use crate::residency::{ResidencySetting, ResidencySettings};
 use crate::switches::Switches;
 use crate::versions::Versions;
 
@@ -174,8 +174,8 @@ impl Classes {
     }
 
     /// What of it stays on devices, and in what company.
-    pub fn keeping(&self, class: Class) -> Keeping {
-        self.own(class).map(|own| own.keeping).unwrap_or_default()
+    pub fn residency(&self, class: Class) -> ResidencySettings {
+        self.own(class).map(|own| own.residency).unwrap_or_default()
     }
 
     /// What it switches on or off.
@@ -206,9 +206,9 @@ impl Definition {
     }
 
     /// The same of what stays on devices.
-    pub fn keeping(&self) -> impl Iterator<Item = (Keep, String)> + use<> {
-        let keeping = self.own.keeping;
-        Keep::ALL.into_iter().filter_map(move |keep| Some((keep, keeping.text(keep)?)))
+    pub fn residency(&self) -> impl Iterator<Item = (ResidencySetting, String)> + use<> {
+        let residency = self.own.residency;
+        ResidencySetting::ALL.into_iter().filter_map(move |keep| Some((keep, residency.text(keep)?)))
     }
 }
 

@@ -4,7 +4,7 @@
 //! way round, fails a test.
 
 use crate::attribute::{List, Setting};
-use crate::keeping::Keep;
+use crate::residency::ResidencySetting;
 use crate::retention::RETAIN_EXPECTED;
 use crate::versions::VERSIONS_EXPECTED;
 
@@ -49,7 +49,7 @@ pub fn policy_keys() -> impl Iterator<Item = PolicyKey> {
         is_for_rules: true,
         is_for_classes: true,
     });
-    let keeps = Keep::ALL.into_iter().map(|keep| PolicyKey {
+    let keeps = ResidencySetting::ALL.into_iter().map(|keep| PolicyKey {
         word: keep.word(),
         expected: keep.expected(),
         is_lockable: false,

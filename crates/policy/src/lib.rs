@@ -7,7 +7,7 @@
 //! Invariants: an [`Own`] that was accepted by [`Own::set`] always yields a valid [`Wish`]; [`Wish::scheme`] never
 //! asks for more devices than there are; the [`Resolver`] never answers from before the last `invalidate`.
 //!
-//! Read next: `keys` (all of them), `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`, `keeping`, `search`.
+//! Read next: `keys` (all of them), `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`, `residency`, `search`.
 
 mod attribute;
 mod checksum;
@@ -16,11 +16,11 @@ mod classes;
 mod compression;
 mod encryption;
 mod error;
-mod keeping;
 mod keys;
 mod moment;
 mod processes;
 mod record;
+mod residency;
 mod resolver;
 mod retention;
 mod rules;
@@ -35,17 +35,17 @@ pub use classes::{CLASS_NAME_BYTES_MAX, Classes, Definition, is_class_name};
 pub use compression::{Algorithm, Compression};
 pub use encryption::Encryption;
 pub use error::PolicyError;
-pub use keeping::{Keep, Keeping, KeptBy, MatchedRules, Said, Statements};
 pub use keys::{
     PLUGINS_EXPECTED, PolicyKey, class_keys, lockable_keys, policy_key, policy_keys, rule_keys, settable_keys,
 };
 pub use moment::{parse_length, parse_moment, show_length, show_moment};
 pub use processes::{Process, Processes, is_named, names_of};
 pub use record::RecordSize;
+pub use residency::{KeptBy, MatchedRules, ResidencySetting, ResidencySettings, Said, Statements};
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use retention::{RETAIN_EXPECTED, Retain, Retention};
 pub use rules::{
-    Decided, Decision, Facts, Here, People, Places, Rule, RuleError, RuleSet, Stacks, Vocabulary, keeping_of, merge,
+    Decided, Decision, Facts, Here, People, Places, Rule, RuleError, RuleSet, Stacks, Vocabulary, merge, residency_of,
 };
 pub use search::{Indexed, Level, NumberFact, Search, SearchWords, Subject, TextFact, WordFact};
 pub use switches::{Switch, Switches};

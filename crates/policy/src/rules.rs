@@ -3,7 +3,7 @@
 //! `*.c: compress=zstd, redundancy=10; size>1G age>30d: class=archive`. A rule is conditions, a colon, and settings. Rules are separated by
 //! semicolons or line ends; `#` begins a comment. Where several rules match a file, each key gets its most conservative value. A
 //! rule that begins with `!` overrides what the file itself says; only the pool's own rules may. Rules decide for files; `pin`, `unit` and
-//! `names` (`crate::keeping`) are said of directories that match, too.
+//! `names` (`crate::residency`) are said of directories that match, too.
 //!
 //! Invariants: text that parses always gives the same decisions; matching thousands of patterns is one pass over the name.
 //! Read next: `rules/parse.rs`, `rules/condition.rs`, `rules/here.rs`, `rules/decision.rs`.
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::attribute::Own;
 use crate::classes::Classes;
-use crate::keeping::Keep;
+use crate::residency::ResidencySetting;
 
 pub use condition::Condition;
-pub use decision::{Decided, Decision, keeping_of, merge};
+pub use decision::{Decided, Decision, merge, residency_of};
 pub use here::Here;
 pub use parse::RuleError;
 
@@ -111,19 +111,19 @@ pub(crate) enum Kind {
 impl Rule {
     /// Whether what it decides of a file, and is noted there, depends on what changes without a name being changed.
     fn asks_for_facts(&self) -> bool {
-        let is_noted = !Own { keeping: Default::default(), ..self.own }.is_empty();
+        let is_noted = !Own { residency: Default::default(), ..self.own }.is_empty();
         is_noted && self.conditions.iter().any(|condition| !condition.is_of_depth())
     }
 
     /// Whether it says something of files.
     fn is_for_files(&self) -> bool {
-        let of_files = Own { keeping: self.own.keeping.only(Keep::Pin), ..self.own };
+        let of_files = Own { residency: self.own.residency.only(ResidencySetting::Pin), ..self.own };
         self.kind != Some(Kind::Directory) && !of_files.is_empty()
     }
 
     /// Whether it says something of directories, and what is below them: not if it asks for what they do not have.
     fn is_for_directories(&self) -> bool {
-        let says = !self.own.keeping.is_empty() || self.own.class().is_some();
+        let says = !self.own.residency.is_empty() || self.own.class().is_some();
         let is_of_content = self.conditions.iter().any(Condition::is_of_content);
         says && !is_of_content && self.kind != Some(Kind::File)
     }

@@ -1,6 +1,6 @@
 //! Names that nobody used for a while are put away by themselves (`names=90d`).
 //!
-//! The nearest directory above that says something, or that a rule or class says it of (`keeping.rs`), decides. That one stays with its entries, as the one that `fold_below` was said of;
+//! The nearest directory above that says something, or that a rule or class says it of (`residency_policy.rs`), decides. That one stays with its entries, as the one that `fold_below` was said of;
 //! what lies below the directories in it goes when nobody listed, looked up, opened or changed something there for so long.
 //!
 //! No names are walked over for it. Each directory that may go has a note (`NamesUse`): when it was used, and when it need be looked at.

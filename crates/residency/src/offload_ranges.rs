@@ -210,7 +210,7 @@ impl Offload {
             kind::UNIT,
             kind::RECOUNT,
             kind::NAMES_AGE,
-            kind::KEEPING_RULES,
+            kind::RESIDENCY_RULES,
         ];
         let lists = [Key::retention, Key::follow, Key::versions_many];
         self.core.store.view(io, |view| {

@@ -1,6 +1,6 @@
 //! What decides where data and metadata stay, put together: residency policy, units, eviction, metadata offload.
 //!
-//! Read next: `keeping` (residency policy), `room` (eviction), `cold` (metadata offload).
+//! Read next: `residency_policy`, `room` (eviction), `cold` (metadata offload).
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! For directories that is remembered until a policy changes; where nothing is said on the way it costs a look-up. Whose rules say something of this is
 //! a key of the pool too, so nobody looks for them. Invariants: the order is that of `stere_policy::Statements`; what is remembered was read
 //! after the last change that has returned. A name that nobody can read now might be any: what is below it counts as pinned where rules pin
-//! anything. Read next: `keeping/set.rs`, `units.rs`, `cold.rs`, `room/choice.rs`.
+//! anything. Read next: `residency_policy/stored.rs`, `units.rs`, `cold.rs`, `room/choice.rs`.
 
 mod stored;
 
@@ -25,7 +25,7 @@ use stere_namespace::inode::Core;
 use stere_namespace::names::Form;
 use stere_namespace::rules::{HAS_RULES, PolicyRules};
 use stere_namespace::xattr;
-use stere_policy::{Classes, Keep, Keeping, KeptBy, MatchedRules, Rule, Said, Statements};
+use stere_policy::{Classes, KeptBy, MatchedRules, ResidencySetting, ResidencySettings, Rule, Said, Statements};
 use stere_store::Io;
 
 pub use stored::{encode_stored, key_of, own};
@@ -55,11 +55,11 @@ pub struct Ruled {
 }
 
 impl Ruled {
-    fn add(&mut self, keeping: &Keeping) {
-        self.pin |= keeping.says(Keep::Pin);
-        self.unit |= keeping.says(Keep::Unit);
-        self.names |= keeping.says(Keep::Names);
-        let seconds = keeping.names_seconds.filter(|seconds| *seconds > 0);
+    fn add(&mut self, residency: &ResidencySettings) {
+        self.pin |= residency.says(ResidencySetting::Pin);
+        self.unit |= residency.says(ResidencySetting::Unit);
+        self.names |= residency.says(ResidencySetting::Names);
+        let seconds = residency.names_seconds.filter(|seconds| *seconds > 0);
         self.shortest_seconds = [self.shortest_seconds, seconds].into_iter().flatten().min();
     }
 
@@ -89,7 +89,7 @@ fn begins_at(by: KeptBy) -> u64 {
 
 /// What an inode says itself, of which classes speak only where any says something of this.
 pub fn said(keys: &impl Keys, inode: u64, value: &InodeValue, classes: Option<&Classes>) -> Result<Said, Error> {
-    let of_class = |own: stere_policy::Own| Some(classes?.keeping(own.class()?));
+    let of_class = |own: stere_policy::Own| Some(classes?.residency(own.class()?));
     Ok(Said {
         own: own(keys, inode)?,
         class: of_class(stere_file::own_policy(value)),
@@ -125,14 +125,14 @@ impl ResidencyPolicy {
         }
         let (mut ruled, classes) = (Ruled::default(), self.core.files.resolver().classes());
         for (_, definition) in classes.in_use() {
-            ruled.add(&definition.own.keeping);
+            ruled.add(&definition.own.residency);
         }
         ruled.by_classes = ruled.is_any();
         // Rules that name a class say what it does.
         ruled.by_rules = ruled.by_classes;
         let add = |ruled: &mut Ruled, rules: &[Rule]| {
-            for rule in rules.iter().filter(|rule| !rule.own.keeping.is_empty()) {
-                ruled.add(&rule.own.keeping);
+            for rule in rules.iter().filter(|rule| !rule.own.residency.is_empty()) {
+                ruled.add(&rule.own.residency);
                 ruled.by_rules = true;
             }
         };
@@ -151,7 +151,7 @@ impl ResidencyPolicy {
 
     /// The directories whose rules say something of this.
     pub fn directories_with_such_rules(&self, io: Io<'_>) -> Result<Vec<u64>, Error> {
-        self.flagged.inodes_with(io, key::kind::KEEPING_RULES, Key::keeping_rules)
+        self.flagged.inodes_with(io, key::kind::RESIDENCY_RULES, Key::residency_rules)
     }
 
     /// All that is said of a directory and above it.
@@ -176,7 +176,7 @@ impl ResidencyPolicy {
             return Ok(above.clone());
         }
         let (ruled, classes) = (self.ruled(io)?, self.core.files.resolver().classes());
-        let default = classes.keeping(self.core.files.resolver().default_class());
+        let default = classes.residency(self.core.files.resolver().default_class());
         let mut statements = above.unwrap_or_else(|| Arc::new(Statements::of_pool(default)));
         let mut is_certain = true;
         for (inode, value) in way.iter().rev() {
@@ -215,10 +215,10 @@ impl ResidencyPolicy {
     ) -> Result<Vec<MatchedRules>, Error> {
         let Some((directory, name, form)) = name else { return Ok(Vec::new()) };
         if form != Form::Opaque {
-            return Ok(self.rules.scopes(io, directory)?.keeping(&name, value, now, &mut |_, _| {}));
+            return Ok(self.rules.scopes(io, directory)?.residency(&name, value, now, &mut |_, _| {}));
         }
-        let keeping = Keeping { pin: ruled.pin.then_some(true), ..Keeping::default() };
-        Ok(vec![MatchedRules { place: None, overrides: true, keeping, has_class: false }])
+        let residency = ResidencySettings { pin: ruled.pin.then_some(true), ..ResidencySettings::default() };
+        Ok(vec![MatchedRules { place: None, overrides: true, residency, has_class: false }])
     }
 
     /// What is said of a file by each of its names, or of a directory.
@@ -260,7 +260,7 @@ impl ResidencyPolicy {
     /// Whether content stays on devices, and who says so: of several names what is locked goes first, then who says that it stays.
     pub fn pin_of(&self, io: Io<'_>, now: Timestamp, inode: u64) -> Result<Option<(bool, KeptBy)>, Error> {
         let all = self.all_statements(io, now, inode)?;
-        let found = all.iter().filter_map(|statements| statements.kept(|keeping| keeping.pin));
+        let found = all.iter().filter_map(|statements| statements.kept(|residency| residency.pin));
         // Of equals the first.
         Ok(found.rev().max_by_key(|(is_pinned, by)| (matches!(by, KeptBy::Lock(_)), *is_pinned)))
     }
@@ -278,7 +278,7 @@ impl ResidencyPolicy {
         &self,
         io: Io<'_>,
         inode: u64,
-        of: impl Fn(&Keeping) -> Option<T>,
+        of: impl Fn(&ResidencySettings) -> Option<T>,
     ) -> Result<Option<(T, KeptBy, u64)>, Error> {
         let Some(value) = self.core.store.view(io, |view| inode_if_any(view, inode))? else { return Ok(None) };
         let directory = if value.kind() == Some(FileKind::Directory) { inode } else { value.parent };
@@ -291,7 +291,7 @@ impl ResidencyPolicy {
         io: Io<'_>,
         now: Timestamp,
         inode: u64,
-        held: Option<(Keep, Keeping)>,
+        held: Option<(ResidencySetting, ResidencySettings)>,
         among: Option<&BTreeSet<u64>>,
     ) -> Result<Vec<stere_namespace::rules::Matched>, Error> {
         let value = self.core.store.view(io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
@@ -308,10 +308,10 @@ impl ResidencyPolicy {
         for (directory, name, _) in names.into_iter().filter(|(_, _, form)| *form != Form::Opaque) {
             let scopes = self.rules.scopes(io, directory)?;
             let says = |rule: &&&Rule| {
-                let keeping = stere_policy::keeping_of(rule, &scopes.classes);
-                held.map_or(!keeping.is_empty(), |(keep, held)| keeping.only(keep) == held)
+                let residency = stere_policy::residency_of(rule, &scopes.classes);
+                held.map_or(!residency.is_empty(), |(keep, held)| residency.only(keep) == held)
             };
-            scopes.keeping(&name, &value, now, &mut |directory, rules| {
+            scopes.residency(&name, &value, now, &mut |directory, rules| {
                 let is_overriding = rules.iter().any(|rule| rule.overrides);
                 let rules: Vec<String> = rules.iter().filter(says).map(|rule| rule.text.clone()).collect();
                 if !rules.is_empty() {
@@ -325,9 +325,9 @@ impl ResidencyPolicy {
 
 impl ResidencyPolicy {
     /// Refuses what a class that the administrator locked contradicts, here or above.
-    pub fn check_keep_locks(&self, caller: &Caller<'_>, inode: u64, asked: &[Keeping]) -> Result<(), Error> {
-        for keep in Keep::ALL {
-            let of = |keeping: &Keeping| keeping.says(keep).then(|| keeping.only(keep));
+    pub fn check_keep_locks(&self, caller: &Caller<'_>, inode: u64, asked: &[ResidencySettings]) -> Result<(), Error> {
+        for keep in ResidencySetting::ALL {
+            let of = |residency: &ResidencySettings| residency.says(keep).then(|| residency.only(keep));
             let mut said = asked.iter().filter_map(of).peekable();
             if said.peek().is_none() {
                 continue;

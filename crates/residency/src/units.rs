@@ -2,7 +2,7 @@
 //! old as the youngest of it (HighLight, 4.3).
 //!
 //! The nearest directory above a file that says `yes` or `no` decides: `yes` makes what is below it one unit, without what is below
-//! another directory that says something itself. Rules and classes may say it of directories (`keeping.rs`). Nothing else is kept, so after a
+//! another directory that says something itself. Rules and classes may say it of directories (`residency_policy.rs`). Nothing else is kept, so after a
 //! crash the next recall asks for the rest anew. Read next: `tier.rs`, `reconcile.rs` (going down), `room.rs` (age).
 
 use std::cell::RefCell;
@@ -59,7 +59,7 @@ impl Units {
     /// The directory whose subtree is the unit that an inode is in.
     pub fn unit_of(&self, io: Io<'_>, inode: u64) -> Result<Option<u64>, Error> {
         let is_heard = |is_unit: &bool| *is_unit || !is_planted(Bug::UnitNoIgnored);
-        let found = self.residency.kept_in(io, inode, |keeping| keeping.unit.filter(is_heard))?;
+        let found = self.residency.kept_in(io, inode, |residency| residency.unit.filter(is_heard))?;
         Ok(found.filter(|(is_unit, ..)| *is_unit).map(|(_, _, begins_at)| begins_at))
     }
 

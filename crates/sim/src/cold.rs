@@ -122,7 +122,7 @@ impl History {
         match step {
             ColdStep::Begin => self.begin_cold(),
             ColdStep::Down => self.all_down(),
-            ColdStep::Command => self.put_away().map(drop),
+            ColdStep::Command => self.offload_by_command().map(drop),
             ColdStep::Pass { days } => self.pass_hours(u64::from(days) * 24),
             ColdStep::Outage => self.outage_of_names(),
             ColdStep::ProveUsed => self.prove_used(),
@@ -194,7 +194,7 @@ impl History {
     }
 
     /// By command. How many keys those were.
-    fn put_away(&mut self) -> Result<u64, Stop> {
+    fn offload_by_command(&mut self) -> Result<u64, Stop> {
         self.own_directory()?;
         self.all_down()?;
         let outcome = match self.mounted().files.offload().offload_below(&caller(&self.machine), ROOT) {

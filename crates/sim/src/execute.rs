@@ -205,7 +205,7 @@ impl History {
                 self.pass_days(*days);
                 Ok(())
             }
-            Operation::Say { path, list, saying, pick } => self.say(*path, *list, *saying, *pick),
+            Operation::Say { path, list, change, pick } => self.say(*path, *list, *change, *pick),
             Operation::ChangeClass { pick } => self.change_class(*pick),
             Operation::AskRecords { path, pick } => self.ask_records(*path, *pick),
             Operation::AskPlace { path, place } => self.ask_place(*path, *place),

@@ -22,7 +22,7 @@ use crate::random::Random;
 
 /// Who says something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Saying {
+pub enum ListChange {
     Own,
     Lock,
     Unlock,
@@ -75,13 +75,20 @@ pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
     let mut at = operations.len().min(10);
     for _ in 0..random.between(2, 4) {
         for _ in 0..random.between(1, 3) {
-            let sayings = [Saying::Own, Saying::Lock, Saying::Lock, Saying::Unlock, Saying::Rules, Saying::Class];
-            let saying = *random.pick(&sayings);
+            let changes = [
+                ListChange::Own,
+                ListChange::Lock,
+                ListChange::Lock,
+                ListChange::Unlock,
+                ListChange::Rules,
+                ListChange::Class,
+            ];
+            let change = *random.pick(&changes);
             let (name, in_root) = (random.below(5) as u8, random.chance(1, 4));
             let directory = if random.chance(1, 2) { 0 } else { random.below(4) as u8 };
             let path = (!in_root).then_some(Path { directory, name });
             let (list, pick) = (random.below(2) as u8, random.below(5) as u8);
-            operations.insert(at, Operation::Say { path, list, saying, pick });
+            operations.insert(at, Operation::Say { path, list, change, pick });
             at = further(at + 1, 3, operations, random);
         }
         if random.chance(1, 2) {
@@ -133,7 +140,7 @@ impl History {
     }
 
     /// Says something of a list, of a file, a directory or the root.
-    pub(crate) fn say(&mut self, path: Option<Path>, list: u8, saying: Saying, pick: u8) -> Result<(), Stop> {
+    pub(crate) fn say(&mut self, path: Option<Path>, list: u8, change: ListChange, pick: u8) -> Result<(), Stop> {
         if !self.has_lists() {
             return Ok(());
         }
@@ -144,13 +151,13 @@ impl History {
         let Some(inode) = inode else { return Ok(()) };
         let (list, pick) = (usize::from(list), usize::from(pick));
         let value = VALUES[list][pick % VALUES[list].len()];
-        match saying {
-            Saying::Own => self.say_own(inode, list, value),
-            Saying::Lock => self.put_lock(inode, list, Some(value)),
-            Saying::Unlock => self.put_lock(inode, list, None),
-            Saying::Class => self.put_policy(inode, CLASS_ATTRIBUTE, CLASS.as_bytes()),
-            Saying::Rules if self.model.is_directory(inode) => self.say_rules(inode, &RULES[pick % RULES.len()]),
-            Saying::Rules => Ok(()),
+        match change {
+            ListChange::Own => self.say_own(inode, list, value),
+            ListChange::Lock => self.put_lock(inode, list, Some(value)),
+            ListChange::Unlock => self.put_lock(inode, list, None),
+            ListChange::Class => self.put_policy(inode, CLASS_ATTRIBUTE, CLASS.as_bytes()),
+            ListChange::Rules if self.model.is_directory(inode) => self.say_rules(inode, &RULES[pick % RULES.len()]),
+            ListChange::Rules => Ok(()),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::accounts::AccountStep;
 use crate::backups::DiskTrouble;
 use crate::cold::ColdStep;
 use crate::fault::FaultKind;
-use crate::lists::Saying;
+use crate::lists::ListChange;
 use crate::model::RenameManner;
 use crate::places::Place;
 use crate::random::Random;
@@ -411,7 +411,7 @@ pub enum Operation {
     Say {
         path: Option<Path>,
         list: u8,
-        saying: Saying,
+        change: ListChange,
         pick: u8,
     },
     /// The class that says something of versions and plugins says something else.

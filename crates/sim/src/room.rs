@@ -44,7 +44,7 @@ impl History {
         if matches!(kept, Err(Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }
-        let released = self.must("keeping room", kept)?;
+        let released = self.must("making room", kept)?;
         let left = self.may_go_down()?;
         let store = &self.mounted().store;
         let (after, segments) = (store.used_percent(), store.segments());

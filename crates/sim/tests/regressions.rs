@@ -488,7 +488,7 @@ fn what_replaces_has_its_room_when_a_device_is_back_in_a_full_pool() {
     assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
 }
 
-/// P-6: with a small device away, the promise left no room on the other small one for metadata, which was owed a chunk by the one that
+/// P-6: with a small device away, the promise left no room on the other small one for metadata, which lacks a chunk on the one that
 /// is away but lies on all that are there.
 #[test]
 fn what_was_accepted_has_room_beside_metadata_that_is_owed_chunks() {

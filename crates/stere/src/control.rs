@@ -170,7 +170,7 @@ pub enum Answer {
         costs: Vec<crate::tier::CostsReport>,
         /// What stays on devices, where rules or classes say anything of that.
         #[serde(default)]
-        keeping: Option<crate::rules::KeepingForecast>,
+        residency: Option<crate::rules::ResidencyForecast>,
     },
     DigestBegun {
         token: u64,

@@ -67,13 +67,13 @@ pub struct ChangeReport {
 
 /// What stays on devices: each now, and with the rules.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct KeepingForecast {
+pub struct ResidencyForecast {
     pub pinned_files: [u64; 2],
     pub units: [u64; 2],
     pub names: [u64; 2],
 }
 
-impl KeepingForecast {
+impl ResidencyForecast {
     fn line(&self) -> String {
         let counts = [
             ("files are pinned", self.pinned_files),
@@ -150,12 +150,12 @@ pub fn forecast(
         }
     }
     let costs = tier::of_archiving(filesystem.store(), &left)?;
-    let keeping = forecast.keeping.map(|[now, then]| KeepingForecast {
+    let residency = forecast.residency.map(|[now, then]| ResidencyForecast {
         pinned_files: [now.pinned_files, then.pinned_files],
         units: [now.units, then.units],
         names: [now.names, then.names],
     });
-    Ok(Answer::RulesTested { files: forecast.files, costs, keeping })
+    Ok(Answer::RulesTested { files: forecast.files, costs, residency })
 }
 
 fn connect(registry: &Registry, pool: &str) -> Result<Connection> {
@@ -270,7 +270,7 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
     let (mut all, mut bytes, mut count) = (Vec::new(), 0, 0u64);
     let mut on_devices = OnDevices::default();
     let mut answer = Some(connection.ask(Request::TestRules { directory, rules })?);
-    let (files, costs, keeping) = loop {
+    let (files, costs, residency) = loop {
         match answer {
             Some(Answer::RuleChanges { changes }) => {
                 for one in changes {
@@ -282,7 +282,7 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
                     }
                 }
             }
-            Some(Answer::RulesTested { files, costs, keeping }) => break (files, costs, keeping),
+            Some(Answer::RulesTested { files, costs, residency }) => break (files, costs, residency),
             Some(_) => return unexpected(),
             None => return refused("the pool's daemon ended before it answered; see its log"),
         }
@@ -295,8 +295,8 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
             if let Some(line) = on_devices.line() {
                 println!("{line}");
             }
-            if let Some(keeping) = keeping {
-                println!("{}", keeping.line());
+            if let Some(residency) = residency {
+                println!("{}", residency.line());
             }
             if !costs.is_empty() {
                 tier::print_costs(&arguments.path, &costs);

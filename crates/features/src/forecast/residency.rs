@@ -8,7 +8,7 @@ use stere_namespace::call::Caller;
 use stere_namespace::error::Error;
 use stere_namespace::names::Form;
 use stere_namespace::walk::Met;
-use stere_policy::{Keep, Keeping, KeptBy, RuleSet, Statements};
+use stere_policy::{KeptBy, ResidencySetting, ResidencySettings, RuleSet, Statements};
 use stere_residency::residency_policy::said;
 use stere_store::Io;
 
@@ -17,7 +17,7 @@ use crate::forecast::Forecasts;
 
 /// Counted below a directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KeepingCounts {
+pub struct ResidencyCounts {
     /// Files that are pinned.
     pub pinned_files: u64,
     /// Directories that are a unit with all below them.
@@ -30,15 +30,15 @@ impl Forecasts {
     /// Whether anything is said by rules, or would be.
     pub fn may_keep_otherwise(&self, io: Io<'_>, set: &RuleSet) -> Result<bool, Error> {
         let (ruled, classes) = (self.residency.ruled(io)?, self.core.files.resolver().classes());
-        let says = |keep| set.rules().iter().any(|rule| stere_policy::keeping_of(rule, &classes).says(keep));
-        Ok(ruled.pin || ruled.unit || ruled.names || Keep::ALL.into_iter().any(says))
+        let says = |keep| set.rules().iter().any(|rule| stere_policy::residency_of(rule, &classes).says(keep));
+        Ok(ruled.pin || ruled.unit || ruled.names || ResidencySetting::ALL.into_iter().any(says))
     }
 }
 
 impl RulesForecast<'_> {
     /// Counts what the walk came to, as it is and as it would be.
     pub fn count_residency(&mut self, caller: &Caller<'_>, met: &Met) -> Result<(), Error> {
-        let Some(mut counts) = self.keeping else { return Ok(()) };
+        let Some(mut counts) = self.residency else { return Ok(()) };
         if !matches!(met.kind, FileKind::File | FileKind::Directory) {
             return Ok(());
         }
@@ -53,16 +53,18 @@ impl RulesForecast<'_> {
                 KeptBy::Pool => false,
             };
             if met.kind == FileKind::File {
-                counts.pinned_files += u64::from(statements.kept(|keeping| keeping.pin).is_some_and(|(pin, _)| pin));
+                counts.pinned_files +=
+                    u64::from(statements.kept(|residency| residency.pin).is_some_and(|(pin, _)| pin));
                 continue;
             }
-            let is_unit =
-                statements.kept(|keeping: &Keeping| keeping.unit).is_some_and(|(is, by)| is && begins_here(by));
-            let names = statements.kept(|keeping| keeping.names_seconds);
+            let is_unit = statements
+                .kept(|residency: &ResidencySettings| residency.unit)
+                .is_some_and(|(is, by)| is && begins_here(by));
+            let names = statements.kept(|residency| residency.names_seconds);
             counts.units += u64::from(is_unit);
             counts.names += u64::from(names.is_some_and(|(seconds, by)| seconds > 0 && begins_here(by)));
         }
-        self.keeping = Some(counts);
+        self.residency = Some(counts);
         Ok(())
     }
 
@@ -87,7 +89,7 @@ impl RulesForecast<'_> {
         let mut says = forecasts.core.store.view(io, |view| said(view, inode, &value, Some(&classes)))?;
         says.has_rules |= inode == self.other.0;
         if value.parent == inode {
-            return Ok(Arc::new(Statements::of_pool(classes.keeping(default))).below(inode, &says, &[]));
+            return Ok(Arc::new(Statements::of_pool(classes.residency(default))).below(inode, &says, &[]));
         }
         let (above, scopes) = match inode == self.other.0 {
             true => (forecasts.residency.statements(io, value.parent)?, forecasts.rules.scopes(io, value.parent)?),
@@ -95,7 +97,7 @@ impl RulesForecast<'_> {
         };
         let name = forecasts.core.store.view(io, |view| forecasts.core.names.name_of(view, inode, &value))?;
         let matched = match name.filter(|(_, form)| *form != Form::Opaque) {
-            Some((name, _)) => scopes.keeping(&name, &value, now, &mut |_, _| {}),
+            Some((name, _)) => scopes.residency(&name, &value, now, &mut |_, _| {}),
             None => Vec::new(),
         };
         Ok(above.below(inode, &says, &matched))

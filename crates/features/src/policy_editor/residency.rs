@@ -5,7 +5,7 @@ use stere_namespace::call::Caller;
 use stere_namespace::error::Error;
 use stere_namespace::xattr;
 use stere_namespace::xattr::SetMode;
-use stere_policy::{Class, Classes, Keep, Keeping, RuleSet};
+use stere_policy::{Class, Classes, ResidencySetting, ResidencySettings, RuleSet};
 use stere_residency::offload;
 use stere_residency::residency_policy::{encode_stored, key_of};
 use stere_store::Transaction;
@@ -13,8 +13,8 @@ use stere_store::Transaction;
 use crate::policy_editor::PolicyEditor;
 
 /// Whether these rules say something of a key, themselves or by a class.
-fn rules_say(set: &RuleSet, keep: Keep, classes: &Classes) -> bool {
-    set.rules().iter().any(|rule| stere_policy::keeping_of(rule, classes).says(keep))
+fn rules_say(set: &RuleSet, keep: ResidencySetting, classes: &Classes) -> bool {
+    set.rules().iter().any(|rule| stere_policy::residency_of(rule, classes).says(keep))
 }
 
 impl PolicyEditor {
@@ -23,13 +23,13 @@ impl PolicyEditor {
         &self,
         caller: &Caller<'_>,
         inode: u64,
-        keep: Keep,
+        keep: ResidencySetting,
         value: Option<&[u8]>,
         mode: SetMode,
     ) -> Result<(), Error> {
-        let mut asked = Keeping::default();
+        let mut asked = ResidencySettings::default();
         asked.set(keep, value.unwrap_or_default())?;
-        if keep == Keep::Names {
+        if keep == ResidencySetting::Names {
             self.offload.begin_offload();
         }
         self.eviction.forget_hopeless();
@@ -37,25 +37,29 @@ impl PolicyEditor {
         let key = key_of(keep, inode);
         let changed = self.core.changing_attribute(caller, inode, |transaction, inode_value| {
             match (keep, inode_value.kind()) {
-                (_, Some(FileKind::Directory)) | (Keep::Pin, Some(FileKind::File)) => {}
-                (Keep::Pin, _) => return Err(Error::NotPermitted("policy can be set on files and directories")),
-                (Keep::Unit, _) => {
+                (_, Some(FileKind::Directory)) | (ResidencySetting::Pin, Some(FileKind::File)) => {}
+                (ResidencySetting::Pin, _) => {
+                    return Err(Error::NotPermitted("policy can be set on files and directories"));
+                }
+                (ResidencySetting::Unit, _) => {
                     return Err(Error::NotPermitted("a unit is all that is below a directory; set it on one"));
                 }
-                (Keep::Names, _) => return Err(Error::NotPermitted("names lie in directories; set it on one")),
+                (ResidencySetting::Names, _) => {
+                    return Err(Error::NotPermitted("names lie in directories; set it on one"));
+                }
             }
             xattr::check_mode(mode, transaction.get(&key)?.is_some())?;
             match encode_stored(&asked, keep) {
                 Some(bytes) => transaction.put(key, &bytes),
                 None => transaction.delete(key),
             }
-            if keep == Keep::Names {
+            if keep == ResidencySetting::Names {
                 offload::note_new(transaction, caller, inode);
             }
             Ok(())
         });
         self.flagged.note_change();
-        if keep == Keep::Names {
+        if keep == ResidencySetting::Names {
             self.offload.look_at_all_names();
         }
         changed
@@ -70,12 +74,12 @@ impl PolicyEditor {
         sets: [Option<&RuleSet>; 2],
     ) {
         let classes = self.core.files.resolver().classes();
-        let says = |set: &RuleSet| set.rules().iter().any(|rule| !rule.own.keeping.is_empty());
+        let says = |set: &RuleSet| set.rules().iter().any(|rule| !rule.own.residency.is_empty());
         match sets[1].is_some_and(says) {
-            true => transaction.put(Key::keeping_rules(directory), &[1]),
-            false => transaction.delete(Key::keeping_rules(directory)),
+            true => transaction.put(Key::residency_rules(directory), &[1]),
+            false => transaction.delete(Key::residency_rules(directory)),
         }
-        if sets.into_iter().flatten().any(|set| rules_say(set, Keep::Names, &classes)) {
+        if sets.into_iter().flatten().any(|set| rules_say(set, ResidencySetting::Names, &classes)) {
             self.note_names_anew(transaction, caller, directory);
         }
     }
@@ -95,7 +99,7 @@ impl PolicyEditor {
         classes: [Option<Class>; 2],
     ) {
         let known = self.core.files.resolver().classes();
-        let says = |class: Class| known.keeping(class).says(Keep::Names);
+        let says = |class: Class| known.residency(class).says(ResidencySetting::Names);
         if value.kind() == Some(FileKind::Directory) && classes.into_iter().flatten().any(says) {
             self.note_names_anew(transaction, caller, inode);
         }

@@ -9,7 +9,7 @@ use stere_namespace::error::Error;
 use stere_namespace::visibility::NOT_SHOWN;
 use stere_namespace::xattr::{HAS_ATTRIBUTES, Say};
 use stere_namespace::{plugins, rules, xattr};
-use stere_policy::{Keep, Keeping, KeptBy, List, Name, Setting, Source, parse_name};
+use stere_policy::{KeptBy, List, Name, ResidencySetting, ResidencySettings, Setting, Source, parse_name};
 use stere_residency::residency_policy;
 use stere_store::Lies;
 
@@ -30,7 +30,7 @@ impl PolicyProvenance {
                 Ok(Name::Retain) => self.own_retain_text(caller, inode),
                 Ok(Name::RetainLock) => self.core.stored_attribute(caller, inode, retention::LOCK),
                 Ok(Name::Versions) => self.own_versions_text(caller, inode, Say::Own),
-                Ok(Name::Keep(keep)) => self.own_keep(caller, inode, keep),
+                Ok(Name::ResidencySetting(keep)) => self.own_keep(caller, inode, keep),
                 Ok(Name::Rules) => self.core.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
                 Err(_) => Err(Error::NoAttribute),
@@ -66,8 +66,8 @@ impl PolicyProvenance {
             if stere_file::own_versions(&value).is_some() {
                 list.push(versions::ATTRIBUTE.to_vec());
             }
-            let keeping = residency_policy::own(view, inode)?;
-            let said = Keep::ALL.into_iter().filter(|keep| keeping.says(*keep));
+            let residency = residency_policy::own(view, inode)?;
+            let said = ResidencySetting::ALL.into_iter().filter(|keep| residency.says(*keep));
             list.extend(said.map(|keep| keep.attribute().as_bytes().to_vec()));
             Ok::<_, Error>(list)
         })?;
@@ -79,26 +79,38 @@ impl PolicyProvenance {
 
 impl PolicyProvenance {
     /// What holds for an inode, and who says so.
-    pub fn effective_keep(&self, caller: &Caller<'_>, inode: u64, keep: Keep) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let (keeping, by) = self.keep_of(caller, inode, keep)?.ok_or(Error::NoAttribute)?;
-        let text = keeping.text(keep).ok_or(Error::NoAttribute)?;
-        Ok((text.into_bytes(), self.keep_source(caller, inode, (keep, keeping), by)?))
+    pub fn effective_keep(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        keep: ResidencySetting,
+    ) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let (residency, by) = self.keep_of(caller, inode, keep)?.ok_or(Error::NoAttribute)?;
+        let text = residency.text(keep).ok_or(Error::NoAttribute)?;
+        Ok((text.into_bytes(), self.keep_source(caller, inode, (keep, residency), by)?))
     }
 
-    fn keep_of(&self, caller: &Caller<'_>, inode: u64, keep: Keep) -> Result<Option<(Keeping, KeptBy)>, Error> {
-        if keep == Keep::Pin {
+    fn keep_of(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        keep: ResidencySetting,
+    ) -> Result<Option<(ResidencySettings, KeptBy)>, Error> {
+        if keep == ResidencySetting::Pin {
             let found = self.residency.pin_of(caller.io, caller.now, inode)?;
-            return Ok(found.map(|(pin, by)| (Keeping { pin: Some(pin), ..Keeping::default() }, by)));
+            return Ok(
+                found.map(|(pin, by)| (ResidencySettings { pin: Some(pin), ..ResidencySettings::default() }, by))
+            );
         }
-        let of = |keeping: &Keeping| keeping.says(keep).then(|| keeping.only(keep));
-        Ok(self.residency.kept_in(caller.io, inode, of)?.map(|(keeping, by, _)| (keeping, by)))
+        let of = |residency: &ResidencySettings| residency.says(keep).then(|| residency.only(keep));
+        Ok(self.residency.kept_in(caller.io, inode, of)?.map(|(residency, by, _)| (residency, by)))
     }
 
     fn keep_source(
         &self,
         caller: &Caller<'_>,
         inode: u64,
-        held: (Keep, Keeping),
+        held: (ResidencySetting, ResidencySettings),
         by: KeptBy,
     ) -> Result<Vec<u8>, Error> {
         let source = match by {
@@ -115,7 +127,7 @@ impl PolicyProvenance {
         &self,
         caller: &Caller<'_>,
         inode: u64,
-        held: (Keep, Keeping),
+        held: (ResidencySetting, ResidencySettings),
         place: Option<u64>,
         object: u64,
     ) -> Result<Vec<u8>, Error> {
@@ -147,9 +159,9 @@ impl PolicyProvenance {
         Ok(text)
     }
 
-    pub fn own_keep(&self, caller: &Caller<'_>, inode: u64, keep: Keep) -> Result<Vec<u8>, Error> {
-        let keeping = self.core.store.view(caller.io, |view| residency_policy::own(view, inode))?;
-        Ok(keeping.text(keep).ok_or(Error::NoAttribute)?.into_bytes())
+    pub fn own_keep(&self, caller: &Caller<'_>, inode: u64, keep: ResidencySetting) -> Result<Vec<u8>, Error> {
+        let residency = self.core.store.view(caller.io, |view| residency_policy::own(view, inode))?;
+        Ok(residency.text(keep).ok_or(Error::NoAttribute)?.into_bytes())
     }
 
     /// Bytes of a fact that do not lie where a file wants them, and whether that is for want of room where they must.

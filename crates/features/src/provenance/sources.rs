@@ -174,9 +174,9 @@ impl PolicyProvenance {
             .into_iter()
             .map(|(setting, value)| format!("{}={}", setting.word(), self.words.with_name(setting, value)))
             .collect();
-        let keeping = classes.get(classes.resolve(class)).into_iter().flat_map(|definition| definition.keeping());
-        let keeping = keeping.map(|(keep, value)| format!("{}={value}", keep.word()));
-        let settings: Vec<String> = settings.into_iter().chain(keeping).collect();
+        let residency = classes.get(classes.resolve(class)).into_iter().flat_map(|definition| definition.residency());
+        let residency = residency.map(|(keep, value)| format!("{}={value}", keep.word()));
+        let settings: Vec<String> = settings.into_iter().chain(residency).collect();
         if settings.is_empty() { String::new() } else { format!(" ({})", settings.join(" ")) }
     }
 }

@@ -465,10 +465,10 @@ pub fn samples() -> Vec<Sample> {
         ("class-checksum", "class", ClassValue { checksum: 3, ..class(None) }.encode()),
         ("class-placed", "class", ClassValue { places: Site { on: 0, only: 2 }, ..class(None) }.encode()),
         (
-            "class-keeping",
+            "class-residency",
             "class",
             ClassValue {
-                keeping: ClassKeeping { pin: 1, unit: 2, names: 1, names_seconds: 7 },
+                residency: ClassResidency { pin: 1, unit: 2, names: 1, names_seconds: 7 },
                 more: ruled_more,
                 ..class(None)
             }

@@ -284,7 +284,7 @@ pub fn obstacle() -> Option<&'static str> {
     }
 }
 
-/// The transports to test, after saying loudly what cannot be tested.
+/// The transports to test, after it was told loudly what cannot be tested.
 pub fn transports(test: &str) -> Vec<TransportChoice> {
     if let Some(why) = obstacle() {
         say(&format!("SKIPPED, NOTHING WAS TESTED: {test}: {why}"));

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use stere_file::{Keys, inode_if_any};
 use stere_format::{FileKind, InodeValue, Timestamp};
 use stere_policy::{
-    Classes, Decided, Decision, Facts, Here, Keeping, MatchedRules, Rule, RuleSet, Switch, keeping_of, merge,
+    Classes, Decided, Decision, Facts, Here, MatchedRules, ResidencySettings, Rule, RuleSet, Switch, merge,
+    residency_of,
 };
 use stere_store::Io;
 
@@ -105,7 +106,7 @@ impl Scopes {
     }
 
     /// What rules say of what of a file or directory of this name stays on devices, place by place; `visit` gets those that match.
-    pub fn keeping(
+    pub fn residency(
         &self,
         name: &[u8],
         value: &InodeValue,
@@ -118,11 +119,11 @@ impl Scopes {
                 return;
             }
             visit(place, rules);
-            let said = rules.iter().map(|rule| keeping_of(rule, &self.classes));
-            let keeping = said.fold(Keeping::default(), Keeping::or_more);
+            let said = rules.iter().map(|rule| residency_of(rule, &self.classes));
+            let residency = said.fold(ResidencySettings::default(), ResidencySettings::or_more);
             let has_class = rules.iter().any(|rule| rule.own.class().is_some());
-            if has_class || !keeping.is_empty() {
-                found.push(MatchedRules { place, overrides, keeping, has_class });
+            if has_class || !residency.is_empty() {
+                found.push(MatchedRules { place, overrides, residency, has_class });
             }
         };
         let is_directory = value.kind() == Some(FileKind::Directory);

@@ -6,7 +6,7 @@ use stere_device::VolumeFault;
 use stere_format::{FileKind, Key};
 use stere_naming::{FileSystem, ROOT};
 use stere_store::{Io, RecallMode};
-use support::cold::{DIRECTORIES, FILES, assert_all_there, find, listed, put_away, release, resident_keys, world};
+use support::cold::{DIRECTORIES, FILES, assert_all_there, find, listed, offload_below, release, resident_keys, world};
 use support::edits::set;
 use support::files::{assert_clean, make, mkdir};
 use support::volume::add_volume;
@@ -17,7 +17,7 @@ use support::{Rig, caller, reconcile};
 fn the_top_stays_and_the_rest_comes_back() {
     let (rig, fs, volume, cold) = world();
     let before = resident_keys(&fs);
-    let outcome = put_away(&fs, cold);
+    let outcome = offload_below(&fs, cold);
     assert_eq!(outcome.staying, 0, "{outcome:?}");
     assert_eq!(resident_keys(&fs), before - outcome.keys);
     assert!(resident_keys(&fs) < 40 && outcome.bundles > 2, "{before} keys before, {outcome:?}");
@@ -39,7 +39,7 @@ fn the_top_stays_and_the_rest_comes_back() {
     assert_all_there(&fs, cold);
     assert!(!fs.store().has_folds() || resident_keys(&fs) > outcome.keys / 2);
     assert_clean(&fs);
-    let again = put_away(&fs, cold);
+    let again = offload_below(&fs, cold);
     assert_eq!(resident_keys(&fs), before - again.keys.max(outcome.keys));
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
@@ -56,7 +56,7 @@ fn assert_clean_of_work(fs: &FileSystem) {
 #[test]
 fn an_outage_is_felt_below_and_nowhere_else() {
     let (_rig, fs, volume, cold) = world();
-    put_away(&fs, cold);
+    offload_below(&fs, cold);
     volume.set_fault(Some(VolumeFault::Away));
     let above = find(&fs, cold, &["3"]);
     for mode in [RecallMode::Deny, RecallMode::NoWait] {
@@ -88,7 +88,7 @@ fn all_below_a_directory_in_the_middle_comes_back() {
     let (_rig, fs, volume, cold) = world();
     let middle = find(&fs, cold, &["2"]);
     let files: Vec<u64> = listed(&fs, find(&fs, middle, &["deep"])).unwrap().into_values().map(|one| one.2).collect();
-    let outcome = put_away(&fs, cold);
+    let outcome = offload_below(&fs, cold);
     assert!(files.iter().any(|file| fs.store().is_folded(&Key::inode(*file))), "{outcome:?}");
     let keys = fs.offload().reload_below(&caller(6), middle).unwrap();
     assert!(keys > 0 && keys < outcome.keys, "{keys} of {outcome:?}");
@@ -104,7 +104,7 @@ fn all_below_a_directory_in_the_middle_comes_back() {
 #[test]
 fn changes_and_removals_below() {
     let (rig, fs, volume, cold) = world();
-    put_away(&fs, cold);
+    offload_below(&fs, cold);
     let deep = find(&fs, cold, &["2", "deep"]);
     let file = find(&fs, deep, &["file 7"]);
     fs.write(&caller(7), file, 0, b"changed", false).unwrap();
@@ -114,7 +114,7 @@ fn changes_and_removals_below() {
     assert!(stays.staying > 0, "it is on devices: {stays:?}");
     fs.reconciler().reconcile(&caller(8), cold).unwrap();
     reconcile(&fs);
-    let outcome = put_away(&fs, cold);
+    let outcome = offload_below(&fs, cold);
     assert_eq!(outcome.staying, 0, "{outcome:?}");
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
@@ -122,7 +122,7 @@ fn changes_and_removals_below() {
     fs.read(&caller(9), file, 0, &mut bytes).unwrap();
     assert_eq!(bytes, b"changed", "by its number, as the kernel asks");
     assert_eq!(listed(&fs, deep).unwrap().len(), FILES - 1);
-    put_away(&fs, cold);
+    offload_below(&fs, cold);
     remove_all(&fs, cold);
     fs.rmdir(&caller(9), ROOT, b"cold").unwrap();
     fs.syncfs(&caller(9)).unwrap();
@@ -191,7 +191,7 @@ fn metadata_on_devices_shrinks() {
     let (_rig, fs, _volume, cold) = world();
     release(&fs, cold);
     let before = metadata_bytes(&fs);
-    let outcome = put_away(&fs, cold);
+    let outcome = offload_below(&fs, cold);
     for _ in 0..3 {
         fs.store().checkpoint().unwrap();
     }
@@ -224,7 +224,7 @@ fn searches_bring_nothing_back() {
     };
     let before = count(&fs, false);
     assert!(before > DIRECTORIES * 100, "{before}");
-    put_away(&fs, cold);
+    offload_below(&fs, cold);
     let requests = volume.requests();
     assert_eq!((count(&fs, true), count(&fs, false), volume.requests()), (0, 0, requests));
     assert!(fs.offload().reload_below(&caller(9), cold).unwrap() > 0);

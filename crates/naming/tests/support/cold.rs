@@ -58,7 +58,7 @@ pub fn release(fs: &FileSystem, inode: u64) {
     fs.store().checkpoint().unwrap();
 }
 
-pub fn put_away(fs: &FileSystem, inode: u64) -> OffloadOutcome {
+pub fn offload_below(fs: &FileSystem, inode: u64) -> OffloadOutcome {
     release(fs, inode);
     let outcome = fs.offload().offload_below(&caller(3), inode).unwrap();
     release(fs, inode);

@@ -15,7 +15,7 @@ fn every_key_is_recognised_and_every_recognised_key_is_in_the_table() {
     }
     let words: Vec<_> = policy_keys().map(|key| key.word).collect();
     let known = Setting::ALL.into_iter().map(Setting::word).chain(List::ALL.into_iter().map(List::word));
-    for word in known.chain(Keep::ALL.into_iter().map(Keep::word)).chain(["retain", "rules"]) {
+    for word in known.chain(ResidencySetting::ALL.into_iter().map(ResidencySetting::word)).chain(["retain", "rules"]) {
         assert_eq!(words.iter().filter(|one| **one == word).count(), 1, "{word}");
     }
     // Whatever looks like a key and is in no list is none.

@@ -11,8 +11,8 @@ use crate::class::{Class, SchemeWish};
 use crate::classes::Classes;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
-use crate::keeping::Keeping;
 use crate::record::RecordSize;
+use crate::residency::ResidencySettings;
 use crate::switches::Switch;
 use crate::versions::Versions;
 
@@ -298,9 +298,9 @@ fn more_conservative_class(one: Class, other: Class, classes: &Classes) -> Class
 }
 
 /// What a rule says of what stays on devices, with what its class says.
-pub fn keeping_of(rule: &Rule, classes: &Classes) -> Keeping {
-    let of_class = rule.own.class().map(|class| classes.keeping(class));
-    rule.own.keeping.or(of_class.unwrap_or_default())
+pub fn residency_of(rule: &Rule, classes: &Classes) -> ResidencySettings {
+    let of_class = rule.own.class().map(|class| classes.residency(class));
+    rule.own.residency.or(of_class.unwrap_or_default())
 }
 
 /// What rules that all match come to, as if one object said it; with what their classes say.
@@ -337,7 +337,7 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         merged.plugins = more_plugins(merged.plugins, plugins);
         let versions = rule.own.versions.or(class.and_then(|class| classes.versions(class)));
         merged.versions = more_versions(merged.versions, versions);
-        merged.keeping = merged.keeping.or_more(keeping_of(rule, classes));
+        merged.residency = merged.residency.or_more(residency_of(rule, classes));
         let mut switches = class.map(|class| classes.switches(class)).unwrap_or_default();
         for switch in Switch::ALL {
             if let Some(is_on) = rule.own.switches.get(switch) {

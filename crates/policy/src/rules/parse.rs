@@ -9,8 +9,8 @@ use super::here::{Gates, Paths, Patterns};
 use super::{Kind, People, Places, Rule, RuleSet, Stacks, Vocabulary, Weight};
 use crate::attribute::{ANYWHERE_WORD, Own, Setting};
 use crate::class::Class;
-use crate::keeping::Keep;
 use crate::keys::rule_keys;
+use crate::residency::ResidencySetting;
 use crate::versions::Versions;
 
 /// Bytes of text that a set of rules may have.
@@ -303,10 +303,10 @@ fn is_list(setting: &str) -> bool {
 
 /// Whether what a rule says can be said of what it is for.
 fn check_kind(rule: &Rule) -> Result<(), &'static str> {
-    let keeping = rule.own.keeping;
-    let is_of_directories = keeping.says(Keep::Unit) || keeping.says(Keep::Names);
+    let residency = rule.own.residency;
+    let is_of_directories = residency.says(ResidencySetting::Unit) || residency.says(ResidencySetting::Names);
     let is_of_content = rule.conditions.iter().any(Condition::is_of_content);
-    let says_more = !Own { keeping: Default::default(), ..rule.own }.is_empty();
+    let says_more = !Own { residency: Default::default(), ..rule.own }.is_empty();
     match rule.kind {
         Some(Kind::File) if is_of_directories => {
             Err("unit= and names= are said of directories; write type=directory, or nothing, instead of type=file")
@@ -382,14 +382,14 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
     if matches!(key, "versions" | "plugins") {
         return set_list(own, piece, key, value, words);
     }
-    if let Some(keep) = Keep::from_word(key) {
+    if let Some(keep) = ResidencySetting::from_word(key) {
         if value.is_empty() {
             return Err(piece.error(format!("'{key}' needs a value: {}", keep.expected())));
         }
-        if own.keeping.says(keep) {
+        if own.residency.says(keep) {
             return Err(piece.error(format!("'{key}' is set twice in this rule")));
         }
-        return own.keeping.set(keep, value.as_bytes()).map_err(|error| piece.error(error.to_string()));
+        return own.residency.set(keep, value.as_bytes()).map_err(|error| piece.error(error.to_string()));
     }
     let setting = Setting::from_word(key)
         .ok_or_else(|| piece.error(format!("'{key}' is not a key of rules; the keys are {}", rule_keys())))?;

@@ -317,10 +317,10 @@ fn what_stays_is_said_of_directories_that_match_too() {
     assert_eq!(of_directory(b"d1", 0), ["type=directory d*: pin=no", "a/*: class=archive"]);
     assert_eq!(of_file(b"d1", 0), ["type=file d*: pin=yes", "a/*: class=archive"]);
     let merged = merge(set.matching(&here, &facts(b"d1", 0)), &Classes::default());
-    assert_eq!(merged.keeping.pin, Some(true));
+    assert_eq!(merged.residency.pin, Some(true));
     let mut decision = Decision::default();
     decision.add(&merged, false, Decided::default());
-    assert!(decision.own.keeping.is_empty(), "it is noted nowhere");
+    assert!(decision.own.residency.is_empty(), "it is noted nowhere");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! may be so, files below those whose rules pin are walked over, once for all that go together. A segment that stays is not asked again for a
 //! while, unless a policy changes or something in it dies. A unit that rules make is met by its first segment that would go, and makes all of
 //! its segments younger then. Invariants: the order is as if all had been asked before; nothing goes that was not asked. Read next: `../room.rs`,
-//! `../keeping.rs`.
+//! `../residency_policy.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

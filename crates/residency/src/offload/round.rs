@@ -251,7 +251,7 @@ impl Offload {
                 policy_of = policy_of.or(Some(at));
                 if said.is_none() {
                     // What a directory is in that is here is here too.
-                    let found = self.residency.kept_in(caller.io, at, |keeping| keeping.names_seconds)?;
+                    let found = self.residency.kept_in(caller.io, at, |residency| residency.names_seconds)?;
                     said = found.map(|(seconds, _, begins_at)| (seconds, begins_at));
                 }
                 match said {

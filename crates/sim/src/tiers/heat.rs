@@ -228,7 +228,7 @@ impl History {
     /// What is kept of heat, as it is each five minutes and at the end of a mount, is there after a crash.
     fn prove_heat_kept(&mut self) -> Result<(), Stop> {
         let kept = self.mounted().store.keep_heat();
-        self.must("keeping how segments were used", kept.map_err(Error::from))?;
+        self.must("saving how segments were used", kept.map_err(Error::from))?;
         self.sync_all()?;
         let heats = self.heats();
         let found = self.after_a_crash()?;
@@ -317,7 +317,7 @@ impl History {
         }
         self.note_commit();
         let kept = self.mounted().files.eviction().keep_room(&caller(&self.machine));
-        self.must("keeping room", kept)?;
+        self.must("making room", kept)?;
         self.must("setting the order", store.set_tier_policy(usual).map_err(Error::from))?;
         self.must("setting marks", store.set_tier_marks(marks).map_err(Error::from))?;
         self.note_commit();

@@ -24,7 +24,7 @@ impl Random {
 /// What must be on the list, and what is open.
 #[derive(Default)]
 struct Right {
-    owed: BTreeSet<Vec<u8>>,
+    due: BTreeSet<Vec<u8>>,
     open: BTreeMap<Vec<u8>, u32>,
     /// Paths whose serving was told but may be forgotten by a crash.
     told: BTreeSet<Vec<u8>>,
@@ -34,7 +34,7 @@ struct Right {
 
 impl Right {
     fn change(&mut self, path: &[u8]) {
-        self.owed.insert(path.to_vec());
+        self.due.insert(path.to_vec());
         self.told.remove(path);
         self.given_up.remove(path);
     }
@@ -95,7 +95,7 @@ fn run(source: &Path, seed: u64) -> Result<(), String> {
                     let is_served = outcome.is_ok() && !meanwhile;
                     queue.served(&path, &given, outcome, now);
                     if is_served {
-                        right.owed.remove(&path);
+                        right.due.remove(&path);
                         right.told.insert(path);
                     } else if is_given_up(&queue, &path) {
                         right.given_up.insert(path);
@@ -137,10 +137,10 @@ fn run(source: &Path, seed: u64) -> Result<(), String> {
         let listed: BTreeSet<Vec<u8>> = queue.list().0.into_iter().map(|(path, _)| path).collect();
         let is_forgotten =
             |path: &&Vec<u8>| !listed.contains(*path) || is_given_up(&queue, path) && !right.given_up.contains(*path);
-        if let Some(path) = right.owed.iter().find(is_forgotten) {
+        if let Some(path) = right.due.iter().find(is_forgotten) {
             return Err(format!("step {step}: {path:?} was changed, and nobody is to follow it up"));
         }
-        if let Some(path) = listed.iter().find(|path| !right.owed.contains(*path) && !right.told.contains(*path)) {
+        if let Some(path) = listed.iter().find(|path| !right.due.contains(*path) && !right.told.contains(*path)) {
             return Err(format!("step {step}: {path:?} is on the list, and nobody changed it"));
         }
     }

@@ -97,7 +97,7 @@ fn what_is_late_is_told_once_and_keeps_its_memory_until_it_comes() {
     let Some(mut bed) = Bed::new() else { return };
     let mut slow = bed.ask(Duration::from_millis(20)).unwrap();
     let later = bed.ask(Duration::from_millis(60)).unwrap();
-    let mut patient = bed.ask(Duration::from_secs(60)).unwrap();
+    let mut waiting = bed.ask(Duration::from_secs(60)).unwrap();
     assert!(bed.beside.patience().is_none(), "nothing is under way");
     bed.submit();
     assert!(bed.beside.patience().unwrap() <= Duration::from_millis(20));
@@ -116,7 +116,7 @@ fn what_is_late_is_told_once_and_keeps_its_memory_until_it_comes() {
     bed.wait();
     assert_eq!(bed.seen.finished.borrow()[0].0, b"late");
     assert_eq!(bed.seen.dropped.get(), 1);
-    patient.write_all(b"now").unwrap();
+    waiting.write_all(b"now").unwrap();
     bed.wait();
     assert!(matches!(&bed.seen.finished.borrow()[1], (bytes, Ok(3)) if bytes == b"now\0"));
     drop(later);

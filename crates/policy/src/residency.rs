@@ -13,7 +13,7 @@ use crate::moment::{parse_length, show_length};
 
 /// One of the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub enum ResidencySetting {
     /// Whether content stays on devices.
     Pin,
     /// Whether what is below a directory goes down and comes back as one.
@@ -22,40 +22,40 @@ pub enum Keep {
     Names,
 }
 
-impl Keep {
+impl ResidencySetting {
     /// All of them, in the order they are listed.
-    pub const ALL: [Keep; 3] = [Keep::Pin, Keep::Unit, Keep::Names];
+    pub const ALL: [ResidencySetting; 3] = [ResidencySetting::Pin, ResidencySetting::Unit, ResidencySetting::Names];
 
     /// The key without its prefix.
     pub fn word(self) -> &'static str {
         match self {
-            Keep::Pin => "pin",
-            Keep::Unit => "unit",
-            Keep::Names => "names",
+            ResidencySetting::Pin => "pin",
+            ResidencySetting::Unit => "unit",
+            ResidencySetting::Names => "names",
         }
     }
 
     /// The whole attribute name, as listed.
     pub fn attribute(self) -> &'static str {
         match self {
-            Keep::Pin => "user.stere.pin",
-            Keep::Unit => "user.stere.unit",
-            Keep::Names => "user.stere.names",
+            ResidencySetting::Pin => "user.stere.pin",
+            ResidencySetting::Unit => "user.stere.unit",
+            ResidencySetting::Names => "user.stere.names",
         }
     }
 
     /// What values it takes, for messages.
     pub fn expected(self) -> &'static str {
         match self {
-            Keep::Pin => "yes or no",
-            Keep::Unit => "yes or no, on a directory",
-            Keep::Names => "how long nobody may have used them (90d; s, m, h, d, w, y), or no",
+            ResidencySetting::Pin => "yes or no",
+            ResidencySetting::Unit => "yes or no, on a directory",
+            ResidencySetting::Names => "how long nobody may have used them (90d; s, m, h, d, w, y), or no",
         }
     }
 
     /// The key people call by `word`.
-    pub fn from_word(word: &str) -> Option<Keep> {
-        Keep::ALL.into_iter().find(|keep| keep.word() == word)
+    pub fn from_word(word: &str) -> Option<ResidencySetting> {
+        ResidencySetting::ALL.into_iter().find(|keep| keep.word() == word)
     }
 }
 
@@ -64,7 +64,7 @@ const SECONDS_MAX: u64 = 10_000 * 365 * 86_400;
 
 /// What one object, rule or class says of these keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Keeping {
+pub struct ResidencySettings {
     /// Whether content stays on devices.
     pub pin: Option<bool>,
     /// Whether what is below a directory is one.
@@ -73,32 +73,34 @@ pub struct Keeping {
     pub names_seconds: Option<u64>,
 }
 
-impl Keeping {
+impl ResidencySettings {
     /// Whether nothing is said.
     pub fn is_empty(&self) -> bool {
-        *self == Keeping::default()
+        *self == ResidencySettings::default()
     }
 
     /// Whether something is said of a key.
-    pub fn says(&self, keep: Keep) -> bool {
+    pub fn says(&self, keep: ResidencySetting) -> bool {
         match keep {
-            Keep::Pin => self.pin.is_some(),
-            Keep::Unit => self.unit.is_some(),
-            Keep::Names => self.names_seconds.is_some(),
+            ResidencySetting::Pin => self.pin.is_some(),
+            ResidencySetting::Unit => self.unit.is_some(),
+            ResidencySetting::Names => self.names_seconds.is_some(),
         }
     }
 
     /// What is said of one key alone.
-    pub fn only(&self, keep: Keep) -> Keeping {
+    pub fn only(&self, keep: ResidencySetting) -> ResidencySettings {
         match keep {
-            Keep::Pin => Keeping { pin: self.pin, ..Keeping::default() },
-            Keep::Unit => Keeping { unit: self.unit, ..Keeping::default() },
-            Keep::Names => Keeping { names_seconds: self.names_seconds, ..Keeping::default() },
+            ResidencySetting::Pin => ResidencySettings { pin: self.pin, ..ResidencySettings::default() },
+            ResidencySetting::Unit => ResidencySettings { unit: self.unit, ..ResidencySettings::default() },
+            ResidencySetting::Names => {
+                ResidencySettings { names_seconds: self.names_seconds, ..ResidencySettings::default() }
+            }
         }
     }
 
     /// Says something of a key; an empty value takes it back.
-    pub fn set(&mut self, keep: Keep, value: &[u8]) -> Result<(), PolicyError> {
+    pub fn set(&mut self, keep: ResidencySetting, value: &[u8]) -> Result<(), PolicyError> {
         let refused = || PolicyError::BadValue {
             key: keep.word(),
             value: String::from_utf8_lossy(value).into_owned(),
@@ -111,9 +113,9 @@ impl Keeping {
             _ => Err(refused()),
         };
         match keep {
-            Keep::Pin => self.pin = yes_or_no()?,
-            Keep::Unit => self.unit = yes_or_no()?,
-            Keep::Names => {
+            ResidencySetting::Pin => self.pin = yes_or_no()?,
+            ResidencySetting::Unit => self.unit = yes_or_no()?,
+            ResidencySetting::Names => {
                 self.names_seconds = match value {
                     b"" => None,
                     b"no" | b"never" => Some(0),
@@ -128,12 +130,12 @@ impl Keeping {
     }
 
     /// As people write it, if something is said.
-    pub fn text(&self, keep: Keep) -> Option<String> {
+    pub fn text(&self, keep: ResidencySetting) -> Option<String> {
         let word = |is_on: bool| if is_on { "yes" } else { "no" }.to_owned();
         match keep {
-            Keep::Pin => self.pin.map(word),
-            Keep::Unit => self.unit.map(word),
-            Keep::Names => self.names_seconds.map(|seconds| match seconds {
+            ResidencySetting::Pin => self.pin.map(word),
+            ResidencySetting::Unit => self.unit.map(word),
+            ResidencySetting::Names => self.names_seconds.map(|seconds| match seconds {
                 0 => "no".to_owned(),
                 seconds => show_length(seconds),
             }),
@@ -141,8 +143,8 @@ impl Keeping {
     }
 
     /// This, and where it says nothing the other.
-    pub fn or(self, other: Keeping) -> Keeping {
-        Keeping {
+    pub fn or(self, other: ResidencySettings) -> ResidencySettings {
+        ResidencySettings {
             pin: self.pin.or(other.pin),
             unit: self.unit.or(other.unit),
             names_seconds: self.names_seconds.or(other.names_seconds),
@@ -150,9 +152,9 @@ impl Keeping {
     }
 
     /// Of rules that match together: content stays, what is one stays one, and names stay, or stay longer.
-    pub fn or_more(self, other: Keeping) -> Keeping {
+    pub fn or_more(self, other: ResidencySettings) -> ResidencySettings {
         let longer = |seconds: &u64| seconds.checked_sub(1).unwrap_or(u64::MAX);
-        Keeping {
+        ResidencySettings {
             pin: self.pin.max(other.pin),
             unit: self.unit.max(other.unit),
             names_seconds: [self.names_seconds, other.names_seconds].into_iter().flatten().max_by_key(longer),
@@ -186,7 +188,7 @@ pub struct MatchedRules {
     /// They go before what objects say.
     pub overrides: bool,
     /// What they say, with what their classes do.
-    pub keeping: Keeping,
+    pub residency: ResidencySettings,
     /// They name a class.
     pub has_class: bool,
 }
@@ -195,11 +197,11 @@ pub struct MatchedRules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Said {
     /// Set there.
-    pub own: Keeping,
+    pub own: ResidencySettings,
     /// What the class that is set there says, if one is.
-    pub class: Option<Keeping>,
+    pub class: Option<ResidencySettings>,
     /// The same of one that is locked there.
-    pub locked: Option<Keeping>,
+    pub locked: Option<ResidencySettings>,
     /// It may have rules for what is in it.
     pub has_rules: bool,
 }
@@ -207,7 +209,7 @@ pub struct Said {
 #[derive(Debug, Clone, Copy)]
 struct OfObject {
     object: u64,
-    keeping: Keeping,
+    residency: ResidencySettings,
     has_class: bool,
 }
 
@@ -216,23 +218,23 @@ struct OfObject {
 struct Place {
     object: u64,
     rules: Vec<OfObject>,
-    own: Keeping,
-    class: Option<Keeping>,
+    own: ResidencySettings,
+    class: Option<ResidencySettings>,
 }
 
 /// All that is said of one object and of those above it; the nearest is last.
 #[derive(Debug, Clone, Default)]
 pub struct Statements {
-    locks: Vec<(u64, Keeping)>,
+    locks: Vec<(u64, ResidencySettings)>,
     overriding: Vec<OfObject>,
     places: Vec<Place>,
     pool: Vec<OfObject>,
-    default: Keeping,
+    default: ResidencySettings,
 }
 
 impl Statements {
     /// Of what lies above everything: the pool's default class alone speaks.
-    pub fn of_pool(default: Keeping) -> Statements {
+    pub fn of_pool(default: ResidencySettings) -> Statements {
         Statements { default, ..Statements::default() }
     }
 
@@ -243,8 +245,8 @@ impl Statements {
             return self.clone();
         }
         let mut below = Statements::clone(self);
-        below.locks.extend(said.locked.map(|keeping| (object, keeping)));
-        for MatchedRules { place, overrides, keeping, has_class } in matched.iter().copied() {
+        below.locks.extend(said.locked.map(|residency| (object, residency)));
+        for MatchedRules { place, overrides, residency, has_class } in matched.iter().copied() {
             let rules = match place {
                 None if overrides => &mut below.overriding,
                 None => &mut below.pool,
@@ -254,7 +256,7 @@ impl Statements {
                     None => continue,
                 },
             };
-            rules.push(OfObject { object, keeping, has_class });
+            rules.push(OfObject { object, residency, has_class });
         }
         if said.has_rules || said.class.is_some() || !said.own.is_empty() {
             below.places.push(Place { object, rules: Vec::new(), own: said.own, class: said.class });
@@ -263,16 +265,16 @@ impl Statements {
     }
 
     /// What holds of a key, and who says so.
-    pub fn kept<T>(&self, of: impl Fn(&Keeping) -> Option<T>) -> Option<(T, KeptBy)> {
-        for (object, keeping) in self.locks.iter().rev() {
-            if let Some(value) = of(keeping) {
+    pub fn kept<T>(&self, of: impl Fn(&ResidencySettings) -> Option<T>) -> Option<(T, KeptBy)> {
+        for (object, residency) in self.locks.iter().rev() {
+            if let Some(value) = of(residency) {
                 return Some((value, KeptBy::Lock(*object)));
             }
         }
         let mut has_class = false;
         let by_rules = |rules: &[OfObject], place, has_class: &mut bool| {
             for one in rules.iter().rev() {
-                if let Some(value) = of(&one.keeping) {
+                if let Some(value) = of(&one.residency) {
                     return Some((value, KeptBy::Rule { place, object: one.object }));
                 }
                 *has_class |= one.has_class;

@@ -3,26 +3,31 @@ use super::*;
 #[test]
 fn values_come_back_as_they_are_meant() {
     for (keep, text, meant) in [
-        (Keep::Pin, "yes", Some("yes")),
-        (Keep::Pin, "never", Some("no")),
-        (Keep::Unit, "no", Some("no")),
-        (Keep::Names, "90d", Some("90d")),
-        (Keep::Names, "no", Some("no")),
-        (Keep::Names, "", None),
+        (ResidencySetting::Pin, "yes", Some("yes")),
+        (ResidencySetting::Pin, "never", Some("no")),
+        (ResidencySetting::Unit, "no", Some("no")),
+        (ResidencySetting::Names, "90d", Some("90d")),
+        (ResidencySetting::Names, "no", Some("no")),
+        (ResidencySetting::Names, "", None),
     ] {
-        let mut keeping = Keeping::default();
-        keeping.set(keep, text.as_bytes()).unwrap();
-        assert_eq!((keeping.text(keep).as_deref(), keeping.says(keep)), (meant, meant.is_some()), "{text}");
-        assert_eq!(keeping.only(keep), keeping);
+        let mut residency = ResidencySettings::default();
+        residency.set(keep, text.as_bytes()).unwrap();
+        assert_eq!((residency.text(keep).as_deref(), residency.says(keep)), (meant, meant.is_some()), "{text}");
+        assert_eq!(residency.only(keep), residency);
     }
-    for (keep, text) in [(Keep::Pin, "90d"), (Keep::Unit, "YES"), (Keep::Names, "0d"), (Keep::Names, "yes")] {
-        assert!(Keeping::default().set(keep, text.as_bytes()).is_err(), "{text}");
+    for (keep, text) in [
+        (ResidencySetting::Pin, "90d"),
+        (ResidencySetting::Unit, "YES"),
+        (ResidencySetting::Names, "0d"),
+        (ResidencySetting::Names, "yes"),
+    ] {
+        assert!(ResidencySettings::default().set(keep, text.as_bytes()).is_err(), "{text}");
     }
 }
 
 #[test]
 fn of_rules_that_match_together_what_stays_goes_first() {
-    let said = |pin, unit, names_seconds| Keeping { pin, unit, names_seconds };
+    let said = |pin, unit, names_seconds| ResidencySettings { pin, unit, names_seconds };
     let (one, other) = (said(Some(false), None, Some(7)), said(Some(true), Some(false), Some(0)));
     assert_eq!(one.or_more(other), said(Some(true), Some(false), Some(0)));
     assert_eq!(other.or_more(one), one.or_more(other));
@@ -38,8 +43,11 @@ impl Random {
         (self.0 >> 33) % end
     }
 
-    fn keeping(&mut self) -> Keeping {
-        Keeping { pin: [None, Some(true), Some(false)][self.below(3) as usize], ..Keeping::default() }
+    fn residency(&mut self) -> ResidencySettings {
+        ResidencySettings {
+            pin: [None, Some(true), Some(false)][self.below(3) as usize],
+            ..ResidencySettings::default()
+        }
     }
 }
 
@@ -64,26 +72,26 @@ fn what_holds_is_what_the_first_says() {
     for seed in 0..20_000 {
         let mut random = Random(seed);
         let depth = 1 + random.below(5);
-        let default = random.keeping();
+        let default = random.residency();
         let (mut statements, mut said) = (Arc::new(Statements::of_pool(default)), Vec::new());
         for object in 1..=depth {
             let up = depth - object;
             let rank =
                 |layer, place_up, is_set, is_of_class| Rank { layer, place_up, is_set, object_up: up, is_of_class };
-            let own = random.keeping();
-            let maybe = |random: &mut Random| (random.below(3) == 0).then(|| random.keeping());
+            let own = random.residency();
+            let maybe = |random: &mut Random| (random.below(3) == 0).then(|| random.residency());
             let (class, locked) = (maybe(&mut random), maybe(&mut random));
             let mut matched = Vec::new();
             for place in (1..object).map(Some).chain([None]) {
                 if random.below(2) == 0 {
                     let overrides = place.is_none() && random.below(2) == 0;
-                    let (keeping, has_class) = (random.keeping(), random.below(3) == 0);
-                    matched.push(MatchedRules { place, overrides, keeping, has_class });
+                    let (residency, has_class) = (random.residency(), random.below(3) == 0);
+                    matched.push(MatchedRules { place, overrides, residency, has_class });
                     let layer = if overrides { 1 } else { place.map_or(3, |_| 2) };
                     let place_up = place.map_or(0, |place| depth - place);
                     said.push((
                         rank(layer, place_up, false, false),
-                        keeping,
+                        residency,
                         has_class,
                         KeptBy::Rule { place, object },
                     ));
@@ -103,15 +111,15 @@ fn what_holds_is_what_the_first_says() {
         ));
         said.sort_unstable_by_key(|(rank, ..)| *rank);
         let (mut expected, mut has_class) = (None, false);
-        for (rank, keeping, is_class, by) in said {
+        for (rank, residency, is_class, by) in said {
             let is_silenced = rank.layer == 2 && rank.is_of_class && has_class;
-            if let Some(value) = keeping.pin.filter(|_| !is_silenced) {
+            if let Some(value) = residency.pin.filter(|_| !is_silenced) {
                 expected = Some((value, by));
                 break;
             }
             has_class |= is_class;
         }
-        assert_eq!(statements.kept(|keeping| keeping.pin), expected, "seed {seed}");
+        assert_eq!(statements.kept(|residency| residency.pin), expected, "seed {seed}");
     }
 }
 
@@ -119,9 +127,10 @@ fn what_holds_is_what_the_first_says() {
 fn where_nothing_is_said_nothing_is_kept_of_it() {
     let top = Arc::new(Statements::default());
     assert!(Arc::ptr_eq(&top, &top.below(2, &Said::default(), &[])) && top.is_nothing());
-    let rules = MatchedRules { place: Some(7), overrides: false, keeping: Keeping::default(), has_class: false };
+    let rules =
+        MatchedRules { place: Some(7), overrides: false, residency: ResidencySettings::default(), has_class: false };
     assert_eq!(
-        top.below(2, &Said::default(), &[rules]).kept(|keeping| keeping.unit),
+        top.below(2, &Said::default(), &[rules]).kept(|residency| residency.unit),
         None,
         "a place that is not there"
     );
