@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::command::{self, MINUTE, program};
 use crate::error::{At, Result, XtaskError};
-use crate::subject::cargo;
+use crate::subject::{build, target_directory};
 
 const PAGE: &str = "docs/manual/src/reference.md";
 const HEAD: &str = "\
@@ -22,8 +22,8 @@ Exit codes: 0 done, 1 error, 2 wrong usage, 3 done but degraded, 4 data lost.
 
 /// Builds the command, and writes the page or compares it.
 pub fn run(root: &Path, is_check: bool) -> Result<()> {
-    command::run(&mut cargo(root, &["build", "--release", "--quiet", "-p", "stere"]), 60 * MINUTE)?;
-    let binary = target_folder(root).join("release/stere");
+    build(root, &["-p", "stere"])?;
+    let binary = target_directory(root).join("release/stere");
     let page = page(&|words| help(&binary, words))?;
     let path = root.join(PAGE);
     if !is_check {
@@ -33,10 +33,6 @@ pub fn run(root: &Path, is_check: bool) -> Result<()> {
         true => Ok(()),
         false => Err(XtaskError::found(format!("{PAGE} is not what the command says; run `cargo xtask reference`"))),
     }
-}
-
-fn target_folder(root: &Path) -> std::path::PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }
 
 fn help(binary: &Path, words: &[String]) -> Result<String> {

@@ -3,16 +3,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::command::MINUTE;
+use crate::command::{MINUTE, program};
 use crate::error::Result;
-use crate::subject::cargo;
+use crate::subject::{build, cargo, target_directory};
 
 /// Long runs of the simulator are asked for by hand, so the limit only stops what has gone astray.
 const LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 pub fn run_simulator(root: &Path, arguments: &[&str], limit: Duration) -> Result<()> {
-    let words = ["run", "--release", "--quiet", "-p", "stere-sim", "--bin", "sim", "--"];
-    crate::command::run(cargo(root, &words).args(arguments), limit)
+    build(root, &["-p", "stere-sim", "--bin", "sim"])?;
+    let simulator = target_directory(root).join("release/sim");
+    crate::command::run(program(&[&simulator.to_string_lossy()]).args(arguments).current_dir(root), limit)
 }
 
 pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
@@ -20,17 +21,10 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
     run_simulator(root, &words, LIMIT)
 }
 
-/// Built apart, so that the time of the histories is theirs.
-pub fn build(root: &Path) -> Result<()> {
-    run_cargo(root, &["build", "--release", "--quiet", "-p", "stere-sim", "--bin", "sim"])
-}
-
 /// Only with bugs planted, so that nothing else is tested twice.
 pub fn find_planted_bugs(root: &Path) -> Result<()> {
-    let words = ["test", "--release", "--quiet", "-p", "stere-sim", "--features", "planted-bugs"];
-    run_cargo(root, &[&words[..], &["--test", "histories", "--", "planted"]].concat())
-}
-
-fn run_cargo(root: &Path, words: &[&str]) -> Result<()> {
-    crate::command::run(&mut cargo(root, words), 40 * MINUTE)
+    // Of the workspace, so that everything below is what the other tests were built with.
+    let words = ["test", "--release", "--quiet", "--workspace", "--features", "stere-sim/planted-bugs"];
+    let words = [&words[..], &["--test", "histories", "--", "planted"]].concat();
+    crate::command::run(&mut cargo(root, &words), 40 * MINUTE)
 }

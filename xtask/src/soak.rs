@@ -16,7 +16,6 @@ pub fn run(root: &Path, minutes: u64, seed: Option<u64>) -> Result<()> {
     let first = seed.unwrap_or_else(seed_from_clock);
     let end = Instant::now() + Duration::from_secs(minutes * 60);
     packages::install_for_tests()?;
-    simulator::build(root)?;
     let world = World::new(root)?;
     let mut steps = Steps::new("cargo xtask soak");
     for seed in first.. {

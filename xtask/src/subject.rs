@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::cleanup::{Guard, detach_line, mount_folder};
 use crate::command::{MINUTE, capture, is_installed, output, quoted, shell};
 use crate::error::{At, Result, XtaskError};
-pub use setup::{Binaries, build_for_tests, build_unchecked, cargo};
+pub use setup::{Binaries, build, build_for_tests, build_unchecked, cargo, target_directory};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {

@@ -40,15 +40,13 @@ pub fn run(root: &Path, only: Option<String>) -> Result<()> {
     steps.step("tidy: the sources", || tidy::run(root, false));
     steps.step("house: the structure", || house::run(root, false, false));
     steps.step("formatting and clippy", || check_style(root));
-    steps.step("manual: the command reference", || reference::run(root, true));
     steps.step("packages for the suites", packages::install_for_tests);
     steps.step("S3 servers for tests", || packages::install_s3_servers(root));
     steps.step("an SSH server for tests", || packages::unpack_ssh_server(root));
+    // First of what is built: all that follows finds its programs there.
     steps.step("tests of all crates", || programs::run(root));
-    let simulate = || {
-        simulator::build(root)?;
-        simulator::run_simulator(root, &["--histories", HISTORIES, "--seed", "1"], 60 * MINUTE)
-    };
+    steps.step("manual: the command reference", || reference::run(root, true));
+    let simulate = || simulator::run_simulator(root, &["--histories", HISTORIES, "--seed", "1"], 60 * MINUTE);
     steps.step("simulator: 3000 histories", simulate);
     steps.step("simulator: bugs planted in the layers are found", || simulator::find_planted_bugs(root));
     let world = std::cell::LazyCell::new(|| World::new(root));

@@ -21,13 +21,15 @@ pub struct Binaries {
 impl Binaries {
     /// Builds them in release mode; `STERE_BINARY` names another stere to be tried instead, say the one of a package.
     pub fn build(root: &Path, with_null: bool) -> Result<Self> {
-        let limit = 40 * MINUTE;
         let given = std::env::var_os("STERE_BINARY").map(PathBuf::from);
         let ours: &[&str] =
             if given.is_some() { &["-p", "stere-bench"] } else { &["-p", "stere", "-p", "stere-bench"] };
-        run(&mut cargo(root, &[&["build", "--release", "--quiet"], ours].concat()), limit)?;
+        build(root, ours)?;
         if with_null {
-            run(&mut cargo(root, &["build", "--release", "--quiet", "-p", "fuse-wire", "--example", "null"]), limit)?;
+            run(
+                &mut cargo(root, &["build", "--release", "--quiet", "-p", "fuse-wire", "--example", "null"]),
+                40 * MINUTE,
+            )?;
         }
         let release = target_directory(root).join("release");
         Ok(Binaries {
@@ -36,6 +38,14 @@ impl Binaries {
             null: release.join("examples/null"),
         })
     }
+}
+
+/// Builds what is asked for. Among tests all programs are built, with the features that all tests need together: a package
+/// that is built by itself is resolved with fewer features, and with all that it depends on compiled a second time.
+pub fn build(root: &Path, asked: &[&str]) -> Result<()> {
+    let all: &[&str] = &["--workspace", "--bins", "--tests"];
+    let words = if IS_FOR_TESTS.load(Ordering::Relaxed) { all } else { asked };
+    run(&mut cargo(root, &[&["build", "--release", "--quiet"], words].concat()), 60 * MINUTE)
 }
 
 /// A stere that computes and verifies no checksums, for the bench that shows what they cost. Its pools are of no other use.
@@ -63,7 +73,7 @@ pub fn cargo(root: &Path, words: &[&str]) -> std::process::Command {
     command
 }
 
-fn target_directory(root: &Path) -> PathBuf {
+pub fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path))
 }
 

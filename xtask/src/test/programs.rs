@@ -85,8 +85,10 @@ fn split(one: TestProgram) -> Result<Vec<TestProgram>> {
 }
 
 fn build(root: &Path) -> Result<VecDeque<TestProgram>> {
-    let words = ["test", "--workspace", "--release", "--quiet", "--no-run", "--message-format=json-render-diagnostics"];
-    let said = command::capture(&mut cargo(root, &words), BUILD_MAX)?;
+    // Without the examples, which have no tests: clippy has compiled them.
+    let words = ["test", "--workspace", "--release", "--lib", "--bins", "--tests", "--quiet", "--no-run"];
+    let mut build = cargo(root, &words);
+    let said = command::capture(build.arg("--message-format=json-render-diagnostics"), BUILD_MAX)?;
     let executables: Vec<TestProgram> = said.lines().filter_map(test_program).collect();
     if executables.is_empty() {
         return Err(XtaskError::found("cargo told of no test program: has the form of its messages changed?"));
