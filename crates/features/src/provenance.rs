@@ -221,7 +221,7 @@ impl PolicyProvenance {
         let mut names: Vec<String> = names.collect();
         let volumes = self.tiers.tier_file(caller, inode)?.volumes;
         if volumes != 0 {
-            names.extend(self.core.store.tier_names(volumes).split('+').map(str::to_owned));
+            names.extend(self.core.store.tier.media.tier_names(volumes).split('+').map(str::to_owned));
         }
         Ok(names.join(" ").into_bytes())
     }

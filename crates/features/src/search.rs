@@ -120,9 +120,11 @@ impl Searches {
         let classes = self.core.files.resolver().classes();
         let devices: Vec<String> = self.core.store.device_entries().into_iter().map(|entry| entry.name).collect();
         // What policies still ask for is found although its volume was removed.
-        let removed = self.core.store.numbers_in_policies().unwrap_or_default().into_keys().map(|number| 1 << number);
-        let volumes = self.core.store.volumes().into_iter().map(|entry| entry.name);
-        let volumes: Vec<String> = volumes.chain(removed.map(|set| self.core.store.tier_names(set))).collect();
+        let removed =
+            self.core.store.tier.media.numbers_in_policies().unwrap_or_default().into_keys().map(|number| 1 << number);
+        let volumes = self.core.store.tier.media.volumes().into_iter().map(|entry| entry.name);
+        let volumes: Vec<String> =
+            volumes.chain(removed.map(|set| self.core.store.tier.media.tier_names(set))).collect();
         let people = self.core.options.people.as_deref();
         let words = SearchWords { classes: &classes, people, devices: &devices, volumes: &volumes };
         Search::parse(text, &words)

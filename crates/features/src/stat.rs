@@ -26,7 +26,10 @@ impl Stat {
     /// Attributes as users see them: with times of access that are not saved yet.
     pub fn show_attributes(&self, io: Io<'_>, inode: u64, value: InodeValue) -> Result<Attributes, Error> {
         let mut attributes = Attributes::of(inode, &value);
-        if self.core.store.may_be_released() && value.blocks_bytes > 0 && value.kind() == Some(FileKind::File) {
+        if self.core.store.tier.recalls.may_be_released()
+            && value.blocks_bytes > 0
+            && value.kind() == Some(FileKind::File)
+        {
             // What is on tertiary volumes only takes no room here.
             let released = self.tiers.released_bytes(io, inode)?;
             let local = value.blocks_bytes.saturating_sub(released).div_ceil(512);

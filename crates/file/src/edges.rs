@@ -58,7 +58,7 @@ impl Files {
         mut read: Vec<Edge>,
     ) -> Result<Vec<Edge>, Error> {
         let mut needed = Vec::new();
-        if !self.store.has_volumes() || is_planted(Bug::EdgesForgotten) {
+        if !self.store.tier.media.has_volumes() || is_planted(Bug::EdgesForgotten) {
             return Ok(needed);
         }
         for edge in beside(content, range).into_iter().filter(|edge| !edge.is_empty()) {

@@ -118,7 +118,7 @@ impl Files {
                     otherwise_encoded_bytes: 0,
                     stored_bytes: 0,
                     survives: self.store.losses_borne(&extent.blob),
-                    tertiary: self.store.in_place_of(extent.blob.tertiary_wanted()),
+                    tertiary: self.store.tier.media.in_place_of(extent.blob.tertiary_wanted()),
                     site: extent.blob.site(),
                     lies: self.store.lies(&extent.blob),
                 });

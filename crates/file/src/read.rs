@@ -82,7 +82,7 @@ impl Files {
             }
             read?;
             if is_use {
-                self.store.note_use(&pieces, context.now.seconds);
+                self.store.tier.heat.note_use(&pieces, context.now.seconds);
             }
         }
         if let Some(content) = content {

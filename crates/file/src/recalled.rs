@@ -37,7 +37,7 @@ impl Files {
     pub(crate) fn expect_rest(&self, io: Io<'_>, inode: u64) -> Result<(), Error> {
         let (extents, _) = stored_extents(&self.store, io, inode, 0, EXPECTED_EXTENTS_MAX)?;
         let blobs: Vec<BlobHandle> = extents.into_iter().map(|extent| extent.blob).collect();
-        self.store.expect(io, &blobs);
+        self.store.tier.recalls.expect(io, &blobs);
         Ok(())
     }
 

@@ -186,14 +186,14 @@ impl Files {
         match wish {
             TierWish::Unsaid => None,
             TierWish::Nowhere => Some(0),
-            TierWish::Usual => Some(self.store.usual_tier()).filter(|set| *set != 0),
-            TierWish::Volumes(set) => Some(self.store.in_place_of(set)),
+            TierWish::Usual => Some(self.store.tier.media.usual_tier()).filter(|set| *set != 0),
+            TierWish::Volumes(set) => Some(self.store.tier.media.in_place_of(set)),
         }
     }
 
     /// The volumes that a blob belongs on when it has moved, 0 for none.
     fn volumes_for(&self, blob: &BlobHandle, wanted: Option<u16>) -> u16 {
-        wanted.unwrap_or_else(|| self.store.in_place_of(blob.tertiary_wanted()))
+        wanted.unwrap_or_else(|| self.store.tier.media.in_place_of(blob.tertiary_wanted()))
     }
 
     /// What is to be done with a blob because of its tertiary volumes; `None` where they decide nothing.
@@ -205,10 +205,10 @@ impl Files {
         shared: &mut SharedWishes,
     ) -> Option<Judgement> {
         // What is on a volume that is being retired is on its way to the heir.
-        let now = self.store.in_place_of(blob.tertiary_wanted());
+        let now = self.store.tier.media.in_place_of(blob.tertiary_wanted());
         // It was gathered when there were fewer devices, and no volume has it yet.
         let is_weaker = || {
-            let possible = self.store.fit_for(self.store.staging_placement(placement));
+            let possible = self.store.fit_for(placement.staging());
             blob.volumes() == 0 && blob.scheme().parity < possible.parity
         };
         match wanted {
@@ -225,11 +225,11 @@ impl Files {
     /// What is, or waits to be, on the volumes that it belongs on: on devices it lies where its file wants it, too. What is on volumes only
     /// lies nowhere, and stays so until somebody wants it back.
     fn judge_archived(&self, blob: &BlobHandle, placement: Placement, shared: &mut SharedWishes) -> Judgement {
-        let is_wanted = || !blob.is_released() || self.store.is_wanted_back(blob.segment_id());
+        let is_wanted = || !blob.is_released() || self.store.tier.recalls.is_wanted_back(blob.segment_id());
         if blob.site() == placement.site || !is_wanted() {
             return Judgement::Archived;
         }
-        match blob.is_released() && !self.store.can_reach(blob.volumes()) {
+        match blob.is_released() && !self.store.tier.media.can_reach(blob.volumes()) {
             true => Judgement::Waits,
             false => judge_site(blob, placement.site, shared),
         }

@@ -66,7 +66,7 @@ impl Files {
             Some(scheme) => scheme,
             None => self.store.widest_scheme(Scheme { data, parity }),
         };
-        if let Some((own, _)) = granted.filter(|(own, _)| Store::takes_more(*own, scheme)) {
+        if let Some((own, _)) = granted.filter(|(own, _)| stere_store::takes_more(*own, scheme)) {
             scheme = own;
         }
         let class = self.options.default_class.code();

@@ -24,7 +24,7 @@ impl Default for Written {
 impl Files {
     /// Something of a file lies where nobody looked yet.
     pub fn note_written(&self, inode: u64) {
-        if !self.store.has_volumes() {
+        if !self.store.tier.media.has_volumes() {
             return;
         }
         let mut written = self.written.0.lock();

@@ -159,7 +159,7 @@ impl Pool {
         }
         let store = Arc::new(opened.store);
         // No volume is open here, and nobody could bring one.
-        store.set_recall_mode(RecallMode::Deny);
+        store.tier.recalls.set_recall_mode(RecallMode::Deny);
         let files = stere_file::Options {
             dirty_bytes_max: (options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
             dirty_steps_max: STEPS_PER_COMMIT,

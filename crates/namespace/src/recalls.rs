@@ -21,7 +21,7 @@ pub struct Recalls {
 impl Recalls {
     /// Whether who reads what is on tertiary volumes only waits for it on this mount.
     pub fn recalls_wait(&self) -> bool {
-        self.core.store.recall_mode() == RecallMode::Block
+        self.core.store.tier.recalls.recall_mode() == RecallMode::Block
     }
 
     /// Whether any programs are refused what is on tertiary volumes only.

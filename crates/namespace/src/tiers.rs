@@ -105,13 +105,13 @@ impl Tiers {
     /// Gives up the chunks of these segments on devices, as far as all their volumes have them. Nothing that is dirty needs them then.
     pub fn release_segments(&self, caller: &Caller<'_>, segments: &[u64]) -> Result<Released, Error> {
         self.core.files.complete_dirty_blocks(&caller.context())?;
-        Ok(self.core.store.release(segments)?)
+        Ok(self.core.store.tier.stager.release(segments)?)
     }
 
     /// Asks for these segments to come back to devices, and for the files in them to lie there where their policy says: what it came to say
     /// while they were on volumes only was of no matter until now.
     pub fn bring_back(&self, caller: &Caller<'_>, segments: &[u64], inodes: &[u64]) -> Result<(), Error> {
-        self.core.store.want_back(segments);
+        self.core.store.tier.recalls.want_back(segments);
         for inode in inodes {
             match self.lies_as_asked(caller, *inode) {
                 Ok(true) => {}
@@ -150,7 +150,7 @@ impl Tiers {
         while let Some(at) = from {
             let (extents, next) = stere_file::stored_extents(&self.core.store, io, inode, at, EXTENTS)?;
             for extent in &extents {
-                file.add(&self.core.store, &extent.blob, extent.stored_bytes());
+                file.add(&self.core.store.tier.media, &extent.blob, extent.stored_bytes());
                 if extent.blob.tertiary_wanted() != 0 {
                     segments.insert(extent.blob.segment_id());
                 }
@@ -280,7 +280,7 @@ impl Tiers {
         for (directory, folds) in self.offloaded_below(io, root)? {
             let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
             for fold in folds {
-                file.add(&self.core.store, &fold.blob, u64::from(fold.blob.value.address.length));
+                file.add(&self.core.store.tier.media, &fold.blob, u64::from(fold.blob.value.address.length));
                 segments.insert(fold.blob.segment_id());
             }
             let is_here = !self.core.store.is_folded(&Key::inode(directory));

@@ -101,8 +101,8 @@ impl PolicyWords {
     /// `#SET` in what policy says, as names of volumes.
     pub fn tier_names(&self, text: String) -> String {
         match text.strip_prefix('#').and_then(|set| set.parse().ok()) {
-            Some(set) => self.core.store.tier_names(set),
-            None if text == "usual" => self.core.store.tier_names(self.core.store.usual_tier()),
+            Some(set) => self.core.store.tier.media.tier_names(set),
+            None if text == "usual" => self.core.store.tier.media.tier_names(self.core.store.tier.media.usual_tier()),
             None => text,
         }
     }
@@ -113,12 +113,13 @@ impl PolicyWords {
         match text {
             Some("" | "none") => Ok(value.to_vec()),
             _ => {
-                let set =
-                    text.and_then(|text| self.core.store.tiers_of(text)).ok_or_else(|| PolicyError::BadValue {
+                let set = text.and_then(|text| self.core.store.tier.media.tiers_of(text)).ok_or_else(|| {
+                    PolicyError::BadValue {
                         key: Setting::Tier.word(),
                         value: String::from_utf8_lossy(value).into_owned(),
                         expected: Setting::Tier.expected(),
-                    })?;
+                    }
+                })?;
                 Ok(format!("#{set}").into_bytes())
             }
         }

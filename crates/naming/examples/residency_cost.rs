@@ -45,7 +45,7 @@ fn file_system() -> FileSystem {
         name: "cold".to_owned(),
         place: "memory:cold".to_owned(),
     };
-    fs.store().add_volume(entry, Arc::new(MemoryVolume::new("cold")), "tank", false).expect("a volume");
+    fs.store().tier.media.add_volume(entry, Arc::new(MemoryVolume::new("cold")), "tank", false).expect("a volume");
     fs
 }
 
@@ -88,11 +88,11 @@ fn once(what: &str, rules: &str, pins_directory: bool, is_shared: bool) {
     say(&fs, ROOT, "tier", "cold");
     fs.syncfs(&caller(3)).expect("saved");
     while fs.reconciler().reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
-    while fs.store().tertiary_step(true, &|_| Vec::new()).expect("copied out").is_busy {}
+    while fs.store().tier.step(true, &|_| Vec::new()).expect("copied out").is_busy {}
     (0..3).for_each(|_| fs.store().checkpoint().expect("a checkpoint"));
     // Not the first time that it is found out how segments were used.
     let used = fs.store().used_percent();
-    fs.store().set_tier_marks(TierMarks::new(used, used - 1).expect("marks")).expect("marks");
+    fs.store().tier.media.set_tier_marks(TierMarks::new(used, used - 1).expect("marks")).expect("marks");
     fs.eviction().keep_room(&caller(2000)).expect("room");
     fs.policy().load_rules(&caller(4), rules).expect("rules");
     if pins_directory {
@@ -101,7 +101,7 @@ fn once(what: &str, rules: &str, pins_directory: bool, is_shared: bool) {
     while fs.reconciler().reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
     let used = fs.store().used_percent();
     let low = (used / 2).max(1);
-    fs.store().set_tier_marks(TierMarks::new(used, low).expect("marks")).expect("marks");
+    fs.store().tier.media.set_tier_marks(TierMarks::new(used, low).expect("marks")).expect("marks");
     let start = Instant::now();
     let released = fs.eviction().keep_room(&caller(2001)).expect("room");
     let took = start.elapsed();
@@ -110,7 +110,7 @@ fn once(what: &str, rules: &str, pins_directory: bool, is_shared: bool) {
         fs.units().unit_of(Io::BLOCKING, *file).expect("asked");
     }
     let unit = start.elapsed() / DIRECTORIES as u32;
-    let left = fs.store().releasable_segments().len();
+    let left = fs.store().tier.stager.releasable_segments().len();
     println!("{what:<40} {took:>10.1?} for {} segments, {left} left; unit_of {unit:.1?}", released.unwrap_or(0));
 }
 

@@ -3,7 +3,7 @@
 //! Which go first is chosen by how segments were used and by the order that the pool has for it; what rules keep here is asked of segments
 //! (`room/choice.rs`). Names are walked over only below what is pinned or a unit, and once where nobody knows how segments were used. Invariants: what is pinned stays, and what is not on all
 //! its volumes; no volume is asked for any of this, so a writer waits for local work only. A call fails for lack of room only when
-//! nothing is left that may go. Read next: `tier.rs`, the store's `tertiary/orders.rs`, `tertiary/heat.rs` and `tertiary/stage.rs`.
+//! nothing is left that may go. Read next: `tier.rs`, the store's `tier/orders.rs`, `tier/heat.rs` and `tier/stage.rs`.
 
 mod choice;
 
@@ -82,11 +82,12 @@ impl Eviction {
     /// Releases archived segments while devices are fuller than the high mark, down to the low one, and what came back beyond what may have.
     /// Tells how many, if either was so.
     pub fn keep_room(&self, caller: &Caller<'_>) -> Result<Option<u64>, Error> {
-        let (marks, policy) = (self.core.store.tier_marks(caller.io)?, self.core.store.tier_policy(caller.io)?);
+        let (marks, policy) =
+            (self.core.store.tier.media.tier_marks(caller.io)?, self.core.store.tier.heat.tier_policy(caller.io)?);
         let is_full = self.core.store.used_percent() >= marks.high;
         let is_beyond = policy.cache_bytes > 0 && {
             let stuck_bytes = self.stuck_back_bytes.load(Ordering::Relaxed);
-            self.core.store.bytes_back() > policy.cache_bytes.max(stuck_bytes)
+            self.core.store.tier.heat.bytes_back() > policy.cache_bytes.max(stuck_bytes)
         };
         if !is_full && !is_beyond {
             return Ok(None);
@@ -95,7 +96,7 @@ impl Eviction {
         let mut released = 0;
         if is_beyond {
             released += self.release_back(caller, &policy)?;
-            let left_bytes = self.core.store.bytes_back();
+            let left_bytes = self.core.store.tier.heat.bytes_back();
             let is_stuck = left_bytes > policy.cache_bytes;
             self.stuck_back_bytes.store(if is_stuck { left_bytes } else { 0 }, Ordering::Relaxed);
         }
@@ -150,7 +151,7 @@ impl Eviction {
         if is_planted(Bug::WriterNotServed) {
             return false;
         }
-        let releasable = self.with_live_bytes(self.core.store.releasable_segments());
+        let releasable = self.with_live_bytes(self.core.store.tier.stager.releasable_segments());
         let hopeless = self.hopeless.lock();
         let is_as_before = hopeless.shared_left == self.core.store.shared_left();
         let is_hopeless = |segment, live_bytes| is_as_before && hopeless.live_bytes.get(&segment) == Some(&live_bytes);
@@ -164,14 +165,15 @@ impl Eviction {
 
     /// True if there is more room than before.
     fn make_room_for_writer(&self, caller: &Caller<'_>, least: usize) -> Result<bool, Error> {
-        let (before, shared_left) = (self.core.store.releasable_segments(), self.core.store.shared_left());
+        let (before, shared_left) = (self.core.store.tier.stager.releasable_segments(), self.core.store.shared_left());
         let _alone = self.making.lock();
-        let now = self.core.store.releasable_segments();
+        let now = self.core.store.tier.stager.releasable_segments();
         if !before.is_subset(&now) {
             // Somebody else made some meanwhile.
             return Ok(true);
         }
-        let (marks, policy) = (self.core.store.tier_marks(caller.io)?, self.core.store.tier_policy(caller.io)?);
+        let (marks, policy) =
+            (self.core.store.tier.media.tier_marks(caller.io)?, self.core.store.tier.heat.tier_policy(caller.io)?);
         let released = self.release_until(caller, &policy, marks.low, least)?;
         if released == 0 {
             *self.hopeless.lock() = Hopeless { live_bytes: self.with_live_bytes(now), shared_left };
@@ -204,7 +206,7 @@ impl Eviction {
         let mut candidates = self.release_candidates(caller)?;
         candidates.retain(|one| one.heat.is_back);
         let mut choice = Choice::new(self, caller, policy, candidates)?;
-        let (mut left_bytes, mut going) = (self.core.store.bytes_back(), Vec::new());
+        let (mut left_bytes, mut going) = (self.core.store.tier.heat.bytes_back(), Vec::new());
         while left_bytes > policy.cache_bytes
             && let Some(one) = choice.next()?
         {
@@ -220,7 +222,7 @@ impl Eviction {
         assert!(segments.len() <= RELEASED_AT_ONCE, "few are released before it is looked again");
         // From what lies on devices still.
         let inodes: BTreeSet<u64> =
-            segments.iter().flat_map(|segment| self.core.store.inodes_of_segment(*segment)).collect();
+            segments.iter().flat_map(|segment| self.core.store.tier.heat.inodes_of_segment(*segment)).collect();
         let released = self.tiers.release_segments(caller, &segments)?.segments;
         self.note_changed(inodes.iter());
         self.core.store.checkpoint()?;
@@ -229,10 +231,10 @@ impl Eviction {
 
     /// What may be released.
     fn release_candidates(&self, caller: &Caller<'_>) -> Result<Vec<Candidate>, Error> {
-        let mut candidates = self.core.store.release_candidates();
+        let mut candidates = self.core.store.tier.heat.release_candidates();
         if candidates.iter().any(|one| one.heat.used_seconds == 0) {
             self.find_out_use(caller, &candidates)?;
-            candidates = self.core.store.release_candidates();
+            candidates = self.core.store.tier.heat.release_candidates();
         }
         if !is_planted(Bug::PinnedReleased) && !candidates.is_empty() {
             let pinned = self.pinned_segments(caller)?;
@@ -263,7 +265,7 @@ impl Eviction {
             ControlFlow::Continue(())
         })?;
         for segment in unknown {
-            self.core.store.inherit_use(segment, used.get(&segment).copied().unwrap_or(caller.now.seconds));
+            self.core.store.tier.heat.inherit_use(segment, used.get(&segment).copied().unwrap_or(caller.now.seconds));
         }
         Ok(())
     }

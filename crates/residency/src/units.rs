@@ -157,7 +157,7 @@ impl Units {
                 continue;
             }
             let parts = self.released_parts(caller, unit, &mut known)?;
-            let (segments, parts) = self.core.store.want_together(parts);
+            let (segments, parts) = self.core.store.tier.recalls.want_together(parts);
             asked_for += segments + parts;
             self.coming.0.lock().insert(unit, Some(caller.now.seconds).filter(|_| parts > 0));
         }
@@ -166,7 +166,7 @@ impl Units {
 
     /// What was asked for a while ago, or is here, may be asked for again.
     fn forget_units_that_came(&self, now_seconds: i64) {
-        let is_on_its_way = self.core.store.asked_back() > 0;
+        let is_on_its_way = self.core.store.tier.recalls.asked_back() > 0;
         self.coming.0.lock().retain(|_, since| match since {
             // A clock that goes back keeps nobody from asking.
             Some(since) => (*since..*since + COMING_SECONDS).contains(&now_seconds),
@@ -228,7 +228,7 @@ impl Units {
         let known = RefCell::new(known);
         let unit_of = |inode| self.unit_among(caller.io, inode, &mut known.borrow_mut()).unwrap_or(None);
         let belonging = Belonging { units: &units, unit_of: &unit_of };
-        Ok(self.core.store.repack_step(volumes, live_percent_max, &belonging, describe)?)
+        Ok(self.core.store.tier.repacker.repack_step(volumes, live_percent_max, &belonging, describe)?)
     }
 
     fn add_parts(&self, io: Io<'_>, inode: u64, parts: &mut Parts) -> Result<(), Error> {

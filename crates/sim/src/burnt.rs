@@ -174,7 +174,7 @@ impl History {
         // What passed plugins stays a hole.
         let is_plain = is_plain && !self.plan.pool.passes_plugins;
         let is_well = self.is_calm() && self.away().is_none() && !self.has_lost_member() && !self.plan.may_fill;
-        if !is_plain || !is_well || !self.mounted().store.has_volumes() || self.kept_image.is_some() {
+        if !is_plain || !is_well || !self.mounted().store.tier.media.has_volumes() || self.kept_image.is_some() {
             return Ok(());
         }
         self.send_everything_down()?;
@@ -238,14 +238,14 @@ impl History {
     /// Begins a copy of the metadata and does so many steps of it; whether it is at its end.
     fn publish(&mut self, steps: usize) -> Result<bool, Stop> {
         let store = self.mounted().store.clone();
-        let begun = store.begin_metadata_copy(true);
+        let begun = store.tier.copier.begin_metadata_copy(true);
         let mut is_going_on = self.must("beginning to copy metadata", begun.map_err(Error::from))?;
         self.note_commit();
         for _ in 0..steps {
             if !is_going_on {
                 break;
             }
-            let copied = store.copy_metadata_step();
+            let copied = store.tier.copier.copy_metadata_step();
             is_going_on = self.must("copying metadata", copied.map_err(Error::from))?;
         }
         Ok(!is_going_on)

@@ -112,7 +112,7 @@ impl History {
             && !self.has_quotas()
             && is_whole
             && self.mounted().store.failure().is_none()
-            && self.mounted().store.has_volumes()
+            && self.mounted().store.tier.media.has_volumes()
     }
 
     pub(crate) fn execute_cold(&mut self, step: ColdStep) -> Result<(), Stop> {
@@ -131,7 +131,7 @@ impl History {
     }
 
     fn begin_cold(&mut self) -> Result<(), Stop> {
-        let Some(volume) = self.mounted().store.volumes().first().map(|entry| entry.name.clone()) else {
+        let Some(volume) = self.mounted().store.tier.media.volumes().first().map(|entry| entry.name.clone()) else {
             return Ok(());
         };
         self.put_policy(ROOT, TIER, volume.as_bytes())?;

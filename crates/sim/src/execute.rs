@@ -169,7 +169,7 @@ impl History {
             Operation::RetireVolume { volume, heir } => self.retire_volume(*volume, *heir),
             Operation::RemoveVolume { volume } => self.remove_volume(*volume),
             Operation::HoldUploads { are_held } => {
-                self.mounted().store.hold_uploads(*are_held);
+                self.mounted().store.tier.uploader.hold_uploads(*are_held);
                 Ok(())
             }
             Operation::SettleVolumes => self.settle_volumes(),

@@ -288,7 +288,7 @@ impl History {
     /// Whether nothing is wrong that could keep the background from its work.
     pub(crate) fn is_undisturbed(&self) -> bool {
         let is_whole = self.is_calm() && self.away().is_none() && !self.has_lost_member();
-        is_whole && !self.mounted().store.has_volumes() && self.mounted().store.failure().is_none()
+        is_whole && !self.mounted().store.tier.media.has_volumes() && self.mounted().store.failure().is_none()
     }
 
     /// Files with one name, which they always had.

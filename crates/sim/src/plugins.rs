@@ -127,7 +127,7 @@ impl History {
         let is_other = self.plan.may_fill || self.plan.budget == Budget::Beyond || self.has_quotas();
         // What is removed would stay as a version that the model does not know.
         let is_other = is_other || self.plan.pool.keeps_versions;
-        if !self.passes_plugins() || is_other || !is_undisturbed || self.mounted().store.has_volumes() {
+        if !self.passes_plugins() || is_other || !is_undisturbed || self.mounted().store.tier.media.has_volumes() {
             return Ok(());
         }
         self.machine.disarm();

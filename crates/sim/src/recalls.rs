@@ -36,11 +36,11 @@ impl History {
     /// What is read with this mode, and how often volumes were asked for objects meanwhile.
     fn read_with(&mut self, inode: u64, mode: RecallMode) -> (Result<crate::content::Content, Trouble>, u64) {
         let store = self.mounted().store.clone();
-        let before = store.tertiary_counts().fetches;
-        store.set_recall_mode(mode);
+        let before = store.tier.recalls.tertiary_counts().fetches;
+        store.tier.recalls.set_recall_mode(mode);
         let outcome = observe::read_file(&self.mounted().files, &caller(&self.machine), inode);
-        store.set_recall_mode(RecallMode::Block);
-        (outcome, store.tertiary_counts().fetches - before)
+        store.tier.recalls.set_recall_mode(RecallMode::Block);
+        (outcome, store.tier.recalls.tertiary_counts().fetches - before)
     }
 
     fn read_in_mode(&mut self, inode: u64, denies: bool) -> Result<(), Stop> {
@@ -83,14 +83,14 @@ impl History {
         for _ in 0..STEPS_MAX {
             machine.with_honest_volumes(|| self.tertiary_steps(1, false))?;
             // What has no room stays where it is.
-            let is_back = self.mounted().store.wanted_back() == 0;
+            let is_back = self.mounted().store.tier.recalls.wanted_back() == 0;
             let (outcome, _) = self.read_with(inode, RecallMode::NoWait);
             match outcome {
                 Ok(seen) => return self.judge_seen(inode, &seen),
                 Err(Trouble::Call { errno: libc::EAGAIN, .. }) => {}
                 Err(trouble) => return Err(self.trouble(trouble)),
             }
-            let again = self.mounted().store.wanted_back();
+            let again = self.mounted().store.tier.recalls.wanted_back();
             if is_back && again == 0 {
                 return Err(Stop::Failure(format!("inode {inode} is put off, and nothing of it is asked for")));
             }

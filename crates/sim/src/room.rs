@@ -16,7 +16,7 @@ use crate::tertiary::PIN_ATTRIBUTE;
 impl History {
     /// Segments that may be released: on all their volumes, and nothing in them is pinned.
     fn may_go_down(&mut self) -> Result<BTreeSet<u64>, Stop> {
-        let releasable = self.mounted().store.releasable_segments();
+        let releasable = self.mounted().store.tier.stager.releasable_segments();
         let pinned = self.pinned()?;
         Ok(releasable.difference(&pinned).copied().collect())
     }
@@ -31,13 +31,13 @@ impl History {
         let high = self.mounted().store.used_percent().saturating_sub(under).max(2);
         let low = high.saturating_sub(by).max(1);
         let Some(marks) = TierMarks::new(high, low) else { return Ok(()) };
-        let set = self.mounted().store.set_tier_marks(marks);
+        let set = self.mounted().store.tier.media.set_tier_marks(marks);
         if matches!(set, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }
         self.must("setting marks", set.map_err(Error::from))?;
         self.note_commit();
-        let releasable = self.mounted().store.releasable_segments();
+        let releasable = self.mounted().store.tier.stager.releasable_segments();
         let pinned = self.pinned()?;
         let before = self.mounted().store.used_percent();
         let kept = self.mounted().files.eviction().keep_room(&caller(&self.machine));
@@ -72,7 +72,7 @@ impl History {
 
     /// A write found no room.
     pub(crate) fn must_have_no_room(&mut self) -> Result<(), Stop> {
-        if !self.mounted().store.has_volumes() || self.machine.is_off() || !self.is_calm() {
+        if !self.mounted().store.tier.media.has_volumes() || self.machine.is_off() || !self.is_calm() {
             return Ok(());
         }
         let left = self.may_go_down()?;

@@ -106,9 +106,9 @@ fn reach(machine: &Arc<Machine>, entry: &VolumeEntry) -> Option<Arc<dyn Volume>>
 
 /// Tells the store of a pool how to reach its volumes, as a mount does: whether they are there shows when they are used.
 pub(crate) fn attach_volumes(mounted: &Mounted, machine: &Arc<Machine>) {
-    for entry in mounted.store.volumes() {
+    for entry in mounted.store.tier.media.volumes() {
         let Some(volume) = reach(machine, &entry) else { continue };
-        let attach = || mounted.store.attach_volume(entry.number, volume.clone(), None, entry.is_offline);
+        let attach = || mounted.store.tier.media.attach_volume(entry.number, volume.clone(), None, entry.is_offline);
         // The power may go off in it: then the next mount does it.
         drop(machine.with_honest_volumes(attach));
     }
@@ -118,19 +118,19 @@ impl History {
     /// The table's entry of a volume of the machine.
     fn volume_entry(&self, volume: u8) -> Option<VolumeEntry> {
         let name = name_of(usize::from(volume));
-        self.mounted().store.volumes().into_iter().find(|entry| entry.name == name)
+        self.mounted().store.tier.media.volumes().into_iter().find(|entry| entry.name == name)
     }
 
     /// Whether some reads may fail now: of a released segment of which no volume has a right copy that it gives.
     pub(crate) fn may_lack_content(&self) -> bool {
         let store = &self.mounted().store;
-        let entries = store.volumes();
+        let entries = store.tier.media.volumes();
         let is_failing = |entry: &VolumeEntry, object: &str| {
             let volume = number_of(&entry.name).unwrap_or(usize::MAX);
             let is_asked = !entry.is_offline && volume < self.machine.volume_count();
             !is_asked || self.machine.has_failed(volume, object)
         };
-        store.may_be_released()
+        store.tier.recalls.may_be_released()
             && store.segments().everywhere().iter().any(|segment| {
                 let there = segment.tertiary().there;
                 let object = object_name(segment.id, segment.sequence);
@@ -227,12 +227,12 @@ impl History {
             place,
         };
         let store = &self.mounted().store;
-        let asked_for = store.numbers_in_policies().map_err(Error::from);
+        let asked_for = store.tier.media.numbers_in_policies().map_err(Error::from);
         let asked_for = self.must("looking for numbers in policies", asked_for)?;
         let store = &self.mounted().store;
-        let added = store.add_volume(entry, self.machine.volume(volume), "simulated", true);
+        let added = store.tier.media.add_volume(entry, self.machine.volume(volume), "simulated", true);
         if let Ok(number) = &added {
-            let now = store.numbers_in_policies().map_err(Error::from);
+            let now = store.tier.media.numbers_in_policies().map_err(Error::from);
             let (number, now) = (*number, self.must("looking for numbers in policies", now)?);
             if asked_for.contains_key(&number) || now != asked_for {
                 let text = format!("volume {number} is new, and policies that asked for {asked_for:?} ask for {now:?}");
@@ -252,7 +252,7 @@ impl History {
             let entry = self.volume_entry(volume as u8);
             let reached = entry.and_then(|entry| Some((entry.number, reach(&self.machine, &entry)?)));
             if let Some((number, volume)) = reached {
-                let attached = self.mounted().store.attach_volume(number, volume, None, false);
+                let attached = self.mounted().store.tier.media.attach_volume(number, volume, None, false);
                 self.must("attaching a volume", attached.map_err(Error::from))?;
             }
         }
@@ -262,7 +262,7 @@ impl History {
     /// Files go down to these volumes from now on, as far as the pool has them; to none, if it has none of them.
     pub(crate) fn archive(&mut self, path: Path, volumes: u8) -> Result<(), Stop> {
         let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
-        let entries = self.mounted().store.volumes();
+        let entries = self.mounted().store.tier.media.volumes();
         let is_meant = |entry: &&VolumeEntry| number_of(&entry.name).is_some_and(|volume| volumes >> volume & 1 == 1);
         let names: Vec<&str> = entries.iter().filter(is_meant).map(|entry| entry.name.as_str()).collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join("+") };
@@ -272,7 +272,7 @@ impl History {
     /// All that is on one volume goes to another, in later steps; refused where that would be fewer copies, or cannot be now.
     pub(crate) fn retire_volume(&mut self, volume: u8, heir: u8) -> Result<(), Stop> {
         let (Some(old), Some(new)) = (self.volume_entry(volume), self.volume_entry(heir)) else { return Ok(()) };
-        match self.mounted().store.retire_volume(old.number, new.number) {
+        match self.mounted().store.tier.media.retire_volume(old.number, new.number) {
             Err(stere_store::Error::Pool(_)) => Ok(()),
             Err(stere_store::Error::NoSpace) if self.plan.may_fill => Ok(()),
             retired => {
@@ -285,7 +285,7 @@ impl History {
 
     pub(crate) fn remove_volume(&mut self, volume: u8) -> Result<(), Stop> {
         let Some(entry) = self.volume_entry(volume) else { return Ok(()) };
-        match self.mounted().store.remove_volume(entry.number) {
+        match self.mounted().store.tier.media.remove_volume(entry.number) {
             Err(stere_store::Error::Pool(_)) => Ok(()),
             Err(stere_store::Error::NoSpace) if self.plan.may_fill => Ok(()),
             removed => {
@@ -298,14 +298,14 @@ impl History {
 
     pub(crate) fn step_of_volumes(&mut self, ends: bool) -> Result<stere_store::TertiaryProgress, Stop> {
         let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
-        let before = self.mounted().store.volumes().len();
-        let progress = self.mounted().store.tertiary_step(ends, &describe);
-        self.summary.tier.volumes_retired += (before - self.mounted().store.volumes().len()) as u64;
+        let before = self.mounted().store.tier.media.volumes().len();
+        let progress = self.mounted().store.tier.step(ends, &describe);
+        self.summary.tier.volumes_retired += (before - self.mounted().store.tier.media.volumes().len()) as u64;
         if matches!(progress, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
             return Ok(stere_store::TertiaryProgress::default());
         }
         let progress = self.must("a step of the work for volumes", progress.map_err(Error::from))?;
-        if self.mounted().store.are_uploads_held() && progress.segments_uploaded > 0 {
+        if self.mounted().store.tier.uploader.are_uploads_held() && progress.segments_uploaded > 0 {
             return Err(Stop::Failure("segments were copied out that were held back".into()));
         }
         self.summary.tier.segments_uploaded += progress.segments_uploaded;
@@ -326,13 +326,13 @@ impl History {
     /// What policies ask for is done, and everything goes where it belongs, with nothing wrong with volumes.
     pub(crate) fn settle_volumes(&mut self) -> Result<(), Stop> {
         self.end_troubles();
-        if !self.mounted().store.has_volumes() {
+        if !self.mounted().store.tier.media.has_volumes() {
             return Ok(());
         }
         // Who kept them back lets go.
-        self.mounted().store.hold_uploads(false);
+        self.mounted().store.tier.uploader.hold_uploads(false);
         attach_volumes(self.mounted(), &self.machine);
-        self.mounted().store.retry_uploads();
+        self.mounted().store.tier.retry_uploads();
         for _ in 0..ROUNDS_MAX {
             let more = self.mounted().files.reconciler().reconcile_step(&caller(&self.machine), 8 << 20);
             let is_reconciling = match self.must_but_for_volumes("storing files as their policy says", more) {
@@ -348,16 +348,16 @@ impl History {
             // What shall come back may lack room, or devices; what shall go down lacks nothing.
             let is_short = progress.waits_for.as_ref().is_some_and(|why| !why.contains("no room"));
             if is_local && (is_short || !waiting.is_empty()) {
-                let stuck = self.mounted().store.stuck_uploads();
+                let stuck = self.mounted().store.tier.stager.stuck_uploads();
                 let text = format!("segments {waiting:?} do not go down: {:?}, {stuck:?}", progress.waits_for);
                 return Err(Stop::Failure(text));
             }
-            let is_any_lost = self.may_lack_content() || !self.mounted().store.stuck_uploads().is_empty();
-            let volumes = self.mounted().store.volumes();
+            let is_any_lost = self.may_lack_content() || !self.mounted().store.tier.stager.stuck_uploads().is_empty();
+            let volumes = self.mounted().store.tier.media.volumes();
             if let Some(entry) =
                 volumes.iter().find(|entry| is_local && !is_any_lost && entry.succession.heir().is_some())
             {
-                let left = self.mounted().store.left_to_retire(entry.number);
+                let left = self.mounted().store.tier.media.left_to_retire(entry.number);
                 return Err(Stop::Failure(format!(
                     "volume {} is not retired in the end: {left:?} are left",
                     entry.name
@@ -372,7 +372,7 @@ impl History {
     /// Segments that lack a volume, but for those of which nothing right is left anywhere.
     pub(crate) fn waiting_segments(&self) -> Vec<u64> {
         let store = &self.mounted().store;
-        let entries = store.volumes();
+        let entries = store.tier.media.volumes();
         let lacking = store.segments().everywhere().into_iter().filter(|segment| {
             let (tertiary, object) = (segment.tertiary(), object_name(segment.id, segment.sequence));
             let is_harmed = |entry: &VolumeEntry| {
@@ -424,7 +424,7 @@ impl History {
     /// What is below a path is asked for; later steps bring it.
     pub(crate) fn stage_below(&mut self, path: Path) -> Result<(), Stop> {
         let segments = self.segments_below(path)?;
-        self.mounted().store.want_back(&segments);
+        self.mounted().store.tier.recalls.want_back(&segments);
         Ok(())
     }
 
@@ -450,7 +450,7 @@ impl History {
     pub(crate) fn end_troubles(&mut self) {
         (0..self.machine.volume_count()).for_each(|volume| self.machine.set_trouble(volume, None));
         self.machine.put_libraries_right();
-        self.mounted().store.retry_uploads();
+        self.mounted().store.tier.retry_uploads();
     }
 
     pub(crate) fn harm(&mut self, volume: u8, pick: u64, harm: Harm) {
@@ -464,7 +464,7 @@ impl History {
     /// A person takes a volume away; the next mount, or who needs it, brings it back.
     pub(crate) fn take_volume_away(&mut self, volume: u8) -> Result<(), Stop> {
         let Some(entry) = self.volume_entry(volume).filter(|entry| !entry.is_offline) else { return Ok(()) };
-        let taken = self.mounted().store.take_volume_away(entry.number);
+        let taken = self.mounted().store.tier.media.take_volume_away(entry.number);
         if matches!(taken, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }
@@ -489,7 +489,7 @@ impl History {
             .filter(|(_, object)| self.machine.is_harmed(volume, object))
             .map(|(segment, _)| *segment)
             .collect();
-        let swept = self.mounted().store.sweep_volume(entry.number, reads);
+        let swept = self.mounted().store.tier.sweeper.sweep_volume(entry.number, reads);
         let Some(swept) = self.must_of_volume("comparing a volume with the pool", volume, swept)? else {
             return Ok(());
         };
@@ -514,7 +514,7 @@ impl History {
     /// Objects that are dead in part are emptied into others, which take less.
     pub(crate) fn repack(&mut self, percent: u8, steps: u8) -> Result<(), Stop> {
         let store = &self.mounted().store;
-        let all = store.volumes().iter().fold(0, |set, entry| set | entry.bit());
+        let all = store.tier.media.volumes().iter().fold(0, |set, entry| set | entry.bit());
         for _ in 0..if all == 0 { 0 } else { steps } {
             let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
             let root = superuser(&self.machine);
@@ -539,17 +539,17 @@ impl History {
     /// P-111: the volume of which most is dead is the one that is repacked by itself, and none where too little is.
     fn emptiest(&self, percent: u8) -> Result<Option<u16>, Stop> {
         let store = &self.mounted().store;
-        let statuses = store.volume_statuses();
+        let statuses = store.tier.media.volume_statuses();
         let dead_percent = |set: u16| {
             let status = statuses.iter().find(|status| status.entry.bit() == set)?;
             Some((status.stored_bytes - status.live_bytes.min(status.stored_bytes)) * 1000 / status.stored_bytes.max(1))
         };
-        let Some(chosen) = store.volume_to_repack(u64::from(percent)) else { return Ok(None) };
+        let Some(chosen) = store.tier.repacker.volume_to_repack(u64::from(percent)) else { return Ok(None) };
         let dead = dead_percent(chosen);
         // One that is deader may have nothing that can be had back, but never has it without being asked for.
         let is_deader = |status: &stere_store::VolumeStatus| {
             let alone = dead_percent(status.entry.bit()) > dead;
-            alone && store.is_worth_repacking(status.entry.bit(), u64::from(percent))
+            alone && store.tier.repacker.is_worth_repacking(status.entry.bit(), u64::from(percent))
         };
         if dead.is_none_or(|dead| dead < u64::from(percent) * 10) || statuses.iter().any(is_deader) {
             return Err(Stop::Failure(format!("set {chosen:#b} is repacked by itself at {percent} %: {statuses:?}")));
@@ -576,7 +576,7 @@ impl History {
 
     /// Metadata goes to volumes: a state is begun, and so many objects of it are copied.
     pub(crate) fn copy_metadata(&mut self, steps: u8) -> Result<(), Stop> {
-        let begun = self.mounted().store.begin_metadata_copy(true);
+        let begun = self.mounted().store.tier.copier.begin_metadata_copy(true);
         if matches!(begun, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }
@@ -585,7 +585,7 @@ impl History {
         }
         self.note_commit();
         for _ in 0..steps {
-            let copied = self.mounted().store.copy_metadata_step();
+            let copied = self.mounted().store.tier.copier.copy_metadata_step();
             if !self.must("copying metadata", copied.map_err(Error::from))? {
                 break;
             }

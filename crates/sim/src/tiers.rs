@@ -150,7 +150,9 @@ impl History {
         match step {
             TierStep::SayUnit { directory, says } => return self.say_unit(directory, says),
             TierStep::ReadRefused { path } => return self.read_refused(path),
-            _ if !is_whole || is_bounded || !is_plain || !self.mounted().store.has_volumes() => return Ok(()),
+            _ if !is_whole || is_bounded || !is_plain || !self.mounted().store.tier.media.has_volumes() => {
+                return Ok(());
+            }
             _ => {}
         }
         self.machine.disarm();
@@ -224,7 +226,8 @@ impl History {
     fn release_all(&mut self) -> Result<(), Stop> {
         self.machine.count_anew();
         let pinned = self.pinned_now()?;
-        let all: Vec<u64> = self.mounted().store.releasable_segments().difference(&pinned).copied().collect();
+        let all: Vec<u64> =
+            self.mounted().store.tier.stager.releasable_segments().difference(&pinned).copied().collect();
         let released = self.mounted().files.tiers().release_segments(&caller(&self.machine), &all);
         self.must("releasing", released)?;
         self.sync_all()?;
@@ -232,7 +235,7 @@ impl History {
         let segments: Vec<u64> = store.segments().everywhere().iter().map(|segment| segment.id).collect();
         // Twice: what was read before is forgotten, and what was asked for because of it.
         for _ in 0..2 {
-            store.want_back_no_more(&segments);
+            store.tier.recalls.want_back_no_more(&segments);
             let asked = self.mounted().files.units().stage_units(&caller(&self.machine));
             self.must("asking for units", asked)?;
         }
@@ -243,7 +246,7 @@ impl History {
     fn bring_back(&mut self) -> Result<bool, Stop> {
         let mut is_short = false;
         for _ in 0..STEPS_MAX {
-            if self.mounted().store.wanted_back() == 0 {
+            if self.mounted().store.tier.recalls.wanted_back() == 0 {
                 return Ok(!is_short);
             }
             is_short |= self.step_of_volumes(false)?.waits_for.is_some_and(|why| why.contains("no room"));
@@ -255,7 +258,7 @@ impl History {
     fn all_back(&mut self) -> Result<bool, Stop> {
         self.machine.count_anew();
         let released: Vec<u64> = self.released().into_iter().collect();
-        self.mounted().store.want_back(&released);
+        self.mounted().store.tier.recalls.want_back(&released);
         let is_back = self.bring_back()?;
         self.sync_all()?;
         Ok(is_back && self.released().is_empty())
@@ -298,7 +301,8 @@ impl History {
     }
 
     fn archive_to_all(&mut self, inode: u64) -> Result<(), Stop> {
-        let names: Vec<String> = self.mounted().store.volumes().iter().map(|entry| entry.name.clone()).collect();
+        let names: Vec<String> =
+            self.mounted().store.tier.media.volumes().iter().map(|entry| entry.name.clone()).collect();
         self.put_policy(inode, TIER, names.join("+").as_bytes())
     }
 

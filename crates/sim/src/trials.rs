@@ -211,8 +211,10 @@ impl History {
         }
         let store = &self.mounted().store;
         let is_local = self.is_calm() && self.away().is_none() && !self.has_lost_member() && !self.plan.may_fill;
-        let is_stuck = !store.stuck_uploads().is_empty() || store.are_uploads_held() || self.may_lack_content();
-        if !is_local || is_stuck || store.volumes().iter().any(|entry| entry.is_offline) {
+        let is_stuck = !store.tier.stager.stuck_uploads().is_empty()
+            || store.tier.uploader.are_uploads_held()
+            || self.may_lack_content();
+        if !is_local || is_stuck || store.tier.media.volumes().iter().any(|entry| entry.is_offline) {
             return Ok(());
         }
         let waiting = self.waiting_segments();
@@ -234,7 +236,7 @@ impl History {
         let mut volumes = 0..self.machine.volume_count();
         let is_plain = volumes
             .all(|volume| self.machine.cabinet(volume).is_none() && self.machine.trouble(volume).is_none_or(lasts));
-        let statuses = self.mounted().store.volume_statuses();
+        let statuses = self.mounted().store.tier.media.volume_statuses();
         let is_told = statuses.iter().any(|status| status.complaint.is_some() || status.entry.is_offline);
         match is_plain && !is_told {
             true => Err(Trouble::Contradiction(

@@ -63,8 +63,8 @@ pub struct Fetch {
 
 /// The medium that a released segment comes from first, if it is on one of many.
 fn source_of(running: &Running, segment: u64) -> Option<Source> {
-    let (object, there) = running.store.object_of_released(segment)?;
-    let volumes = running.store.volumes().into_iter().filter(|entry| there & entry.bit() != 0);
+    let (object, there) = running.store.tier.recalls.object_of_released(segment)?;
+    let volumes = running.store.tier.media.volumes().into_iter().filter(|entry| there & entry.bit() != 0);
     let estimate = |entry: stere_format::VolumeEntry| {
         let (cartridge, time) = running.gate.estimate(entry.number, &object)?;
         Some(Source { volume: entry.name, cartridge, seconds: time.as_secs_f64() })
@@ -104,7 +104,7 @@ pub fn gather(filesystem: &FileSystem, running: &Running, inode: u64, from: u64)
         is_released: run.devices.is_empty(),
         from: run.released_in.and_then(|segment| source_of(running, segment)),
         devices: {
-            let volumes = filesystem.store().tier_names(run.volumes);
+            let volumes = filesystem.store().tier.media.tier_names(run.volumes);
             let volumes = volumes.split('+').filter(|name| !name.is_empty()).map(str::to_owned);
             run.devices.iter().map(name).chain(volumes).collect()
         },

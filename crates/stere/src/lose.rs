@@ -91,7 +91,8 @@ pub fn gather(
     let names = |is_meant: &dyn Fn(&stere_format::DeviceEntry) -> bool| -> Vec<String> {
         entries.iter().filter(|entry| is_meant(entry)).map(|entry| entry.name.clone()).collect()
     };
-    let volumes: Vec<_> = store.volumes().into_iter().filter(|entry| ids.contains(&entry.id.to_string())).collect();
+    let volumes: Vec<_> =
+        store.tier.media.volumes().into_iter().filter(|entry| ids.contains(&entry.id.to_string())).collect();
     let loss =
         store.loss_without(&|index| gone.contains(&index), volumes.iter().fold(0, |set, entry| set | entry.bit()));
     let classes = crate::report::classes(store);
@@ -177,7 +178,7 @@ fn known_media(registry: &Registry, known: &[Known]) -> Result<Vec<Known>> {
     for pool in pools.into_iter().filter(|pool| control::about(registry, pool).is_none()) {
         // One that cannot be opened has none that anybody can tell.
         let Ok((_, opened, _)) = open_to_read(registry, &[pool.to_owned()]) else { continue };
-        media.extend(opened.store.volumes().into_iter().map(|entry| Known {
+        media.extend(opened.store.tier.media.volumes().into_iter().map(|entry| Known {
             pool: pool.to_owned(),
             id: entry.id.to_string(),
             path: PathBuf::from(entry.place.strip_prefix("dir:").unwrap_or(&entry.place)),

@@ -355,13 +355,13 @@ pub fn open_for_names(store: &Store, registry: &Registry, assembly: &Assembly) {
     }
     let (pool, id) = (&assembly.newest.pool_name, assembly.newest.pool.to_string());
     let record = agreement::record_of(registry, pool, &id);
-    for entry in store.volumes().into_iter().filter(|entry| !entry.is_offline) {
+    for entry in store.tier.media.volumes().into_iter().filter(|entry| !entry.is_offline) {
         if !agreement::is_agreed(record.as_ref(), &entry) {
             eprintln!("stere: volume {}: {}", entry.name, agreement::why_withheld(pool, &entry));
             continue;
         }
-        let attached =
-            open_place(&entry.place).and_then(|volume| Ok(store.attach_volume(entry.number, volume, None, false)?));
+        let attached = open_place(&entry.place)
+            .and_then(|volume| Ok(store.tier.media.attach_volume(entry.number, volume, None, false)?));
         if let Err(error) = attached {
             tracing::warn!(volume = entry.name, %error, "a tertiary volume cannot be opened");
         }
@@ -378,10 +378,10 @@ impl Running {
 
     /// Tells the store how to reach the volumes of its table; whether they are there shows when they are used.
     pub fn open_volumes(&self) {
-        for entry in self.store.volumes().into_iter().filter(|entry| !entry.is_offline) {
+        for entry in self.store.tier.media.volumes().into_iter().filter(|entry| !entry.is_offline) {
             let opened = self.agreed_place(&entry).and_then(|volume| {
                 let volume = self.labelled(&entry, volume);
-                Ok(self.store.attach_volume(entry.number, volume, None, false)?)
+                Ok(self.store.tier.media.attach_volume(entry.number, volume, None, false)?)
             });
             if let Err(error) = opened {
                 tracing::warn!(volume = entry.name, %error, "a tertiary volume cannot be opened");
@@ -401,7 +401,7 @@ impl Running {
             let (told, store, looked_for) = (told.clone(), self.store.clone(), volume.clone());
             let look = move || {
                 let found = looked_for.length(VolumeLabel::OBJECT);
-                store.note_looked_for(number, found.err().as_ref());
+                store.tier.media.note_looked_for(number, found.err().as_ref());
                 looked_for.is_looked_for.store(false, Ordering::Release);
                 // Nobody may wait any more.
                 let _whether_heard = told.send(());
@@ -421,7 +421,7 @@ impl Running {
 
     /// The volume that a person means.
     pub fn find_volume(&self, word: &str) -> Option<VolumeEntry> {
-        self.store.volumes().into_iter().find(|entry| entry.name == word || entry.place == word)
+        self.store.tier.media.volumes().into_iter().find(|entry| entry.name == word || entry.place == word)
     }
 
     /// Makes these volumes part of the pool.
@@ -460,14 +460,14 @@ impl Running {
                 name: name.clone(),
                 place: place.clone(),
             };
-            let number = self.store.add_volume(entry.clone(), inner.clone(), &self.pool, force)?;
+            let number = self.store.tier.media.add_volume(entry.clone(), inner.clone(), &self.pool, force)?;
             let volume = self.labelled(&VolumeEntry { number, ..entry }, inner);
-            self.store.attach_volume(number, volume, None, true)?;
+            self.store.tier.media.attach_volume(number, volume, None, true)?;
             self.agree(id, &place);
             // What a removed volume with this number cost is no matter.
             let prices = spec.prices.of(stere_store::VolumePrices::default());
-            if self.store.volume_prices(number)? != prices {
-                self.store.set_volume_prices(number, prices)?;
+            if self.store.tier.media.volume_prices(number)? != prices {
+                self.store.tier.media.set_volume_prices(number, prices)?;
             }
             names.push(name);
         }
@@ -483,7 +483,7 @@ impl Running {
         };
         refuse_long(&place)?;
         let volume = self.labelled(entry, open_place(&place)?);
-        self.store.attach_volume(entry.number, volume, Some(&place), true)?;
+        self.store.tier.media.attach_volume(entry.number, volume, Some(&place), true)?;
         self.agree(entry.id, &place);
         Ok(format!("volume {} is in use", entry.name))
     }

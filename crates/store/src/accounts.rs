@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use stere_format::{BlobValue, Key, key, sector_aligned};
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::transaction::blob_usage_bytes;
 
-impl Store {
+impl Engine {
     /// Counts the live bytes of all segments and corrects those that say something else; returns how many did. Call it while
     /// nothing else changes the pool; it is durable with the next checkpoint.
     pub fn correct_accounts(&self) -> Result<u64, Error> {

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::read::NeededNodes;
 use crate::transaction::blob_usage_bytes;
 use crate::view::View;
-use crate::{Inner, Store};
+use crate::{Inner, engine::Engine};
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,10 +109,10 @@ struct Content {
     blob: u64,
     value: BlobValue,
     inode: Option<u64>,
-    segment: Option<Arc<Segment>>,
+    pub(crate) segment: Option<Arc<Segment>>,
 }
 
-struct ReadNodes<'a>(&'a Store);
+struct ReadNodes<'a>(&'a Engine);
 
 impl NodeIo for ReadNodes<'_> {
     type Error = Error;
@@ -126,7 +126,7 @@ impl NodeIo for ReadNodes<'_> {
     }
 }
 
-impl Store {
+impl Engine {
     /// Checks everything below names; with `data`, every byte of content is read and verified too.
     pub fn check(&self, data: bool) -> Result<CheckReport, Error> {
         let mut report = CheckReport::default();
@@ -206,7 +206,7 @@ impl Store {
         let mut needed = NeededNodes::default();
         loop {
             let mut last = None;
-            let view = View::new(inner, needed.cache(&self.cache), &self.log.segments, crate::Offloaded::Through);
+            let view = View::new(inner, needed.cache(&self.cache), &self.log.segments, crate::view::Offloaded::Through);
             let outcome = view.scan(from, to, |key, value| {
                 visit(key, value);
                 last = Some(*key);

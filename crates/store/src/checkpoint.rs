@@ -20,7 +20,7 @@ use stere_tree::{NodeIo, Touch, Tree};
 use crate::commit::Frozen;
 use crate::error::Error;
 use crate::journal::Journal;
-use crate::{FreedSegment, Store};
+use crate::{FreedSegment, engine::Engine};
 
 /// After so many checkpoints the open segment of a device that gets no unreplicated data is sealed.
 const IDLE_CHECKPOINTS_MAX: u32 = 64;
@@ -41,7 +41,7 @@ pub(crate) struct Checkpointer {
 const RECORD_ROUNDS_MAX: u32 = 4;
 
 struct MergeIo<'a> {
-    store: &'a Store,
+    store: &'a Engine,
     stream: StreamKey,
     condemned: FxHashSet<u64>,
 }
@@ -78,7 +78,7 @@ impl NodeIo for MergeIo<'_> {
     }
 }
 
-impl Store {
+impl Engine {
     /// A checkpoint beside running work: only the freezing takes the store's lock.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.checkpoint_if(|| true)

@@ -14,8 +14,8 @@ use stere_log::{Io, LogError, Segment, StreamKey};
 
 use stere_tree::Touch;
 
-use crate::Store;
 use crate::checkpoint::Checkpointer;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::make_room::FutileSeries;
 use crate::space::{OVERHEAD_PERCENT, SEGMENT_END_BYTES, raw};
@@ -112,14 +112,14 @@ impl Cleaner {
 }
 
 struct Candidate {
-    segment: Arc<Segment>,
+    pub(crate) segment: Arc<Segment>,
     live_bytes: u64,
     score: f64,
     /// All its slots are of use to somebody who looks for room: they are on devices that take new chunks.
     gives_all: bool,
 }
 
-impl Store {
+impl Engine {
     /// Capacity of a segment for content, about.
     fn segment_bytes(&self, segment: &Segment) -> u64 {
         u64::from(self.log.chunk_bytes()) * u64::from(segment.scheme.data)
@@ -347,7 +347,7 @@ impl Store {
         let site = if is_planted(Bug::CleanedElsewhere) { Site::ANYWHERE } else { segment.site };
         let placement = Placement { scheme: segment.scheme, class: segment.class, site };
         let key = self.stream_key(placement, 1, segment.home());
-        StreamKey { tertiary: self.in_place_of(segment.tertiary().wanted), ..key }
+        StreamKey { tertiary: self.volumes.in_place_of(segment.tertiary().wanted), ..key }
     }
 
     /// Moves one blob to the cold stream of its scheme; without an owner where that is not known.

@@ -17,7 +17,7 @@ use stere_log::{Io, Segment};
 use crate::error::Error;
 use crate::journal::{Change, Journal, Mirror};
 use crate::overlay::Overlay;
-use crate::{FreedSegment, Inner, Store};
+use crate::{FreedSegment, Inner, engine::Engine};
 
 /// What the freezing of the overlay leaves for the checkpoint.
 pub(crate) struct Frozen {
@@ -38,7 +38,7 @@ pub(crate) struct Batch {
     frozen: Option<Arc<Overlay>>,
 }
 
-impl Store {
+impl Engine {
     /// Makes everything done before this call durable.
     pub fn commit(&self, io: Io<'_>) -> Result<(), Error> {
         let target = self.inner.read().change;

@@ -17,7 +17,7 @@ use stere_log::{Io, Segment};
 
 use crate::error::Error;
 use crate::view::BlobHandle;
-use crate::{Damage, Store};
+use crate::{Damage, engine::Engine};
 
 /// So many blobs are known one by one; more are found again by the next scrub.
 const BLOBS_MAX: usize = 1 << 16;
@@ -37,7 +37,7 @@ struct State {
     /// By blob: the bytes of its content that could not be read, and the devices that gave none or wrong ones.
     blobs: BTreeMap<u64, Harm>,
     /// Entries to be written to the pool or to be taken out of it.
-    changed: BTreeSet<u64>,
+    pub(crate) changed: BTreeSet<u64>,
     /// Segments with metadata that no copy gives.
     metadata: BTreeSet<u64>,
     /// Of them, those that the pass of scrubbing under way has met.
@@ -48,7 +48,7 @@ struct State {
 
 #[derive(Clone, Debug)]
 struct Harm {
-    segment: u64,
+    pub(crate) segment: u64,
     range: Range<u32>,
     devices: Vec<DeviceIndex>,
     /// Its segment was on tertiary volumes only: whether it is right again tells who reads it there.
@@ -147,7 +147,7 @@ impl KnownDamage {
     }
 }
 
-impl Store {
+impl Engine {
     /// Whether anything is known to be damaged.
     pub fn has_damage(&self) -> bool {
         let state = self.damage.state.lock();

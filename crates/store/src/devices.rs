@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::journal::Mirror;
 use crate::mend::Mender;
 use crate::recover::declare;
-use crate::{DeviceIn, Store};
+use crate::{DeviceIn, engine::Engine};
 
 /// The words people know a device by; `None` leaves a word as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ const JOURNAL_MIRRORS_MIN: usize = 2;
 /// Checkpoints after which a slot that somebody reads keeps a device from being removed.
 const REMOVE_ROUNDS: u32 = 3;
 
-impl Store {
+impl Engine {
     pub(crate) fn device_entry(&self, index: DeviceIndex) -> Result<DeviceEntry, Error> {
         let devices = self.devices.lock();
         devices.iter().find(|entry| entry.index == index).cloned().ok_or(Error::UnknownDevice { index })

@@ -6,10 +6,10 @@
 
 use stere_format::{Epoch, Superblock};
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 
-impl Store {
+impl Engine {
     /// Epochs from the first on that covers records which the journal still needs.
     pub(crate) fn epochs_kept(&self) -> usize {
         let superblocks = self.superblocks.lock();

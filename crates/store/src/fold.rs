@@ -25,7 +25,7 @@ use crate::space::Reservation;
 use crate::transaction::Transaction;
 use crate::view::{BlobHandle, View};
 use crate::write::{Content, NewBlob, Owner, Placement};
-use crate::{Inner, Store};
+use crate::{Inner, engine::Engine};
 
 /// The folds of a pool, and what lies in them.
 #[derive(Default)]
@@ -138,7 +138,7 @@ impl Inner {
     }
 }
 
-impl Store {
+impl Engine {
     /// Whether any keys are put away.
     pub fn has_folds(&self) -> bool {
         !self.inner.read().folds.is_empty()
@@ -185,8 +185,8 @@ impl Store {
 
     /// Whether all volumes of a set may have names on them.
     pub fn may_have_names(&self, tertiary: u16) -> bool {
-        let set = self.in_place_of(tertiary);
-        self.volumes().iter().all(|entry| set & (1 << entry.number) == 0 || entry.takes_metadata)
+        let set = self.volumes.in_place_of(tertiary);
+        self.volumes.all_take_metadata(set)
     }
 
     pub(crate) fn load_folds(&self) -> Result<(), Error> {
@@ -241,7 +241,7 @@ impl Store {
         self.volumes.note_archived(length);
         // As safe as metadata is, as long as it is on devices.
         let usual = Placement { scheme: self.meta_scheme(), class: 0, site: Site::ANYWHERE };
-        let (placement, tertiary) = (self.staging_placement(usual), self.in_place_of(what.tertiary));
+        let (placement, tertiary) = (usual.staging(), self.volumes.in_place_of(what.tertiary));
         let room_until_entered = self.reserve(Io::BLOCKING, placement, length)?;
         let stream = StreamKey { tertiary, ..self.stream_key(placement, 0, None) };
         let number = self.next_blob.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
@@ -277,7 +277,7 @@ impl Store {
     /// has now. True if one was.
     pub(crate) fn strengthen_folds(&self) -> Result<bool, Error> {
         let usual = Placement { scheme: self.meta_scheme(), class: 0, site: Site::ANYWHERE };
-        let parity = self.fit_for(self.staging_placement(usual)).parity;
+        let parity = self.fit_for(usual.staging()).parity;
         let is_weak = |segment: &Segment| {
             let tertiary = segment.tertiary();
             tertiary.wanted != 0 && tertiary.there == 0 && segment.scheme.parity < parity && segment.live_bytes() > 0

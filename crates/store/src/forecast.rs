@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stere_format::{BLOCK_BYTES, DeviceIndex, SegmentChunks, SegmentKind};
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 
 /// A change that somebody thinks of.
@@ -43,7 +43,7 @@ pub struct Forecast {
 /// Free slots of the devices that could take chunks.
 type Room = BTreeMap<DeviceIndex, u32>;
 
-impl Store {
+impl Engine {
     /// Tells what a change would cost and leave. Exact for what is stored now, but for the order in which slots are taken.
     pub fn forecast(&self, change: &Change) -> Result<Forecast, Error> {
         match change {

@@ -11,7 +11,7 @@ use stere_log::{RepairTotals, Segment};
 use stere_stripe::PoolDevice;
 
 use crate::error::Error;
-use crate::{Change, Store};
+use crate::{Change, engine::Engine};
 
 /// Limits of errors (reads, writes and checksums together, of this mount) of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Health {
     }
 }
 
-impl Store {
+impl Engine {
     /// How a device that is there does.
     pub fn health(&self, index: DeviceIndex) -> Option<Health> {
         let counts = self.log.stripe.device(index)?.statistics();

@@ -5,9 +5,8 @@
 //! the newest checkpoint plus the journal behind it. Moving data (cleaning, and later everything else that relocates) is:
 //! append the blob to another stream, then change its one entry in the blob map.
 //!
-//! Locks, in the order in which they may be taken: `mender`, `cleaner`, `checkpointer`, `journal`, `inner`, then those of the log. No lock
-//! of the log and not `inner` is held while a device is waited for. Follow one write: `write.rs`, `transaction.rs`,
-//! `commit.rs`; one read: `view.rs`, `read.rs`; one recovery: `recover.rs`.
+//! A `Store` is the engine (`engine.rs`) with the components that work on it, each of which has what is below it: the tier
+//! (`tier.rs`). Read next: `engine.rs`.
 
 mod accounts;
 mod check;
@@ -16,6 +15,7 @@ mod clean;
 mod commit;
 mod damage;
 mod devices;
+mod engine;
 mod epoch;
 mod error;
 mod fold;
@@ -38,6 +38,7 @@ mod space;
 mod stranded;
 mod superblock;
 mod tertiary;
+mod tier;
 mod transaction;
 mod unproven;
 mod value;
@@ -49,20 +50,10 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-
-use parking_lot::{Mutex, RwLock};
-use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, Superblock};
-use stere_log::{FormerPlaces, Log, Segment, SegmentTable};
-use stere_tree::{NodeCache, Tree};
-
-use crate::void::Voids;
-
 pub use check::{CheckReport, Finding};
 pub use clean::CleanerPolicy;
 pub use devices::{DeviceUsage, Label, SharedDomains};
+pub use engine::{Engine, StoreOptions};
 pub use error::Error;
 pub use fold::{FoldInfo, ToFold};
 pub use forecast::{Change, Forecast};
@@ -74,451 +65,61 @@ pub use read::Piece;
 pub use recover::{DeviceIn, RecoveryReport};
 pub use relocate::{Move, Moved, Recoded};
 pub use scrub::{Damage, ScrubProgress, ScrubReport};
-pub use space::{Reservation, Statistics};
+pub use space::{Reservation, Statistics, takes_more};
 pub use stere_device::{Call, Cancellation, PendingRead};
 pub use stere_format::ScrubCursor;
 pub use stere_log::{Io, RepairTotals};
 pub use stere_stripe::DeviceStatistics;
-pub use tertiary::{
-    Belonging, Candidate, Costs, Describe, LabelledVolume, Member, Members, Parts, Prefetch, RecallMode, Refusal,
-    ReleaseOrder, Released, Repacked, SegmentHeat, Swept, TertiaryCounts, TertiaryProgress, TierFile, TierMarks,
-    TierPolicy, VolumePrices, VolumeStatus, put_in_order,
+pub use tertiary::{LabelledVolume, Parts, Prefetch, RecallMode, Refusal, TertiaryCounts};
+pub use tier::{
+    Belonging, Candidate, Costs, Describe, Heat, Media, Member, Members, MetadataCopier, Recalls, ReleaseOrder,
+    Released, Repacked, Repacker, SegmentHeat, Stager, Sweeper, Swept, TertiaryProgress, Tier, TierFile, TierMarks,
+    TierPolicy, Uploader, VolumePrices, VolumeStatus, put_in_order,
 };
 pub use transaction::{Settler, Transaction, blob_usage_bytes};
 pub use value::Value;
-pub(crate) use view::Offloaded;
 pub use view::{BlobHandle, View};
 pub use wish::{MetadataWish, usual_metadata_copies};
 pub use write::{Content, NewBlob, Owner, Placement};
 
-use checkpoint::Checkpointer;
-use clean::Cleaner;
-use journal::Journal;
-use mend::Mender;
-use overlay::Overlay;
-use read::NeededNodes;
-use space::Space;
+use std::sync::Arc;
 
-/// How a store behaves; nothing in here is on media.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// Memory for the overlay, the node cache and rows together.
-    pub memory_bytes: usize,
-    /// Whether some of it holds small content that was just written.
-    pub keeps_recent: bool,
-    /// Copies of metadata where the pool holds no wish, fitted to the devices there are.
-    pub meta_scheme: Scheme,
-    /// Where the pool holds no wish, more copies than that as soon as it has devices for what is usual.
-    pub metadata_follows_devices: bool,
-    pub cleaner: CleanerPolicy,
-    /// Refuse everything that would write.
-    pub read_only: bool,
-    /// Set when the pool was made; names are hashed with it.
-    pub hash_key: [u8; 16],
-    /// From how many errors on a device counts as sick, and is given up.
-    pub health: HealthLimits,
-    /// Random, so that no two mounts begin the same epoch: halves of a pool that both went on are told apart by it.
-    pub epoch_nonce: u32,
-}
+use stere_format::DeviceEntry;
 
-impl Default for StoreOptions {
-    fn default() -> Self {
-        StoreOptions {
-            memory_bytes: 1 << 30,
-            keeps_recent: false,
-            meta_scheme: Scheme { data: 1, parity: 2 },
-            metadata_follows_devices: false,
-            cleaner: CleanerPolicy::CostBenefit,
-            read_only: false,
-            hash_key: [0; 16],
-            health: HealthLimits::default(),
-            epoch_nonce: 0,
-        }
-    }
-}
+pub(crate) use engine::{FreedSegment, Inner, LeftSlot};
 
-/// The state that one lock guards: what a view sees.
-pub(crate) struct Inner {
-    pub active: Overlay,
-    pub frozen: Option<Arc<Overlay>>,
-    pub tree: Tree,
-    /// Where no key is, as far as scans have learned.
-    pub voids: Voids,
-    /// Keys that were put away.
-    pub folds: fold::Folds,
-    /// Generation of the durable checkpoint.
-    pub generation: u64,
-    /// Generation of the checkpoint that the active overlay will be part of.
-    pub active_generation: u64,
-    /// Counts updates, so that a commit knows what it made durable.
-    pub change: u64,
-    pub next_inode: u64,
-    /// Emptied segments whose slots are still needed.
-    pub freed: Vec<FreedSegment>,
-    /// Counts batches of changes that were taken for the journal.
-    pub batch: u64,
-    /// The last batch that a durable record tells to be durable.
-    pub proven_batch: u64,
-    /// Emptied segments that somebody still reads or appends to.
-    pub perhaps_free: Vec<Arc<Segment>>,
-    /// Slots that chunks moved out of.
-    pub left: Vec<LeftSlot>,
-    /// Is shown every transaction last.
-    pub settler: Option<Settler>,
-}
-
-impl Inner {
-    /// Takes a change that the journal does not hold yet. Every change comes through here or from the journal.
-    pub fn record(&mut self, key: Key, value: Option<Arc<[u8]>>) {
-        if value.is_some() {
-            self.voids.fill(&key);
-        }
-        self.folds.note(&key, value.as_deref());
-        self.active.insert(key, value);
-    }
-}
-
-/// An emptied segment: its slots are free once nobody reads there, and no recovery can look there.
-pub(crate) struct FreedSegment {
-    /// The first checkpoint that does not name it.
-    pub needed: u64,
-    /// The batch that tells of its end.
-    pub batch: u64,
-    pub segment: Arc<Segment>,
-}
-
-/// A slot that a chunk moved out of: free once the checkpoint of this generation is durable and nobody reads there any more.
-pub(crate) struct LeftSlot {
-    pub needed: u64,
-    pub place: ChunkPlace,
-    pub readers: FormerPlaces,
-}
-
-/// A mounted pool's keys and blobs.
+/// A mounted pool: its engine, and what works on it.
 pub struct Store {
-    pub(crate) log: Log,
-    pub(crate) cache: NodeCache,
-    pub(crate) inner: RwLock<Inner>,
-    pub(crate) journal: Mutex<Journal>,
-    /// How full the journal was when it was last looked at, of how much: for those who do not wait for a commit.
-    pub(crate) journal_bytes_seen: Mutex<(u64, u64)>,
-    pub(crate) checkpointer: Mutex<Checkpointer>,
-    pub(crate) cleaner: Mutex<Cleaner>,
-    pub(crate) mender: Mutex<Mender>,
-    pub(crate) superblocks: Mutex<Vec<Superblock>>,
-    pub(crate) devices: Mutex<Vec<DeviceEntry>>,
-    pub(crate) space: Space,
-    pub(crate) next_blob: AtomicU64,
-    pub(crate) failure: Mutex<Option<String>>,
-    pub(crate) health_limits: Mutex<HealthLimits>,
-    pub(crate) metadata_wish: Mutex<Option<MetadataWish>>,
-    /// Words of each place.
-    pub(crate) places: Mutex<BTreeMap<u8, Vec<String>>>,
-    pub(crate) place_changes: Mutex<()>,
-    /// Those that came to mean other devices.
-    pub(crate) changed_places: Mutex<BTreeSet<u8>>,
-    pub(crate) volumes: Arc<tertiary::Volumes>,
-    pub(crate) unfolded: fold::Unfolded,
-    pub(crate) damage: damage::KnownDamage,
-    /// The state whose emptied segments were given back last, to be discarded.
-    pub(crate) discard_change: AtomicU64,
-    pub(crate) options: StoreOptions,
+    pub(crate) engine: Arc<Engine>,
+    pub tier: Tier,
 }
 
-/// Pieces of the memory budget.
-pub(crate) struct Budget {
-    pub overlay_bytes: usize,
-    pub cache_bytes: usize,
-    pub flying_bytes: usize,
-    pub recent_bytes: usize,
-}
+impl std::ops::Deref for Store {
+    type Target = Engine;
 
-/// Checkpoints in which devices fail, before the pool is left as it is.
-const CLOSING_ROUNDS_MAX: u32 = 4;
-
-impl StoreOptions {
-    pub(crate) fn budget(&self) -> Budget {
-        Budget {
-            // Two overlays exist during a checkpoint.
-            overlay_bytes: (self.memory_bytes / 16).clamp(1 << 20, 64 << 20),
-            cache_bytes: self.memory_bytes / 5,
-            flying_bytes: (self.memory_bytes / 16).clamp(4 << 20, 64 << 20),
-            recent_bytes: if self.keeps_recent { (self.memory_bytes / 32).min(64 << 20) } else { 0 },
-        }
+    fn deref(&self) -> &Engine {
+        &self.engine
     }
 }
 
 impl Store {
-    /// The segments of the pool.
-    pub fn segments(&self) -> &SegmentTable {
-        &self.log.segments
+    /// Makes an empty pool on devices whose superblocks are filled in, and writes the first checkpoint.
+    pub fn create(devices: Vec<DeviceIn>, entries: Vec<DeviceEntry>, options: StoreOptions) -> Result<Store, Error> {
+        Ok(Store::over(Arc::new(Engine::create(devices, entries, options)?)))
     }
 
-    /// The key with which names are hashed.
-    pub fn hash_key(&self) -> [u8; 16] {
-        self.options.hash_key
+    /// Opens a pool, replaying its journal.
+    pub fn open(devices: Vec<DeviceIn>, options: StoreOptions) -> Result<(Store, RecoveryReport), Error> {
+        let (engine, recovered) = Engine::open(devices, options)?;
+        let store = Store::over(Arc::new(engine));
+        store.tier.load()?;
+        let report = store.finish_opening(recovered)?;
+        Ok((store, report))
     }
 
-    /// The scheme that the devices present can give instead of this one.
-    pub fn fit(&self, scheme: Scheme) -> Scheme {
-        // With no device at all nothing is written, so the answer does not matter.
-        self.log.stripe.fit(scheme).unwrap_or(scheme)
-    }
-
-    /// The pool's devices as the checkpoint knows them.
-    pub fn device_entries(&self) -> Vec<DeviceEntry> {
-        self.devices.lock().clone()
-    }
-
-    /// What was asked of each device that is there, and what went wrong.
-    pub fn device_statistics(&self) -> Vec<(DeviceIndex, DeviceStatistics)> {
-        self.log.stripe.devices().iter().map(|device| (device.index(), device.statistics())).collect()
-    }
-
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        if let Some(cause) = &*self.failure.lock() {
-            return Err(Error::ReadOnly { cause: cause.clone() });
-        }
-        if self.options.read_only {
-            return Err(Error::OnlyRead);
-        }
-        Ok(())
-    }
-
-    /// Stops all writing: after this error durability cannot be promised any more.
-    pub(crate) fn fail(&self, error: Error) -> Error {
-        if matches!(
-            error,
-            Error::WouldBlock
-                | Error::NodeNotInMemory
-                | Error::ReadOnly { .. }
-                | Error::OnlyRead
-                | Error::Elsewhere { .. }
-        ) {
-            return error;
-        }
-        let mut failure = self.failure.lock();
-        if failure.is_none() {
-            tracing::error!(%error, "the pool stops writing");
-            *failure = Some(error.to_string());
-        }
-        error
-    }
-
-    /// Stops writing for good, for a cause outside of the store: nothing that was not synced becomes durable.
-    pub fn stop_writing(&self, cause: &str) {
-        drop(self.fail(Error::Pool(cause.to_owned())));
-    }
-
-    /// Why the pool stopped writing, if it did.
-    pub fn failure(&self) -> Option<String> {
-        self.failure.lock().clone()
-    }
-
-    /// A consistent view for reading; the closure may run several times.
-    pub fn view<T, E: From<Error>>(&self, io: Io<'_>, closure: impl Fn(&View<'_>) -> Result<T, E>) -> Result<T, E> {
-        self.view_as(io, Offloaded::of(io), closure)
-    }
-
-    /// The same of the tree alone: what was put away is not there.
-    pub(crate) fn view_through<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        closure: impl Fn(&View<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.view_as(io, Offloaded::Through, closure)
-    }
-
-    fn view_as<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        offloaded: Offloaded,
-        closure: impl Fn(&View<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let mut needed = NeededNodes::default();
-        loop {
-            let missed;
-            {
-                let inner = self.inner.read();
-                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, offloaded);
-                let result = closure(&view);
-                match view.take_missed() {
-                    None => return result,
-                    Some(reference) => missed = self.pin(&reference),
-                }
-            }
-            self.fetch_missed(io, missed, &mut needed)?;
-        }
-    }
-
-    /// Changes that take effect together or not at all; the closure may run several times.
-    pub fn update<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.check_writable()?;
-        self.throttle(io)?;
-        self.update_now(io, true, closure)
-    }
-
-    /// An update that waits for no checkpoint; one that is not `refusable` is not refused for lack of room either.
-    pub(crate) fn update_now<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        refusable: bool,
-        closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.update_as(io, refusable, false, closure)
-    }
-
-    /// The same; one that is `folding` puts keys away or brings them back, and changes nothing that anybody can tell.
-    pub(crate) fn update_as<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        refusable: bool,
-        folding: bool,
-        mut closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let offloaded = if folding { Offloaded::Through } else { Offloaded::of(io) };
-        let mut needed = NeededNodes::default();
-        let mut has_made_room = false;
-        loop {
-            let missed;
-            {
-                let mut inner = self.inner.write();
-                let next_inode = inner.next_inode;
-                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, offloaded);
-                let mut transaction = Transaction::new(view, next_inode);
-                let result = closure(&mut transaction).and_then(|value| match &inner.settler {
-                    Some(settle) if !folding => settle(&mut transaction).map(|()| value).map_err(E::from),
-                    _ => Ok(value),
-                });
-                let into = if folding { None } else { inner.fold_of_changes(&transaction) };
-                into.into_iter().for_each(|number| drop(transaction.view.miss_fold(number)));
-                let is_done = result.is_ok() && transaction.view.missed.get().is_none();
-                let refused = if is_done && refusable { self.is_refused(&inner, &transaction) } else { Ok(false) };
-                match transaction.view.take_missed() {
-                    None if !refused? => {
-                        let value = result?;
-                        let Transaction { writes, usage, next_inode, on_effect, leaves_shared, is_move, .. } =
-                            transaction;
-                        self.space.note_left(leaves_shared);
-                        if !is_move {
-                            let deleted = writes.values().filter(|value| value.is_none()).count();
-                            self.space.note_died(&usage, deleted);
-                        }
-                        self.apply(&mut inner, writes, usage, next_inode);
-                        on_effect.into_iter().for_each(|work| work());
-                        return Ok(value);
-                    }
-                    None => missed = None,
-                    Some(reference) => missed = Some(self.pin(&reference)),
-                }
-            }
-            match missed {
-                Some(missed) => self.fetch_missed(io, missed, &mut needed)?,
-                None if has_made_room => return Err(Error::NoSpace.into()),
-                None if !io.may_block() => return Err(Error::WouldBlock.into()),
-                None => {
-                    self.make_room_for_metadata()?;
-                    has_made_room = true;
-                }
-            }
-        }
-    }
-
-    fn apply(&self, inner: &mut Inner, writes: transaction::Writes, usage: transaction::Usage, next_inode: u64) {
-        if writes.is_empty() && next_inode == inner.next_inode {
-            return;
-        }
-        for (key, value) in writes {
-            inner.record(key, value);
-        }
-        for (segment, delta) in usage {
-            if delta != 0 {
-                segment.add_live_bytes(delta);
-                if !segment.is_released() {
-                    self.space.add_live(segment.scheme, delta);
-                }
-                self.log.touch(&segment);
-            }
-        }
-        inner.next_inode = next_inode;
-        inner.change += 1;
-    }
-
-    /// Holds writers back while the overlay is larger than its part of the memory.
-    fn throttle(&self, io: Io<'_>) -> Result<(), Error> {
-        let limit = self.overlay_bytes_max();
-        let is_over = || self.inner.read().active.bytes() > limit;
-        if !is_over() {
-            return Ok(());
-        }
-        if !io.may_block() {
-            return Err(Error::WouldBlock);
-        }
-        // Many writers come here at once: one checkpoint is for all of them.
-        self.checkpoint_if(is_over)
-    }
-
-    /// Background work; returns whether there is more to do. `idle` allows cleaning that nobody waits for.
-    pub fn step(&self, idle: bool) -> Result<bool, Error> {
-        if self.check_writable().is_err() {
-            return Ok(false);
-        }
-        self.log.reap();
-        self.retire_unwritable()?;
-        self.retire_failing()?;
-        self.save_damage()?;
-        self.leave_slow_devices();
-        let (overlay_bytes, pending_bytes) = {
-            let inner = self.inner.read();
-            (inner.active.bytes(), inner.active.pending_bytes())
-        };
-        let journal = {
-            let journal = self.journal.lock();
-            (journal.used_bytes() as usize + pending_bytes, journal.region_bytes as usize)
-        };
-        if overlay_bytes > self.overlay_bytes_max() / 2 || journal.0 > journal.1 / 2 || self.lacks_mirrors() {
-            self.checkpoint()?;
-            return Ok(true);
-        }
-        if pending_bytes > journal.1 / 8 {
-            self.commit(Io::BLOCKING)?;
-            return Ok(true);
-        }
-        if idle {
-            self.prove_at_rest()?;
-        }
-        self.clean_in_background(idle)
-    }
-
-    /// Makes everything durable and leaves the pool so that the next mount has nothing to replay.
-    pub fn close(&self) -> Result<(), Error> {
-        if self.check_writable().is_err() {
-            return Ok(());
-        }
-        // What was mended so far counts.
-        if let Err(error) = self.settled_mender().map(drop) {
-            tracing::warn!(%error, "what was being mended is given up");
-        }
-        if let Err(error) = self.save_damage() {
-            tracing::warn!(%error, "what is known to be damaged could not be kept");
-        }
-        let mut state = self.checkpointer.lock();
-        let mut journal = self.journal.lock();
-        if self.check_writable().is_err() {
-            return Ok(());
-        }
-        // What cannot be written is known before the segment table is written for the last time.
-        self.checkpoint_holding(&mut state, &mut journal, true)?;
-        for _ in 0..CLOSING_ROUNDS_MAX {
-            if !self.log.has_failures() {
-                break;
-            }
-            self.checkpoint_holding(&mut state, &mut journal, true)?;
-        }
-        Ok(())
+    /// From below upwards.
+    fn over(engine: Arc<Engine>) -> Store {
+        let tier = Tier::new(&engine);
+        Store { engine, tier }
     }
 }

@@ -11,7 +11,7 @@ use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, DeviceIndex, SegmentKin
 use stere_log::Segment;
 use stere_stripe::{geometry, row_pieces};
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::view::BlobHandle;
 
 /// What a loss means for one class.
@@ -49,7 +49,7 @@ fn lost_chunks(segment: &Segment, is_gone: &dyn Fn(DeviceIndex) -> bool) -> u32 
     gone & ((1 << data) - 1)
 }
 
-impl Store {
+impl Engine {
     /// What is known to be damaged on devices that are there.
     pub fn known_loss(&self) -> Loss {
         let is_metadata_lost = self.is_metadata_damaged();
@@ -109,6 +109,12 @@ impl Store {
         }
         loss.classes.sort_unstable_by_key(|class| class.class);
         loss
+    }
+
+    /// Whether devices that are there have too little of a segment that a volume has: readers get it from there.
+    pub(crate) fn is_readable_from_volumes_only(&self, segment: &Segment) -> bool {
+        let is_elsewhere = segment.tertiary().there != 0 && segment.is_sealed() && segment.live_bytes() > 0;
+        is_elsewhere && self.readable_chunks(segment, &[]) < usize::from(segment.scheme.data)
     }
 }
 

@@ -10,8 +10,8 @@ use parking_lot::MutexGuard;
 use stere_format::{DeviceIndex, SegmentKind};
 use stere_log::StreamKey;
 
-use crate::Store;
 use crate::clean::{Cleaner, FRUITLESS_PASSES_MAX};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::space::Space;
 
@@ -79,7 +79,7 @@ impl FutileSeries {
 }
 
 impl Fill {
-    fn of(store: &Store) -> Fill {
+    fn of(store: &Engine) -> Fill {
         let generation = store.inner.read().generation;
         Fill { died_bytes: store.space.died_bytes(), slots_free: store.slots_free(), generation }
     }
@@ -93,7 +93,7 @@ struct Series {
 }
 
 impl Series {
-    fn begin(store: &Store) -> Series {
+    fn begin(store: &Engine) -> Series {
         Series { moved_before: store.space.moved_bytes(), moved_max: store.raw_bytes() }
     }
 
@@ -108,7 +108,7 @@ impl Series {
     }
 }
 
-impl Store {
+impl Engine {
     /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
     pub(crate) fn make_room(&self, key: &StreamKey, purpose: Purpose) -> Result<(), Error> {
         let mut cleaner = self.cleaner.lock();

@@ -17,7 +17,7 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceState, Scheme, SegmentChunks, SegmentKind};
 use stere_log::Segment;
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::rebuild::Written;
 
@@ -127,7 +127,7 @@ const SEGMENTS_KEPT: u64 = 3;
 /// How far apart devices may be filled before chunks move, as a part of their slots.
 const BALANCE_PERCENT: u64 = 5;
 
-impl Store {
+impl Engine {
     /// Does about so many bytes of what is left to do: fills chunks of devices that came back, empties devices that shall be
     /// empty, evens out where that was asked for. What is on its way when this returns is taken up by the next step.
     pub fn mend_step(&self, budget_bytes: u64) -> Result<MendProgress, Error> {

@@ -13,7 +13,7 @@ use stere_format::{
 };
 use stere_log::{Io, Segment};
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::view::BlobHandle;
 use crate::write::Placement;
@@ -41,7 +41,7 @@ fn is_known_by(entry: &DeviceEntry, word: &str) -> bool {
     entry.name == word || entry.tags.iter().any(|tag| tag == word) || class == Some(&word)
 }
 
-impl Store {
+impl Engine {
     /// Takes over what the pool holds.
     pub(crate) fn load_places(&self) -> Result<(), Error> {
         let mut places = BTreeMap::new();

@@ -9,7 +9,7 @@ use stere_format::{BLOCK_BYTES, BlobEncoding, Node, NodeReference};
 use stere_log::{Io, LogError, Part, Segment};
 use stere_tree::NodeCache;
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::view::{BlobHandle, Miss};
 
@@ -58,7 +58,7 @@ fn placed_in(blob: &BlobHandle) -> u64 {
     blob.value.address.segment
 }
 
-impl Store {
+impl Engine {
     /// Reads the pieces into `out`; bytes of `out` between pieces stay as they are.
     pub fn read_blobs(&self, io: Io<'_>, pieces: &[Piece], out: &mut [u8]) -> Result<(), Error> {
         let mut parts = Vec::with_capacity(pieces.len());

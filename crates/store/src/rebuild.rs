@@ -17,7 +17,7 @@ use stere_stripe::{StripeError, Whole};
 
 use crate::error::Error;
 use crate::mend::{Mender, Need, Task, others};
-use crate::{LeftSlot, Store};
+use crate::{LeftSlot, engine::Engine};
 
 /// A chunk under way to its slot.
 pub(crate) struct Written {
@@ -38,7 +38,7 @@ const WORKERS_MAX: usize = 4;
 /// Chunk content submitted by one step, at most.
 const BYTES_AT_ONCE: u64 = 256 << 20;
 
-impl Store {
+impl Engine {
     /// Reads, proves and submits the chunks of as many tasks as the budget allows; how many bytes that were.
     pub(crate) fn write_chunks(&self, mender: &mut Mender, tasks: Vec<Task>, budget_bytes: u64) -> u64 {
         let mut bytes = 0;

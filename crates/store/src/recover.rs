@@ -30,7 +30,7 @@ use crate::overlay::Overlay;
 use crate::space::Space;
 use crate::tertiary::Volumes;
 use crate::void::Voids;
-use crate::{FreedSegment, Inner, LeftSlot, Store, StoreOptions};
+use crate::{FreedSegment, Inner, LeftSlot, StoreOptions, engine::Engine};
 
 /// A device handed to the store, with its newest superblock.
 pub struct DeviceIn {
@@ -53,21 +53,33 @@ pub struct RecoveryReport {
     pub generation: u64,
 }
 
-impl Store {
+/// What was found, between the halves of opening a pool.
+pub(crate) struct Recovered {
+    newest: Superblock,
+    /// What groups of the journal name that no later record proves durable.
+    unproven: Vec<u64>,
+    report: RecoveryReport,
+}
+
+impl Engine {
     /// Makes an empty pool on devices whose superblocks are filled in, and writes the first checkpoint.
-    pub fn create(devices: Vec<DeviceIn>, entries: Vec<DeviceEntry>, options: StoreOptions) -> Result<Store, Error> {
+    pub(crate) fn create(
+        devices: Vec<DeviceIn>,
+        entries: Vec<DeviceEntry>,
+        options: StoreOptions,
+    ) -> Result<Engine, Error> {
         let first = devices.first().ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?;
         let superblock = first.superblock.clone();
         assert!(superblock.checkpoint.is_empty(), "a new pool has no checkpoint yet");
         let stripe = attach(&devices, &options)?;
-        let store = Store::assemble(stripe, &superblock, devices, entries, options);
+        let store = Engine::assemble(stripe, &superblock, devices, entries, options);
         store.reserve_for_checkpoint(0);
         store.close()?;
         Ok(store)
     }
 
-    /// Opens a pool, replaying its journal.
-    pub fn open(mut devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Store, RecoveryReport), Error> {
+    /// Opens a pool and replays its journal; `finish_opening` is to follow.
+    pub(crate) fn open(mut devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Engine, Recovered), Error> {
         let newest = devices.iter().max_by_key(|device| device.superblock.generation);
         let newest = newest.ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?.superblock.clone();
         let mut stripe = attach(&devices, &options)?;
@@ -87,7 +99,7 @@ impl Store {
             stripe = attach(&devices, &options)?;
         }
         let read_only = options.read_only;
-        let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
+        let store = Engine::assemble(stripe, &newest, devices, record.devices.clone(), options);
         store.note_sizes();
         store.adopt_checkpoint(&newest, &record)?;
         store.repair_checkpoint(&bad_parts);
@@ -97,28 +109,28 @@ impl Store {
         report.clean = newest.clean;
         store.load_metadata_wish()?;
         store.load_places()?;
-        store.load_volumes()?;
         store.load_folds()?;
         if let Err(error) = store.load_damage() {
             // It is found again.
             tracing::warn!(%error, "what is known to be damaged could not be read");
         }
-        store.load_bad_objects();
-        if let Err(error) = store.load_heat() {
-            // Nothing depends on it.
-            tracing::warn!(%error, "how archived segments were used is not known");
-        }
-        let changes_bytes = store.inner.read().active.bytes();
-        store.reserve_for_checkpoint(changes_bytes);
-        if !read_only {
-            store.begin_epoch(&newest)?;
-            store.log.reopen()?;
-            store.release_recovered()?;
+        Ok((store, Recovered { newest, unproven, report }))
+    }
+
+    /// Begins an epoch, and makes whole and definite what a crash left unproven. What the tier knows is loaded.
+    pub(crate) fn finish_opening(&self, recovered: Recovered) -> Result<RecoveryReport, Error> {
+        let Recovered { newest, unproven, report } = recovered;
+        let changes_bytes = self.inner.read().active.bytes();
+        self.reserve_for_checkpoint(changes_bytes);
+        if !self.options.read_only {
+            self.begin_epoch(&newest)?;
+            self.log.reopen()?;
+            self.release_recovered()?;
             // What a crash tore is no sign of a bad device.
-            store.log.stripe.excusing(|| store.make_unproven_whole(&unproven))?;
-            store.make_definite(!unproven.is_empty())?;
+            self.log.stripe.excusing(|| self.make_unproven_whole(&unproven))?;
+            self.make_definite(!unproven.is_empty())?;
         }
-        Ok((store, report))
+        Ok(report)
     }
 
     /// Without any device that holds the journal, what was synced after the checkpoint is not there: nobody may go on from here as
@@ -150,7 +162,7 @@ impl Store {
         devices: Vec<DeviceIn>,
         entries: Vec<DeviceEntry>,
         options: StoreOptions,
-    ) -> Store {
+    ) -> Engine {
         let budget = options.budget();
         let repairs = !options.read_only;
         let log_options =
@@ -195,7 +207,7 @@ impl Store {
             left: Vec::new(),
             settler: None,
         };
-        Store {
+        Engine {
             cache: NodeCache::new(budget.cache_bytes),
             inner: RwLock::new(inner),
             journal_bytes_seen: Mutex::new((journal.used_bytes(), journal.region_bytes)),

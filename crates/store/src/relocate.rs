@@ -14,7 +14,7 @@ use stere_format::{
 };
 use stere_log::{Io, Segment, StreamKey};
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::make_room::Purpose;
 use crate::view::BlobHandle;
@@ -109,7 +109,7 @@ fn raw_bytes(scheme: Scheme, bytes: u64) -> u64 {
     bytes * scheme.width() as u64 / u64::from(scheme.data)
 }
 
-impl Store {
+impl Engine {
     /// Moves blobs to the stream of this placement, in one update. Durable with the next commit; until then, and where it
     /// fails, the old copies are what counts.
     pub fn relocate(&self, moves: &[Move], placement: Placement, home: Option<DeviceIndex>) -> Result<Moved, Error> {
@@ -132,7 +132,7 @@ impl Store {
     ) -> Result<Moved, Error> {
         assert!(tertiary != 0, "archiving is to volumes");
         self.volumes.note_archived(moves.iter().map(Move::stored_bytes).sum());
-        let (placement, tertiary) = (self.staging_placement(placement), self.in_place_of(tertiary));
+        let (placement, tertiary) = (placement.staging(), self.volumes.in_place_of(tertiary));
         self.relocate_to(moves, placement, None, tertiary, used_seconds)
     }
 

@@ -2,10 +2,10 @@
 
 use stere_format::DeviceIndex;
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 
-impl Store {
+impl Engine {
     /// Puts the size of a device that was opened with a grown layout into the device table; durable when it returns.
     pub fn adopt_device_size(&self, index: DeviceIndex) -> Result<(), Error> {
         self.check_writable()?;

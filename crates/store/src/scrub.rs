@@ -22,7 +22,7 @@ mod tests;
 use stere_format::{Key, ScrubCursor, ScrubPart};
 use stere_log::Io;
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 
 /// Content or metadata that could not be read rightly from what is there, nor be rebuilt.
@@ -84,7 +84,7 @@ pub struct ScrubProgress {
 /// Of a whole pass: between steps nothing is read ahead, so they are large.
 const PASS_STEP_BYTES: u64 = 256 << 20;
 
-impl Store {
+impl Engine {
     /// Scrubs about so many bytes from the cursor on, and moves it.
     pub fn scrub_step(&self, cursor: &mut ScrubCursor, budget_bytes: u64) -> Result<ScrubProgress, Error> {
         if let Some(cause) = self.failure() {

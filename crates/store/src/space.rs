@@ -16,7 +16,7 @@ use stere_stripe::Kept;
 use crate::error::Error;
 use crate::transaction::Transaction;
 use crate::write::Placement;
-use crate::{Inner, Store};
+use crate::{Inner, engine::Engine};
 
 /// Part of the pool that users cannot fill, as a divisor.
 const RESERVE_DIVISOR: u64 = 24;
@@ -210,7 +210,12 @@ pub struct Statistics {
     pub next_inode: u64,
 }
 
-impl Store {
+/// Whether content takes more room in the one scheme than in the other.
+pub fn takes_more(one: Scheme, other: Scheme) -> bool {
+    raw(one, i64::from(u32::MAX)) > raw(other, i64::from(u32::MAX))
+}
+
+impl Engine {
     /// Gives what is free back to what lies below the devices (TRIM, holes), at most so many slots of each; how many that were.
     pub fn discard_freed(&self, slots_max: usize) -> Result<usize, Error> {
         self.check_writable()?;
@@ -540,11 +545,6 @@ impl Store {
         let takes = |scheme: &Scheme| raw(*scheme, i64::from(u32::MAX));
         let kinds = self.log.data_kinds();
         kinds.into_iter().map(|kind| kind.scheme).chain([scheme]).max_by_key(takes).unwrap_or(scheme)
-    }
-
-    /// Whether content takes more room in the one scheme than in the other.
-    pub fn takes_more(one: Scheme, other: Scheme) -> bool {
-        raw(one, i64::from(u32::MAX)) > raw(other, i64::from(u32::MAX))
     }
 
     /// The same on the devices of a place, for what can lie nowhere else.

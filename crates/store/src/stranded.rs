@@ -10,14 +10,14 @@ use parking_lot::MutexGuard;
 use stere_faults::{Bug, is_planted};
 use stere_format::SegmentKind;
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::journal::Journal;
 
 /// Rounds of writing elsewhere, in each of which devices fail.
 const ROUNDS_MAX: u32 = 16;
 
-impl Store {
+impl Engine {
     /// After a batch was written: moves what it could not, records what was given up, and commits that. False if the journal has no
     /// room for it: a checkpoint is due, and then this again.
     pub(crate) fn settle_failures(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<bool, Error> {

@@ -5,10 +5,10 @@
 use stere_device::{Buffer, Completion, Device};
 use stere_format::Superblock;
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 
-impl Store {
+impl Engine {
     pub(crate) fn store_superblocks(&self, superblocks: &[Superblock]) -> Result<(), Error> {
         let (present, failed) = self.write_superblocks_of(&superblocks.iter().collect::<Vec<_>>())?;
         check_superblocks(present, &failed)

@@ -1,60 +1,42 @@
 //! Tertiary volumes: slow places that hold copies of whole segments, and may be away for as long as they like.
 //!
 //! A segment of a tertiary stream is written to devices as any other, at the redundancy that its files had. Sealed and durable, it is
-//! copied out as one object to each of its volumes, read back and compared (`tertiary/upload.rs`). From then on its chunks on
-//! devices are a cache: *released* they are given up, *staged* they are written again from the object (`tertiary/stage.rs`). The
+//! copied out as one object to each of its volumes, read back and compared (`tier/upload.rs`). From then on its chunks on
+//! devices are a cache: *released* they are given up, *staged* they are written again from the object (`tier/stage.rs`). The
 //! segment table says all of it, so every state that a crash leaves names a place where the bytes are.
 //!
 //! Nothing local ever waits for a volume: not commits, nor checkpoints, nor the cleaner. Who reads what is released waits, if that
 //! was chosen; one fetch serves all who wait for the same segment. The work goes on in steps, by whoever calls
-//! `Store::tertiary_step`. Read next: the log's `recall.rs`, `docs/design/tiering.md`.
+//! `Tier::step`. Read next: the log's `recall.rs`, `docs/design/tiering.md`.
 
 mod bad;
 mod beginning;
-mod clusters;
-mod costs;
-mod fetch;
-mod heat;
+pub(crate) mod clusters;
+pub(crate) mod fetch;
 mod labelled;
-mod lanes;
-mod metadata;
-mod orders;
-mod parts;
+pub(crate) mod parts;
 mod recall;
-mod remnants;
-mod repack;
-mod retire;
 mod sequence;
-mod stage;
-mod table;
-mod upload;
+mod succession;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use stere_device::{MediumWait, Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
-use stere_format::{ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
+use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
 use stere_log::{Io, Segment, SegmentTable, proves_chunk};
 
 use beginning::{Begun, Pace};
 pub use clusters::Prefetch;
-pub use costs::Costs;
-pub use heat::{Member, Members};
 pub use labelled::LabelledVolume;
-pub use orders::{Candidate, put_in_order};
+pub(crate) use labelled::{read_label, stranger};
 pub use parts::Parts;
 pub(crate) use recall::RecallError;
 pub use recall::Refusal;
-pub use remnants::Swept;
-pub use repack::{Belonging, Repacked};
 use sequence::Referred;
-pub use stage::{Released, TierFile};
-pub use stere_format::{ReleaseOrder, SegmentHeat, TierMarks, TierPolicy, VolumePrices};
-pub use table::VolumeStatus;
-pub use upload::{Describe, TertiaryProgress};
 
 /// What happens to who reads something that is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -77,7 +59,7 @@ impl RecallMode {
 /// From so many reads on a segment is fetched whole.
 const REFERENCES_WHOLE: u32 = 2;
 /// The class of media that are slow to position: whatever is read of them is read whole.
-const CLASS_MEDIA: u8 = 4;
+pub(crate) const CLASS_MEDIA: u8 = 4;
 
 /// What was asked of volumes, since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,43 +76,43 @@ pub struct TertiaryCounts {
 }
 
 #[derive(Default)]
-struct Counters {
+pub(crate) struct Counters {
     bytes_archived: AtomicU64,
-    segments_uploaded: AtomicU64,
-    bytes_uploaded: AtomicU64,
+    pub(crate) segments_uploaded: AtomicU64,
+    pub(crate) bytes_uploaded: AtomicU64,
     fetches: AtomicU64,
     bytes_fetched: AtomicU64,
-    bad_objects: AtomicU64,
+    pub(crate) bad_objects: AtomicU64,
 }
 
 /// A volume that can be asked.
-type Reachable = (VolumeEntry, Arc<dyn Volume>);
+pub(crate) type Reachable = (VolumeEntry, Arc<dyn Volume>);
 
 /// A volume of the table, and how to reach it if anybody knows.
 #[derive(Clone)]
-struct Known {
-    entry: VolumeEntry,
-    volume: Option<Arc<dyn Volume>>,
+pub(crate) struct Known {
+    pub(crate) entry: VolumeEntry,
+    pub(crate) volume: Option<Arc<dyn Volume>>,
     /// What it said last, where that was bad.
-    complaint: Option<String>,
+    pub(crate) complaint: Option<String>,
     /// That is that it is full.
-    is_full: bool,
+    pub(crate) is_full: bool,
 }
 
 /// Segments to be brought back, in the order in which they were asked for.
 #[derive(Default)]
-struct Wanted {
-    asked_for: VecDeque<u64>,
+pub(crate) struct Wanted {
+    pub(crate) asked_for: VecDeque<u64>,
     /// Such as were read more than once: they can wait until nobody reads, as long as they are in memory.
-    read_again: VecDeque<u64>,
+    pub(crate) read_again: VecDeque<u64>,
 }
 
 impl Wanted {
-    fn contains(&self, segment: u64) -> bool {
+    pub(crate) fn contains(&self, segment: u64) -> bool {
         self.asked_for.contains(&segment) || self.read_again.contains(&segment)
     }
 
-    fn forget(&mut self, segment: u64) {
+    pub(crate) fn forget(&mut self, segment: u64) {
         self.asked_for.retain(|wanted| *wanted != segment);
         self.read_again.retain(|wanted| *wanted != segment);
     }
@@ -139,39 +121,29 @@ impl Wanted {
 /// The volumes of a pool, and what readers want of them.
 pub(crate) struct Volumes {
     pool: PoolId,
-    table: RwLock<BTreeMap<u8, Known>>,
+    pub(crate) table: RwLock<BTreeMap<u8, Known>>,
     /// Those that were retired, whose numbers stand for their heirs'.
-    retired: RwLock<BTreeMap<u8, VolumeEntry>>,
+    pub(crate) retired: RwLock<BTreeMap<u8, VolumeEntry>>,
     mode: AtomicU8,
-    fetches: fetch::Fetches,
+    pub(crate) fetches: fetch::Fetches,
     beginnings: beginning::Beginnings,
-    clusters: clusters::Clusters,
+    pub(crate) clusters: clusters::Clusters,
     references: Mutex<BTreeMap<u64, sequence::Reference>>,
-    wanted: Mutex<Wanted>,
-    is_staging_deferred: AtomicBool,
-    /// Nothing more is copied out for now.
-    are_uploads_held: AtomicBool,
+    pub(crate) wanted: Mutex<Wanted>,
+    pub(crate) is_staging_deferred: AtomicBool,
     /// Objects that nobody needs any more, with the volumes they are on.
-    garbage: Mutex<Vec<(String, u16)>>,
+    pub(crate) garbage: Mutex<Vec<(String, u16)>>,
     /// Segments that volumes do not give, with those volumes as a set.
     bad: Mutex<BTreeMap<u64, u16>>,
     /// Segments that could not be uploaded, and why.
-    stuck: Mutex<BTreeMap<u64, String>>,
-    /// Segments that could not be repacked, with their live bytes then.
-    unpackable: Mutex<BTreeMap<u64, u64>>,
+    pub(crate) stuck: Mutex<BTreeMap<u64, String>>,
     /// Whether anything may be released; stays set until the store is opened anew.
-    may_be_released: AtomicBool,
+    pub(crate) may_be_released: AtomicBool,
     /// One step at a time.
-    work: Mutex<()>,
+    pub(crate) work: Mutex<()>,
     /// Held for reading by whoever copies out, for writing by whoever deletes objects by their names. After `work`.
-    uploads: RwLock<()>,
-    lanes: lanes::Lanes,
-    /// Segments of which it is durable that they are sealed, of those that wait.
-    sealed: Mutex<BTreeSet<u64>>,
-    counters: Counters,
-    metadata: Mutex<metadata::Copies>,
-    /// How segments were used, as the pool has it.
-    heat: Mutex<heat::Pages>,
+    pub(crate) uploads: RwLock<()>,
+    pub(crate) counters: Counters,
 }
 
 impl Volumes {
@@ -187,19 +159,13 @@ impl Volumes {
             references: Mutex::default(),
             wanted: Mutex::default(),
             is_staging_deferred: AtomicBool::new(false),
-            are_uploads_held: AtomicBool::new(false),
             garbage: Mutex::default(),
             bad: Mutex::default(),
             stuck: Mutex::default(),
-            unpackable: Mutex::default(),
             may_be_released: AtomicBool::new(false),
             work: Mutex::new(()),
             uploads: RwLock::new(()),
-            lanes: lanes::Lanes::default(),
-            sealed: Mutex::default(),
             counters: Counters::default(),
-            metadata: Mutex::default(),
-            heat: Mutex::default(),
         }
     }
 
@@ -233,7 +199,7 @@ impl Volumes {
     }
 
     /// The volumes of a set that can be asked, and why the others cannot.
-    fn reachable(&self, set: u16) -> (Vec<Reachable>, Vec<String>) {
+    pub(crate) fn reachable(&self, set: u16) -> (Vec<Reachable>, Vec<String>) {
         let (mut there, mut away) = (Vec::new(), Vec::new());
         for known in self.table.read().values().filter(|known| known.entry.bit() & set != 0) {
             match &known.volume {
@@ -248,7 +214,7 @@ impl Volumes {
     }
 
     /// Notes what a volume answered, for those who ask how it does.
-    fn note(&self, number: u8, error: Option<&VolumeError>) {
+    pub(crate) fn note(&self, number: u8, error: Option<&VolumeError>) {
         let complaint = error.map(ToString::to_string);
         let is_news = self.table.read().get(&number).is_some_and(|known| known.complaint != complaint);
         if !is_news {
@@ -265,7 +231,7 @@ impl Volumes {
     }
 
     /// The same of one that was only looked for: that it is there does not say that it has room.
-    fn note_looked_for(&self, number: u8, error: Option<&VolumeError>) {
+    pub(crate) fn note_looked_for(&self, number: u8, error: Option<&VolumeError>) {
         let is_full = self.table.read().get(&number).is_some_and(|known| known.is_full);
         if error.is_some() || !is_full {
             self.note(number, error);
@@ -339,7 +305,7 @@ impl Volumes {
         })
     }
 
-    fn forget_fetched(&self, segment: u64) {
+    pub(crate) fn forget_fetched(&self, segment: u64) {
         self.fetches.forget(segment);
         self.expect_no_more(segment);
         self.references.lock().remove(&segment);
@@ -354,7 +320,7 @@ impl Volumes {
     }
 
     /// The segment to bring back next, if one is to come back now.
-    fn wanted_first(&self) -> Option<u64> {
+    pub(crate) fn wanted_first(&self) -> Option<u64> {
         let is_deferred = self.is_staging_deferred.load(Ordering::Acquire) && !self.fetches.are_many_kept();
         let wanted = self.wanted.lock();
         let read_again = wanted.read_again.front().filter(|_| !is_deferred);
@@ -377,12 +343,17 @@ impl Volumes {
         }
     }
 
-    fn discard_object(&self, segment: &Segment, volumes: u16) {
+    pub(crate) fn discard_object(&self, segment: &Segment, volumes: u16) {
         let names = [object_name(segment.id, segment.sequence), catalogue_name(segment.id, segment.sequence)];
         self.garbage.lock().extend(names.map(|name| (name, volumes)));
     }
 
-    fn is_answering(&self, set: u16) -> bool {
+    /// Whether all volumes of a set may have names on them.
+    pub(crate) fn all_take_metadata(&self, set: u16) -> bool {
+        self.table.read().values().all(|known| set & known.entry.bit() == 0 || known.entry.takes_metadata)
+    }
+
+    pub(crate) fn is_answering(&self, set: u16) -> bool {
         let is_good = |known: &Known| {
             let is_used = known.volume.is_some() && !known.entry.is_offline && known.complaint.is_none();
             known.entry.bit() & set != 0 && is_used
@@ -390,9 +361,14 @@ impl Volumes {
         self.table.read().values().any(is_good)
     }
 
-    fn is_on_media(&self, set: u16) -> bool {
+    pub(crate) fn is_on_media(&self, set: u16) -> bool {
         self.table.read().values().any(|known| known.entry.bit() & set != 0 && known.entry.class == CLASS_MEDIA)
     }
+}
+
+/// Bytes of a segment's object.
+pub(crate) fn object_bytes(segment: &Segment) -> u64 {
+    u64::from(segment.written_blocks()) * BLOCK_BYTES as u64
 }
 
 /// Whether these bytes are a whole and right copy of this segment.
@@ -468,6 +444,3 @@ impl Volumes {
         self.fetch(io, segment, offset, into, is_right)
     }
 }
-
-#[cfg(test)]
-mod tests;

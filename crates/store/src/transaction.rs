@@ -69,7 +69,7 @@ pub struct Transaction<'a> {
 /// Looks at a transaction before it takes effect, and may add to it or refuse it. May run several times, as the transaction.
 pub type Settler = Box<dyn Fn(&mut Transaction<'_>) -> Result<(), Error> + Send + Sync>;
 
-impl crate::Store {
+impl crate::engine::Engine {
     /// From now on every transaction is shown to `settler` last.
     pub fn set_settler(&self, settler: Settler) {
         self.inner.write().settler = Some(settler);

@@ -21,11 +21,11 @@ use stere_log::{RowContents, Segment};
 use crate::error::Error;
 use crate::make_room::Purpose;
 use crate::view::BlobHandle;
-use crate::{Owner, Store};
+use crate::{Owner, engine::Engine};
 
 /// A row that unproven groups tell of.
 struct Row {
-    segment: Arc<Segment>,
+    pub(crate) segment: Arc<Segment>,
     /// What they named in it.
     blobs: Vec<BlobHandle>,
     /// What it tells itself, if anything does.
@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-impl Store {
+impl Engine {
     /// Brings what these blobs name to all its copies, in its place or elsewhere.
     pub(crate) fn make_unproven_whole(&self, blobs: &[u64]) -> Result<(), Error> {
         let mut torn = self.torn(self.rows_of(blobs)?)?;

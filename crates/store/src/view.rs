@@ -14,7 +14,7 @@ use stere_tree::{Direction, Lookup, NodeCache};
 use crate::error::Error;
 use crate::value::Value;
 use crate::void::{DELETIONS_MIN, Voids};
-use crate::{Inner, Store};
+use crate::{Inner, engine::Engine};
 
 /// What a view does about keys whose metadata is offloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +66,29 @@ impl BlobHandle {
     pub fn is_shared(&self) -> bool {
         self.value.flags.contains(stere_format::BlobFlags::SHARED)
     }
+
+    /// The number of its segment.
+    pub fn segment_id(&self) -> u64 {
+        self.segment.id
+    }
+
+    /// Whether its bytes are on tertiary volumes only.
+    pub fn is_released(&self) -> bool {
+        self.segment.is_released()
+    }
+
+    /// Tertiary volumes that have it, a set.
+    pub fn volumes(&self) -> u16 {
+        self.segment.tertiary().there
+    }
+
+    /// Tertiary volumes that shall have it, a set.
+    pub fn tertiary_wanted(&self) -> u16 {
+        self.segment.tertiary().wanted
+    }
 }
 
-impl Store {
+impl Engine {
     /// How many devices and tertiary volumes more may be lost before this blob is, as its segment's chunks are there now.
     pub fn losses_borne(&self, blob: &BlobHandle) -> u8 {
         let placed = blob.segment.placed();

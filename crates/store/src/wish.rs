@@ -7,7 +7,7 @@
 use stere_format::{DeviceState, Key, Scheme, WIDTH_MAX};
 use stere_log::Io;
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 
 /// On how many devices metadata shall lie.
@@ -52,7 +52,7 @@ impl MetadataWish {
     }
 }
 
-impl Store {
+impl Engine {
     /// The scheme that metadata shall have.
     pub(crate) fn meta_scheme(&self) -> Scheme {
         let copies = match *self.metadata_wish.lock() {

@@ -12,7 +12,7 @@ use stere_format::{
 };
 use stere_log::{Io, LogError, Segment, StreamKey};
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::make_room::Purpose;
 
@@ -26,6 +26,14 @@ pub struct Placement {
     pub class: u8,
     /// On which devices.
     pub site: Site,
+}
+
+impl Placement {
+    /// How files of this placement wait on devices for being copied out: as many losses survived, by copies.
+    pub fn staging(self) -> Placement {
+        let scheme = Scheme { data: 1, parity: self.scheme.parity };
+        Placement { scheme, ..self }
+    }
 }
 
 /// Whose data it is; a hint for rescue, written next to the data.
@@ -98,7 +106,7 @@ fn copy_and_checksum(from: &[u8], to: &mut [u8], checksums: &mut Checksums) {
     }
 }
 
-impl Store {
+impl Engine {
     /// The largest blob this pool takes, in bytes.
     pub fn blob_bytes_max(&self) -> usize {
         self.log.record_bytes_max() / 2

@@ -98,7 +98,7 @@ impl<'a> File<'a> {
         if word == "none" {
             return Ok(set.is_none_or(|set| set == 0));
         }
-        let names = self.search.core.store.tier_names(set.unwrap_or(0));
+        let names = self.search.core.store.tier.media.tier_names(set.unwrap_or(0));
         Ok(tier != TierWish::Nowhere && names.split('+').any(|name| name == word))
     }
 

@@ -91,7 +91,7 @@ fn they_go_come_back_and_go_again() {
     // What came back is remembered, and what was used, by the next mount too.
     fs.close(&caller(1096)).unwrap();
     let fs = rig.reopen(fs, false);
-    fs.store().attach_volume(0, volume.clone(), None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
     pass(&fs, 1097);
     assert!(!is_away(&fs, used));
     pass_through(&fs, 1100..=1210);
@@ -99,7 +99,7 @@ fn they_go_come_back_and_go_again() {
     assert_eq!(resident_keys(&fs), away, "this time with what is above it");
     release(&fs, cold);
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume, None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume, None, true).unwrap();
     assert_all_there(&fs, cold);
     assert_clean(&fs);
 }
@@ -232,7 +232,7 @@ fn crashes_in_between() {
 
 fn reopen(rig: &Rig, fs: FileSystem, volume: &std::sync::Arc<stere_device::MemoryVolume>) -> FileSystem {
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume.clone(), None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
     fs
 }
 
@@ -263,7 +263,7 @@ fn names_go_where_rules_or_classes_say_so() {
         say(&fs, 100, "/cold: names=100s; /cold/5: names=no");
         fs.syncfs(&caller(100)).unwrap();
         let fs = rig.reopen(fs, true);
-        fs.store().attach_volume(0, volume.clone(), None, true).unwrap();
+        fs.store().tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
         pass_through(&fs, 101..=195);
         assert!(
             !directories.iter().any(|directory| is_away(&fs, *directory)),
@@ -292,7 +292,7 @@ fn what_is_renamed_comes_under_rules() {
     assert!(notes(&fs).is_empty(), "where nothing is said nothing is noted");
     fs.syncfs(&caller(300)).unwrap();
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume, None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume, None, true).unwrap();
     let deep = find(&fs, cold, &["2", "deep"]);
     assert!(!is_away(&fs, deep));
     fs.rename(&caller(301), ROOT, b"cold", ROOT, b"old", 0).unwrap();

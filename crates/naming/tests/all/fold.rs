@@ -23,7 +23,7 @@ fn the_top_stays_and_the_rest_comes_back() {
     assert!(resident_keys(&fs) < 40 && outcome.bundles > 2, "{before} keys before, {outcome:?}");
     assert_clean(&fs);
     let fs = rig.reopen(fs, false);
-    fs.store().attach_volume(0, volume.clone(), None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
     let requests = volume.requests();
     let top = listed(&fs, cold).unwrap();
     assert_eq!(top.len(), DIRECTORIES + 1);
@@ -42,7 +42,7 @@ fn the_top_stays_and_the_rest_comes_back() {
     let again = offload_below(&fs, cold);
     assert_eq!(resident_keys(&fs), before - again.keys.max(outcome.keys));
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume, None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume, None, true).unwrap();
     assert_all_there(&fs, cold);
     assert_clean(&fs);
 }
@@ -60,14 +60,14 @@ fn an_outage_is_felt_below_and_nowhere_else() {
     volume.set_fault(Some(VolumeFault::Away));
     let above = find(&fs, cold, &["3"]);
     for mode in [RecallMode::Deny, RecallMode::NoWait] {
-        fs.store().set_recall_mode(mode);
+        fs.store().tier.recalls.set_recall_mode(mode);
         let refused = listed(&fs, above).unwrap_err();
         let expected = if mode == RecallMode::Deny { libc::EPERM } else { libc::EAGAIN };
         assert_eq!(refused.errno(), expected, "{mode:?}");
         let made = fs.mkdir(&caller(6), above, b"new", 0o755).unwrap_err();
         assert_eq!(made.errno(), expected);
     }
-    fs.store().set_recall_mode(RecallMode::Block);
+    fs.store().tier.recalls.set_recall_mode(RecallMode::Block);
     make(&fs, cold, "new at the top", b"some");
     make(&fs, ROOT, "new", b"some");
     fs.rename(&caller(6), cold, b"3", cold, b"three", 0).unwrap();
@@ -117,7 +117,7 @@ fn changes_and_removals_below() {
     let outcome = offload_below(&fs, cold);
     assert_eq!(outcome.staying, 0, "{outcome:?}");
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume, None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume, None, true).unwrap();
     let mut bytes = vec![0; 7];
     fs.read(&caller(9), file, 0, &mut bytes).unwrap();
     assert_eq!(bytes, b"changed", "by its number, as the kernel asks");

@@ -12,7 +12,7 @@ use support::volume::{add_volume, segments_of};
 use support::{Rig, caller};
 
 fn settle(fs: &FileSystem) {
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
 }
 
 /// Looks as a mount does each minute; how many files were looked at.
@@ -69,7 +69,7 @@ fn only_what_was_written_is_looked_at() {
     files.push(make(&fs, below, "late", b"late"));
     fs.syncfs(&caller(3)).unwrap();
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume, None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume, None, true).unwrap();
     assert!(look(&fs, false) > 1600);
     assert_eq!(not_down(&fs, &files), Vec::<u64>::new());
     assert!(!segments_of(&fs, top).is_empty());

@@ -36,7 +36,7 @@ struct Archived {
 
 fn settle(fs: &FileSystem) {
     reconcile(fs);
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {
         reconcile(fs);
     }
     while !fs.store().mend_step(8 << 20).unwrap().is_done {}

@@ -19,7 +19,7 @@ fn content(number: u64, length: usize) -> Vec<u8> {
 }
 
 fn settle(fs: &FileSystem) {
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
 }
 
 fn is_here(fs: &FileSystem, inode: u64) -> bool {
@@ -32,7 +32,7 @@ fn press(fs: &FileSystem) {
     reconcile(fs);
     settle(fs);
     (0..3).for_each(|_| fs.store().checkpoint().unwrap());
-    fs.store().set_tier_marks(TierMarks::new(2, 1).unwrap()).unwrap();
+    fs.store().tier.media.set_tier_marks(TierMarks::new(2, 1).unwrap()).unwrap();
     fs.eviction().keep_room(&caller(2000)).unwrap();
 }
 
@@ -78,7 +78,7 @@ fn what_rules_pin_stays_and_goes_when_they_go() {
     }
     fs.syncfs(&caller(3)).unwrap();
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume, None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume, None, true).unwrap();
     assert!(is_here(&fs, files[0].0) && is_here(&fs, files[2].0));
     fs.eviction().keep_room(&caller(2002)).unwrap();
     assert!(is_here(&fs, files[0].0) && is_here(&fs, files[2].0), "after a crash too");
@@ -149,7 +149,7 @@ fn rules_make_units_of_directories() {
     fs.tiers().release_segments(&caller(3), &segments_of(&fs, projects)).unwrap();
     fs.store().commit(Io::BLOCKING).unwrap();
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume, None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume, None, true).unwrap();
     let mut bytes = [0; 5000];
     fs.read(&caller(4), files[1], 700_000, &mut bytes).unwrap();
     assert!(fs.units().stage_units(&caller(4)).unwrap() > 2);
@@ -186,7 +186,7 @@ fn a_unit_of_rules_is_as_old_as_its_youngest_member() {
         settle(&fs);
         (0..3).for_each(|_| fs.store().checkpoint().unwrap());
         let used = fs.store().used_percent();
-        fs.store().set_tier_marks(TierMarks::new(used, used - 1).unwrap()).unwrap();
+        fs.store().tier.media.set_tier_marks(TierMarks::new(used, used - 1).unwrap()).unwrap();
         assert!(fs.eviction().keep_room(&caller(2000)).unwrap().unwrap() > 0);
         // A segment that both have a part of may go.
         let stays = fs.tiers().tier_file(&caller(3), old).unwrap().local_bytes > 8 << 20;

@@ -34,7 +34,7 @@ fn archived() -> (Rig, FileSystem, Arc<MemoryVolume>, u64) {
 fn send_down(fs: &FileSystem, inode: u64) {
     fs.setxattr(&caller(3), inode, b"user.stere.tier", b"cold", SetMode::Any, false).unwrap();
     reconcile(fs);
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
 }
 
 fn release(fs: &FileSystem, inode: u64) {
@@ -119,7 +119,7 @@ fn who_needs_memory_does_not_wait_for_what_another_file_cannot_save() {
     assert_eq!(fs.write(&caller(5), inode, 100, b"dirty", false).unwrap(), 5);
     send_down(&fs, inode);
     // Behind the back of whoever completes what is dirty.
-    assert!(fs.store().release(&segments_of(&fs, inode)).unwrap().segments > 0);
+    assert!(fs.store().tier.stager.release(&segments_of(&fs, inode)).unwrap().segments > 0);
     volume.set_fault(Some(VolumeFault::Away));
     let other = make(&fs, ROOT, "other", b"");
     for at in 0..40 {
@@ -139,20 +139,20 @@ fn who_needs_memory_does_not_wait_for_what_another_file_cannot_save() {
 #[test]
 fn what_was_meant_for_a_removed_volume_goes_to_no_newcomer() {
     let (_rig, fs, _volume, inode) = archived();
-    fs.store().remove_volume(0).unwrap();
+    fs.store().tier.media.remove_volume(0).unwrap();
     let newcomer = Arc::new(MemoryVolume::new("newcomer"));
-    assert_eq!(fs.store().add_volume(entry(2, "newcomer"), newcomer.clone(), "tank", false).unwrap(), 1);
+    assert_eq!(fs.store().tier.media.add_volume(entry(2, "newcomer"), newcomer.clone(), "tank", false).unwrap(), 1);
     reconcile(&fs);
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
     assert_eq!(newcomer.list("segments/").unwrap(), [], "nobody sent it there");
     assert_eq!(read(&fs, inode), content());
     assert!(fs.search().parse_search("tier=#0").is_ok(), "who asks for it can be found");
     // With nobody left that names it the number is free again, for what is sent there from then on.
     fs.setxattr(&caller(3), inode, b"user.stere.tier", b"none", SetMode::Any, false).unwrap();
     reconcile(&fs);
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
-    fs.store().remove_volume(1).unwrap();
-    assert_eq!(fs.store().add_volume(entry(2, "newcomer"), newcomer, "tank", true).unwrap(), 0);
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
+    fs.store().tier.media.remove_volume(1).unwrap();
+    assert_eq!(fs.store().tier.media.add_volume(entry(2, "newcomer"), newcomer, "tank", true).unwrap(), 0);
     assert_clean(&fs);
 }
 
@@ -162,7 +162,7 @@ fn newcomer(name: &str) -> (VolumeEntry, Arc<MemoryVolume>) {
 
 fn work(fs: &FileSystem) {
     reconcile(fs);
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
 }
 
 fn tier_of(fs: &FileSystem, inode: u64) -> String {
@@ -175,18 +175,18 @@ fn tier_of(fs: &FileSystem, inode: u64) -> String {
 fn what_asks_for_two_volumes_is_not_left_with_one() {
     let (_rig, fs, _cold, _inode) = archived();
     let (entry, warm) = newcomer("warm");
-    assert_eq!(fs.store().add_volume(entry, warm, "tank", false).unwrap(), 1);
+    assert_eq!(fs.store().tier.media.add_volume(entry, warm, "tank", false).unwrap(), 1);
     // There is nothing in it, so nothing is on both.
     let asking = make(&fs, ROOT, "asking", b"");
     fs.setxattr(&caller(3), asking, b"user.stere.tier", b"cold+warm", SetMode::Any, false).unwrap();
-    let said = fs.store().retire_volume(0, 1).unwrap_err().to_string();
+    let said = fs.store().tier.media.retire_volume(0, 1).unwrap_err().to_string();
     assert!(said.contains("fewer copies") && said.contains("1 files or directories ask for both"), "{said}");
-    assert!(fs.store().heir_for(0).is_err());
+    assert!(fs.store().tier.media.heir_for(0).is_err());
     fs.setxattr(&caller(3), asking, b"user.stere.tier", b"warm", SetMode::Any, false).unwrap();
-    assert_eq!(fs.store().heir_for(0).unwrap(), 1);
-    fs.store().retire_volume(0, 1).unwrap();
+    assert_eq!(fs.store().tier.media.heir_for(0).unwrap(), 1);
+    fs.store().tier.media.retire_volume(0, 1).unwrap();
     work(&fs);
-    assert_eq!(fs.store().volumes().len(), 1);
+    assert_eq!(fs.store().tier.media.volumes().len(), 1);
 }
 
 /// P-116. Who asked for a volume that is retired asks for its heir, and its number is nobody's until nobody does any more.
@@ -194,8 +194,8 @@ fn what_asks_for_two_volumes_is_not_left_with_one() {
 fn what_was_meant_for_a_retired_volume_goes_to_its_heir() {
     let (_rig, fs, cold, inode) = archived();
     let (entry, warm) = newcomer("warm");
-    assert_eq!(fs.store().add_volume(entry, warm.clone(), "tank", false).unwrap(), 1);
-    fs.store().retire_volume(0, 1).unwrap();
+    assert_eq!(fs.store().tier.media.add_volume(entry, warm.clone(), "tank", false).unwrap(), 1);
+    fs.store().tier.media.retire_volume(0, 1).unwrap();
     let before = segments_of(&fs, inode);
     work(&fs);
     assert_eq!(
@@ -203,17 +203,17 @@ fn what_was_meant_for_a_retired_volume_goes_to_its_heir() {
         (before, "warm".into()),
         "nothing is stored anew for it"
     );
-    assert_eq!(fs.store().volumes().len(), 1);
+    assert_eq!(fs.store().tier.media.volumes().len(), 1);
     cold.set_fault(Some(VolumeFault::Away));
     release(&fs, inode);
     assert_eq!(read(&fs, inode), content());
     // The next ones are retired as well, and whoever asks for the first gets to the last.
     let (entry, third) = newcomer("third");
-    assert_eq!(fs.store().add_volume(entry, third.clone(), "tank", false).unwrap(), 2);
-    fs.store().retire_volume(1, 2).unwrap();
+    assert_eq!(fs.store().tier.media.add_volume(entry, third.clone(), "tank", false).unwrap(), 2);
+    fs.store().tier.media.retire_volume(1, 2).unwrap();
     work(&fs);
     let (entry, fourth) = newcomer("the-fourth");
-    assert_eq!(fs.store().add_volume(entry, fourth.clone(), "tank", false).unwrap(), 3, "0 and 1 lead to 2");
+    assert_eq!(fs.store().tier.media.add_volume(entry, fourth.clone(), "tank", false).unwrap(), 3, "0 and 1 lead to 2");
     assert_eq!(tier_of(&fs, inode), "third");
     let mut expected = content();
     write(&fs, inode, 0, &[5; 8192], &mut expected);
@@ -225,9 +225,9 @@ fn what_was_meant_for_a_retired_volume_goes_to_its_heir() {
     // With nobody left that names it the number is free again.
     fs.setxattr(&caller(3), inode, b"user.stere.tier", b"none", SetMode::Any, false).unwrap();
     work(&fs);
-    fs.store().remove_volume(3).unwrap();
+    fs.store().tier.media.remove_volume(3).unwrap();
     let (entry, _) = newcomer("fifth-of-all");
-    assert_eq!(fs.store().add_volume(entry, fourth, "tank", true).unwrap(), 0);
+    assert_eq!(fs.store().tier.media.add_volume(entry, fourth, "tank", true).unwrap(), 0);
     fs.setxattr(&caller(3), inode, b"user.stere.tier", b"fifth-of-all", SetMode::Any, false).unwrap();
     assert_eq!(tier_of(&fs, inode), "fifth-of-all");
     assert_eq!(read(&fs, inode), expected);
@@ -443,14 +443,14 @@ fn programs_that_are_named_are_refused() {
     rig.options.processes = Some(Arc::new(Programs));
     rig.options.refused_programs = vec!["file".into(), "updatedb".into()];
     let fs = Arc::new(rig.reopen(fs, false));
-    fs.store().attach_volume(0, volume.clone(), None, false).unwrap();
+    fs.store().tier.media.attach_volume(0, volume.clone(), None, false).unwrap();
     let mut out = vec![0; LENGTH];
     let requests = volume.requests();
     for _ in 0..3 {
         let refused = read_for(&fs, 101, inode, &mut out);
         assert_eq!(refused.unwrap_err().errno(), libc::EPERM);
     }
-    assert_eq!((volume.requests(), fs.store().wanted_back()), (requests, 0), "nothing is fetched");
+    assert_eq!((volume.requests(), fs.store().tier.recalls.wanted_back()), (requests, 0), "nothing is fetched");
     assert_eq!(read_for(&fs, 101, local, &mut out).unwrap(), LENGTH);
     for thread in [0, 100] {
         assert_eq!(read_for(&fs, thread, inode, &mut out).unwrap(), LENGTH);

@@ -27,7 +27,7 @@ fn rig(size_bytes: u64) -> (Rig, FileSystem, Arc<MemoryVolume>) {
 }
 
 fn settle(fs: &FileSystem) {
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
 }
 
 fn segments_of(fs: &FileSystem, inode: u64) -> BTreeSet<u64> {
@@ -116,7 +116,7 @@ fn a_unit_comes_back_as_one() {
     fs.store().commit(caller(3).io).unwrap();
     // What says that it is one is there after a crash, and nothing else is needed.
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume, None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume, None, true).unwrap();
     assert!(members.iter().all(|inode| residency(&fs, *inode) == "nearline"));
     assert_eq!(fs.units().stage_units(&caller(4)).unwrap(), 0, "nobody has read anything");
     let mut bytes = [0; 5000];
@@ -154,7 +154,7 @@ fn a_unit_is_as_old_as_its_youngest_member() {
         settle(&fs);
         (0..3).for_each(|_| fs.store().checkpoint().unwrap());
         let used = fs.store().used_percent();
-        fs.store().set_tier_marks(TierMarks::new(used, used - 1).unwrap()).unwrap();
+        fs.store().tier.media.set_tier_marks(TierMarks::new(used, used - 1).unwrap()).unwrap();
         assert!(fs.eviction().keep_room(&caller(2000)).unwrap().unwrap() > 0);
         // A segment that both have a part of may go.
         let is_here = fs.tiers().tier_file(&caller(3), old).unwrap().local_bytes > 8 << 20;
@@ -264,7 +264,7 @@ fn a_unit_that_is_written_is_waited_for() {
     }
     // A crash forgets that anybody waits, and nothing else.
     let fs = rig.reopen(fs, true);
-    fs.store().attach_volume(0, volume, None, true).unwrap();
+    fs.store().tier.media.attach_volume(0, volume, None, true).unwrap();
     while fs.reconciler().reconcile_step(&caller(10_301), 1 << 20).unwrap() {}
     look_for_new(&fs, 10_301);
     assert!(fs.reconciler().is_anything_new());
@@ -334,7 +334,7 @@ struct EndFetching<'a>(&'a FileSystem);
 
 impl Drop for EndFetching<'_> {
     fn drop(&mut self) {
-        self.0.store().end_fetching();
+        self.0.store().tier.recalls.end_fetching();
     }
 }
 
@@ -346,17 +346,17 @@ fn a_scattered_unit_comes_by_its_parts() {
     let (_, members) = scattered(&fs, 12);
     let requests = || volume.requests();
     std::thread::scope(|scope| {
-        scope.spawn(|| fs.store().fetch_for_readers());
+        scope.spawn(|| fs.store().tier.recalls.fetch_for_readers());
         let _end = EndFetching(&fs);
-        let bytes = || fs.store().tertiary_counts().bytes_fetched;
+        let bytes = || fs.store().tier.recalls.tertiary_counts().bytes_fetched;
         let (requests_before, bytes_before) = (requests(), bytes());
         // Until the thread has lent itself nothing is fetched by parts.
-        until(|| fs.store().lends_threads());
+        until(|| fs.store().tier.recalls.lends_threads());
         read_member(&fs, &members, 3);
         let asked_for = fs.units().stage_units(&caller(4)).unwrap();
         assert!(asked_for >= 11, "{asked_for}");
-        assert_eq!(fs.store().wanted_back(), 0, "no whole segment");
-        until(|| requests() - requests_before >= 12 && !fs.store().is_fetching());
+        assert_eq!(fs.store().tier.recalls.wanted_back(), 0, "no whole segment");
+        until(|| requests() - requests_before >= 12 && !fs.store().tier.recalls.is_fetching());
         let fetched = requests() - requests_before;
         (0..members.len()).for_each(|number| read_member(&fs, &members, number));
         assert_eq!(fs.units().stage_units(&caller(5)).unwrap(), 0, "it was asked for");
@@ -399,7 +399,7 @@ fn what_was_cancelled_is_asked_for_anew() {
     read_member(&fs, &members, 1);
     assert!(fs.units().stage_units(&caller(4)).unwrap() > 3);
     let some: Vec<u64> = segments_of(&fs, members[0]).into_iter().collect();
-    assert!(fs.store().want_back_no_more(&some) > 0);
+    assert!(fs.store().tier.recalls.want_back_no_more(&some) > 0);
     read_member(&fs, &members, 2);
     assert_eq!(fs.units().stage_units(&caller(4)).unwrap(), 0, "the rest is on its way");
     fs.units().forget_coming_units();

@@ -26,7 +26,7 @@ pub fn world() -> (Rig, FileSystem, Arc<MemoryVolume>, u64) {
     let (rig, fs) = Rig::new(2, 128 << 20);
     let volume = Arc::new(MemoryVolume::new("cold"));
     let entry = VolumeEntry { takes_metadata: true, ..entry(1, "cold") };
-    fs.store().add_volume(entry, volume.clone(), "tank", false).unwrap();
+    fs.store().tier.media.add_volume(entry, volume.clone(), "tank", false).unwrap();
     let cold = mkdir(&fs, ROOT, "cold");
     for directory in 0..DIRECTORIES {
         let above = mkdir(&fs, cold, &directory.to_string());
@@ -47,7 +47,7 @@ pub fn world() -> (Rig, FileSystem, Arc<MemoryVolume>, u64) {
 }
 
 pub fn settle(fs: &FileSystem) {
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
 }
 
 /// Everything below is on volumes only, names that were put away too.

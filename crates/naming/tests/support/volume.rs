@@ -31,7 +31,7 @@ pub fn add_volume(fs: &FileSystem) -> Arc<MemoryVolume> {
 }
 
 pub fn add(fs: &FileSystem, volume: Arc<dyn Volume>) {
-    fs.store().add_volume(entry(1, "cold"), volume, "tank", false).unwrap();
+    fs.store().tier.media.add_volume(entry(1, "cold"), volume, "tank", false).unwrap();
 }
 
 /// The segments that an inode and what is below it lie in, one after the other.

@@ -27,12 +27,12 @@ fn add_volume(rig: &Rig) -> Arc<MemoryVolume> {
         name,
         place,
     };
-    rig.files.store().add_volume(entry, volume.clone(), "tank", false).unwrap();
+    rig.files.store().tier.media.add_volume(entry, volume.clone(), "tank", false).unwrap();
     volume
 }
 
 fn settle(rig: &Rig) {
-    while rig.files.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    while rig.files.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
 }
 
 /// Sends everything below an inode down.
@@ -47,7 +47,7 @@ fn archive(rig: &Rig, inode: u64) {
 fn release(rig: &Rig) {
     let store = rig.files.store();
     let segments: Vec<u64> = store.segments().all().iter().map(|segment| segment.id).collect();
-    assert!(store.release(&segments).unwrap().segments > 0);
+    assert!(store.tier.stager.release(&segments).unwrap().segments > 0);
 }
 
 /// What was released may be found on devices until something else is written there; now no content is.
@@ -63,7 +63,7 @@ fn wipe(devices: &[Arc<MemoryDevice>]) {
 }
 
 fn copy_metadata(rig: &Rig) {
-    assert!(rig.files.store().begin_metadata_copy(true).unwrap());
+    assert!(rig.files.store().tier.copier.begin_metadata_copy(true).unwrap());
     settle(rig);
 }
 

@@ -80,7 +80,7 @@ impl<'a> Asking<'a> {
         }
         let stays = match members {
             Some(members) => self.has_pinned(segment, members)?,
-            None => self.has_pinned(segment, &eviction.core.store.members_of_segment(segment)?)?,
+            None => self.has_pinned(segment, &eviction.core.store.tier.heat.members_of_segment(segment)?)?,
         };
         if stays {
             staying.note(segment, live_bytes, now, count);
@@ -157,7 +157,7 @@ impl<'a> Choice<'a> {
     pub fn next(&mut self) -> Result<Option<Candidate>, Error> {
         while let Some(one) = self.candidates.get(self.next).copied() {
             let members = match self.asking.ruled.unit {
-                true => Some(self.asking.eviction.core.store.members_of_segment(one.segment)?),
+                true => Some(self.asking.eviction.core.store.tier.heat.members_of_segment(one.segment)?),
                 false => None,
             };
             if let Some(members) = &members

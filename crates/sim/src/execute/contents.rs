@@ -163,7 +163,7 @@ impl History {
             return Ok(());
         }
         // They are not done again once archived segments have made room, and leave the file as it was.
-        let is_never_repeated = matches!(mode, 8 | 0x20) && self.mounted().store.has_volumes();
+        let is_never_repeated = matches!(mode, 8 | 0x20) && self.mounted().store.tier.media.has_volumes();
         if is_never_repeated && matches!(real, Err(Error::NoSpace)) {
             return self.verify_file(inode);
         }

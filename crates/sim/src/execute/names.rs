@@ -258,7 +258,7 @@ impl History {
         }
         // What is sent to a volume that is being retired goes to its heir.
         let may_be_other = name == crate::tertiary::TIER
-            && self.mounted().store.volumes().iter().any(|entry| entry.succession.heir().is_some());
+            && self.mounted().store.tier.media.volumes().iter().any(|entry| entry.succession.heir().is_some());
         let is_there = read.get(name).is_some_and(|read| may_be_other || read == value);
         attributes.extend(read.into_iter().map(|(name, value)| {
             let value = observe::lasting(&name, value);

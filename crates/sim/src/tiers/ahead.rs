@@ -23,7 +23,7 @@ const STEPS: u8 = 4;
 
 impl History {
     fn fetches(&self) -> u64 {
-        self.mounted().store.tertiary_counts().fetches
+        self.mounted().store.tier.recalls.tertiary_counts().fetches
     }
 
     /// Everything is as if it had just been released; false if that cannot be had.
@@ -52,8 +52,8 @@ impl History {
                 continue;
             }
             self.machine.count_anew();
-            store.note_time(self.machine.now_ns() / SECOND_NS);
-            let before = recalled.last().map(|(_, before)| (*before, store.recalled_after(*before)));
+            store.tier.recalls.note_time(self.machine.now_ns() / SECOND_NS);
+            let before = recalled.last().map(|(_, before)| (*before, store.tier.recalls.recalled_after(*before)));
             let fetches = self.fetches();
             self.read_right(inode)?;
             // What memory has is not recalled.
@@ -62,7 +62,7 @@ impl History {
             }
             if let Some((before, followers)) = before
                 && followers.len() < Successors::COUNT_MAX
-                && !store.recalled_after(before).contains(&segment)
+                && !store.tier.recalls.recalled_after(before).contains(&segment)
             {
                 let text = format!("segment {segment} was recalled after {before}, and nobody knows: {followers:?}");
                 return Err(Stop::Failure(text));
@@ -79,16 +79,17 @@ impl History {
             return Ok(());
         }
         let store = self.mounted().store.clone();
-        store.set_prefetch(if random.chance(1, 2) { Prefetch::Cluster } else { Prefetch::Sequence });
+        store.tier.recalls.set_prefetch(if random.chance(1, 2) { Prefetch::Cluster } else { Prefetch::Sequence });
         let single: Vec<(u64, u64)> = self.single()?.into_iter().collect();
         let files: Vec<(u64, u64)> = random.order(single.len()).into_iter().map(|at| single[at]).collect();
         let recalled = self.recall_in_order(&files, &mut random)?;
-        store.set_prefetch(Prefetch::default());
+        store.tier.recalls.set_prefetch(Prefetch::default());
         self.step_of_volumes(false)?;
         self.sync_all()?;
         let found = self.after_a_crash()?;
         for (_, segment) in &recalled {
-            let (before, after) = (store.recalled_after(*segment), found.recalled_after(*segment));
+            let (before, after) =
+                (store.tier.recalls.recalled_after(*segment), found.tier.recalls.recalled_after(*segment));
             if before != after {
                 let text =
                     format!("{before:?} were recalled after segment {segment}, and {after:?} are known after a crash");
@@ -108,11 +109,12 @@ impl History {
             return Ok(());
         }
         let store = self.mounted().store.clone();
-        store.set_prefetch(Prefetch::Nothing);
+        store.tier.recalls.set_prefetch(Prefetch::Nothing);
         let single = self.single()?;
         let alone: Vec<(u64, u64)> = made.iter().filter_map(|inode| Some((*inode, *single.get(inode)?))).collect();
         let files: Vec<(u64, u64)> = random.order(alone.len()).into_iter().map(|at| alone[at]).collect();
-        let had_room = files.first().is_some_and(|(_, one)| store.recalled_after(*one).len() < Successors::COUNT_MAX);
+        let had_room =
+            files.first().is_some_and(|(_, one)| store.tier.recalls.recalled_after(*one).len() < Successors::COUNT_MAX);
         let chain = self.recall_in_order(&files, &mut random)?;
         if chain.len() < 3 || !self.all_freshly_released()? {
             return Ok(());
@@ -123,14 +125,14 @@ impl History {
             self.write(inode, random.below(4_000), &pattern(seed, 3_000))?;
             self.sync_all()?;
         }
-        store.set_prefetch(Prefetch::Cluster);
-        store.fetch_ahead_in_steps(true);
+        store.tier.recalls.set_prefetch(Prefetch::Cluster);
+        store.tier.recalls.fetch_ahead_in_steps(true);
         let expected = Some(chain[1]).filter(|(inode, _)| had_room && Some(*inode) != changed);
         let outcome = self.come_ahead(chain[0], expected);
         let store = self.mounted().store.clone();
-        store.set_prefetch(Prefetch::default());
-        let left = store.fetch_one_ahead();
-        store.fetch_ahead_in_steps(false);
+        store.tier.recalls.set_prefetch(Prefetch::default());
+        let left = store.tier.recalls.fetch_one_ahead();
+        store.tier.recalls.fetch_ahead_in_steps(false);
         outcome?;
         if let Some(segment) = left {
             return Err(Stop::Failure(format!("segment {segment} is fetched ahead though that was said to end")));
@@ -147,13 +149,13 @@ impl History {
             return Ok(());
         }
         let mut ahead = BTreeSet::new();
-        while let Some(segment) = store.fetch_one_ahead() {
+        while let Some(segment) = store.tier.recalls.fetch_one_ahead() {
             ahead.insert(segment);
         }
         let next: BTreeSet<u64> = (first.1 + 1..=first.1 + NEXT_MAX).collect();
         let (mut followed, mut ways) = (BTreeSet::new(), vec![first.1]);
         while let Some(from) = ways.pop() {
-            ways.extend(store.recalled_after(from).into_iter().filter(|one| followed.insert(*one)));
+            ways.extend(store.tier.recalls.recalled_after(from).into_iter().filter(|one| followed.insert(*one)));
         }
         if ahead.len() > AHEAD_MAX + 1 || ahead.iter().filter(|one| !next.contains(one)).count() > AHEAD_MAX {
             return Err(Stop::Failure(format!("for segment {} these are fetched ahead: {ahead:?}", first.1)));
@@ -184,6 +186,6 @@ impl History {
     fn is_on_media(&self, segment: u64) -> bool {
         let store = &self.mounted().store;
         let there = store.segments().get(segment).map_or(0, |one| one.tertiary().there);
-        store.volumes().iter().any(|entry| entry.bit() & there != 0 && entry.class == CLASS_MEDIA)
+        store.tier.media.volumes().iter().any(|entry| entry.bit() & there != 0 && entry.class == CLASS_MEDIA)
     }
 }

@@ -98,7 +98,7 @@ impl History {
         }
         let began_seconds = caller(&self.machine).now.seconds;
         // Of what nobody knows anything, the times of files decide, and of those not all segments need have been read.
-        let is_known = |history: &History, one: &u64| history.mounted().store.heat_of(*one).used_seconds > 0;
+        let is_known = |history: &History, one: &u64| history.mounted().store.tier.heat.heat_of(*one).used_seconds > 0;
         let lying = self.lying()?;
         let mut judged: BTreeSet<u64> = lying.files.values().flatten().copied().collect();
         judged.retain(|one| counted.contains(one) && !lying.nameless.contains(one) && is_known(self, one));
@@ -168,7 +168,7 @@ impl History {
     /// What is known of the use of segments is what the history did.
     fn must_be_used_so(&mut self, uses: &Uses, judged: &BTreeSet<u64>) -> Result<(), Stop> {
         for segment in judged {
-            let (heat, right) = (self.mounted().store.heat_of(*segment), uses.of(*segment));
+            let (heat, right) = (self.mounted().store.tier.heat.heat_of(*segment), uses.of(*segment));
             let is_gone = self.mounted().store.segments().get(*segment).is_none_or(|one| one.live_bytes() == 0);
             let is_right = heat.references == right.count
                 && right.last_seconds.is_none_or(|seconds| heat.used_seconds == seconds.unsigned_abs());
@@ -185,7 +185,7 @@ impl History {
     fn look_without_using(&mut self, random: &mut Random) -> Result<(), Stop> {
         self.machine.count_anew();
         let before = self.heats();
-        for entry in self.mounted().store.volumes() {
+        for entry in self.mounted().store.tier.media.volumes() {
             if let Some(volume) = crate::volume::number_of(&entry.name) {
                 self.verify_volume(volume as u8, true)?;
             }
@@ -222,21 +222,22 @@ impl History {
     fn heats(&self) -> BTreeMap<u64, SegmentHeat> {
         let store = &self.mounted().store;
         let archived = store.segments().everywhere().into_iter().filter(|one| !one.tertiary().is_none());
-        archived.filter(|one| one.live_bytes() > 0).map(|one| (one.id, store.heat_of(one.id))).collect()
+        archived.filter(|one| one.live_bytes() > 0).map(|one| (one.id, store.tier.heat.heat_of(one.id))).collect()
     }
 
     /// What is kept of heat, as it is each five minutes and at the end of a mount, is there after a crash.
     fn prove_heat_kept(&mut self) -> Result<(), Stop> {
-        let kept = self.mounted().store.keep_heat();
+        let kept = self.mounted().store.tier.heat.keep_heat();
         self.must("saving how segments were used", kept.map_err(Error::from))?;
         self.sync_all()?;
         let heats = self.heats();
         let found = self.after_a_crash()?;
-        let lost = heats.iter().find(|(segment, heat)| heat.used_seconds > 0 && found.heat_of(**segment) != **heat);
+        let lost =
+            heats.iter().find(|(segment, heat)| heat.used_seconds > 0 && found.tier.heat.heat_of(**segment) != **heat);
         match lost {
             None => Ok(()),
             Some((segment, heat)) => {
-                let now = found.heat_of(*segment);
+                let now = found.tier.heat.heat_of(*segment);
                 Err(Stop::Failure(format!(
                     "segment {segment} was used as {heat:?}, and {now:?} is known after a crash"
                 )))
@@ -252,7 +253,7 @@ impl History {
         began_seconds: i64,
     ) -> Result<(), Stop> {
         let pinned = self.pinned_now()?;
-        let mut candidates = self.mounted().store.release_candidates();
+        let mut candidates = self.mounted().store.tier.heat.release_candidates();
         candidates.retain(|one| (by_marks || one.heat.is_back) && !pinned.contains(&one.segment));
         let may_go: BTreeSet<u64> = candidates.iter().map(|one| one.segment).collect();
         let (youngest, is_unclear) = self.youngest_of_units(lying, uses, &may_go);
@@ -307,19 +308,19 @@ impl History {
     /// Something goes, as the order says, and what was said of that before holds again.
     fn make_room_so(&mut self, policy: TierPolicy, by_marks: bool) -> Result<(), Stop> {
         let store = self.mounted().store.clone();
-        let usual = self.must("reading the order", store.tier_policy(Io::BLOCKING).map_err(Error::from))?;
-        let marks = self.must("reading the marks", store.tier_marks(Io::BLOCKING).map_err(Error::from))?;
+        let usual = self.must("reading the order", store.tier.heat.tier_policy(Io::BLOCKING).map_err(Error::from))?;
+        let marks = self.must("reading the marks", store.tier.media.tier_marks(Io::BLOCKING).map_err(Error::from))?;
         let high = store.used_percent();
         let lower = TierMarks::new(high, high.saturating_sub(1)).filter(|_| by_marks && high > 1);
-        self.must("setting the order", store.set_tier_policy(policy).map_err(Error::from))?;
+        self.must("setting the order", store.tier.heat.set_tier_policy(policy).map_err(Error::from))?;
         if let Some(lower) = lower {
-            self.must("setting marks", store.set_tier_marks(lower).map_err(Error::from))?;
+            self.must("setting marks", store.tier.media.set_tier_marks(lower).map_err(Error::from))?;
         }
         self.note_commit();
         let kept = self.mounted().files.eviction().keep_room(&caller(&self.machine));
         self.must("making room", kept)?;
-        self.must("setting the order", store.set_tier_policy(usual).map_err(Error::from))?;
-        self.must("setting marks", store.set_tier_marks(marks).map_err(Error::from))?;
+        self.must("setting the order", store.tier.heat.set_tier_policy(usual).map_err(Error::from))?;
+        self.must("setting marks", store.tier.media.set_tier_marks(marks).map_err(Error::from))?;
         self.note_commit();
         Ok(())
     }

@@ -252,11 +252,11 @@ impl History {
             ControlFlow::Continue(())
         });
         self.must("looking for what is released", walked)?;
-        let before = store.tertiary_counts().fetches;
+        let before = store.tier.recalls.tertiary_counts().fetches;
         let call = Call::default().refusing_recalls(|| true);
         let refused = Caller { io: Io::BLOCKING.of(&call), ..caller(&self.machine) };
         let outcome = observe::read_file(&self.mounted().files, &refused, inode);
-        let fetches = store.tertiary_counts().fetches - before;
+        let fetches = store.tier.recalls.tertiary_counts().fetches - before;
         if self.machine.is_off() {
             return Err(Stop::Power);
         }

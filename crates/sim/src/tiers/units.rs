@@ -118,9 +118,9 @@ impl History {
         let store = self.mounted().store.clone();
         self.mounted().files.units().forget_coming_units();
         let all: Vec<u64> = store.segments().everywhere().iter().map(|segment| segment.id).collect();
-        store.want_back_no_more(&all);
+        store.tier.recalls.want_back_no_more(&all);
         let other = self.released().into_iter().find(|one| unit.is_none_or(|theirs| !theirs.contains(one)));
-        store.want_back(&other.into_iter().collect::<Vec<_>>());
+        store.tier.recalls.want_back(&other.into_iter().collect::<Vec<_>>());
         other.into_iter().collect()
     }
 

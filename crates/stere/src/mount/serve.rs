@@ -166,8 +166,8 @@ fn start_running(
 ) -> Arc<Running> {
     let running = Arc::new(Running::new(registry, &assembly, Some(guard), opened));
     running.store.set_health_limits(job.options.health_limits);
-    running.store.set_recall_mode(job.options.recall);
-    running.store.set_prefetch(job.options.prefetch);
+    running.store.tier.recalls.set_recall_mode(job.options.recall);
+    running.store.tier.recalls.set_prefetch(job.options.prefetch);
     running.gate.set_timeout(job.options.recall_timeout);
     running.remember();
     fill_other_halves_anew(&running, &assembly);

@@ -57,7 +57,7 @@ const METADATA_LAST: Duration = Duration::from_secs(10);
 
 /// Keeps in the pool how archived segments were used. Nothing depends on it.
 pub fn keep_heat(daemon: &Daemon) {
-    match daemon.running.store.keep_heat() {
+    match daemon.running.store.tier.heat.keep_heat() {
         Ok(pages) => tracing::debug!(pages, "how segments were used is kept"),
         Err(error) => tracing::warn!(%error, "how archived segments were used could not be kept"),
     }
@@ -66,9 +66,9 @@ pub fn keep_heat(daemon: &Daemon) {
 /// Copies the metadata to volumes a last time, as far as they take it in time.
 pub fn copy_metadata_at_end(daemon: &Daemon) {
     let (store, until) = (&daemon.running.store, Instant::now() + METADATA_LAST);
-    let mut outcome = store.begin_metadata_copy(false);
+    let mut outcome = store.tier.copier.begin_metadata_copy(false);
     while matches!(outcome, Ok(true)) && Instant::now() < until {
-        outcome = store.copy_metadata_step();
+        outcome = store.tier.copier.copy_metadata_step();
     }
     match outcome {
         Ok(false) => {}
@@ -135,14 +135,14 @@ struct EndHelpers<'a>(&'a Daemon);
 impl Drop for EndHelpers<'_> {
     fn drop(&mut self) {
         self.0.running.tertiary.end_helpers();
-        self.0.running.store.end_fetching();
+        self.0.running.store.tier.recalls.end_fetching();
     }
 }
 
 /// Fetches for readers until the mount ends.
 fn fetch(daemon: &Arc<Daemon>) {
     let guard = UnmountOnPanic(daemon.clone());
-    daemon.running.store.fetch_for_readers();
+    daemon.running.store.tier.recalls.fetch_for_readers();
     drop(guard);
 }
 
@@ -154,7 +154,7 @@ fn help(daemon: &Arc<Daemon>, rate_bytes: Option<u64>) {
         seen = uploads;
         let describe = |inodes: &BTreeSet<u64>| describe(&daemon.filesystem, inodes);
         // What goes wrong is told by whoever meets it in the main thread of this work.
-        let step = || daemon.running.store.upload_step(&describe).is_ok_and(|progress| progress.is_busy);
+        let step = || daemon.running.store.tier.upload_step(&describe).is_ok_and(|progress| progress.is_busy);
         let mut is_busy = true;
         while is_busy && !daemon.stop.load(Ordering::Acquire) {
             is_busy = step();
@@ -168,8 +168,8 @@ fn help(daemon: &Arc<Daemon>, rate_bytes: Option<u64>) {
 fn keep_to_rate(daemon: &Daemon, rate_bytes: Option<u64>) -> Duration {
     let Some(rate_bytes) = rate_bytes else { return Duration::ZERO };
     let store = &daemon.running.store;
-    let held = daemon.running.tertiary.pay(store.tertiary_counts().bytes_uploaded, rate_bytes);
-    store.hold_uploads(!held.is_zero());
+    let held = daemon.running.tertiary.pay(store.tier.recalls.tertiary_counts().bytes_uploaded, rate_bytes);
+    store.tier.uploader.hold_uploads(!held.is_zero());
     held
 }
 
@@ -204,7 +204,7 @@ struct Worker<F> {
 impl<F: Fn() -> u64> Worker<F> {
     fn run(&mut self) {
         while !self.daemon.stop.load(Ordering::Acquire) {
-            let pause = match self.daemon.running.store.has_volumes() {
+            let pause = match self.daemon.running.store.tier.media.has_volumes() {
                 true => self.tick(),
                 false => TICK,
             };
@@ -243,12 +243,12 @@ impl<F: Fn() -> u64> Worker<F> {
         self.daemon.running.tertiary.forget_attributes(&released);
         if now >= self.next_metadata {
             self.next_metadata = now + METADATA_EVERY;
-            if let Err(error) = self.daemon.running.store.begin_metadata_copy(true) {
+            if let Err(error) = self.daemon.running.store.tier.copier.begin_metadata_copy(true) {
                 tracing::warn!(%error, "the metadata could not be copied to volumes");
             }
         }
         self.defer_staging(now);
-        self.daemon.running.store.note_time(self.began.elapsed().as_secs());
+        self.daemon.running.store.tier.recalls.note_time(self.began.elapsed().as_secs());
         let is_in_use = self.is_in_use(now);
         self.daemon.running.tertiary.note_in_use(is_in_use);
         let held = keep_to_rate(&self.daemon, self.tier_rate_bytes);
@@ -264,7 +264,7 @@ impl<F: Fn() -> u64> Worker<F> {
             (false, None) => {}
         }
         let ends = !is_archiving && (now >= self.busy_until || self.daemon.running.tertiary.take_push());
-        match self.daemon.running.store.tertiary_step(ends, &|inodes| describe(filesystem, inodes)) {
+        match self.daemon.running.store.tier.step(ends, &|inodes| describe(filesystem, inodes)) {
             Ok(progress) => {
                 let is_waiting = progress.waits_for.is_some();
                 if progress.segments_uploaded > 0 {
@@ -307,7 +307,7 @@ impl<F: Fn() -> u64> Worker<F> {
         let Some(percent) = self.repack_percent.filter(|_| now >= self.next_repack) else { return };
         self.next_repack = now + REPACK_EVERY;
         let store = &self.daemon.running.store;
-        let Some(volume) = store.volume_to_repack(u64::from(percent)) else { return };
+        let Some(volume) = store.tier.repacker.volume_to_repack(u64::from(percent)) else { return };
         let live_percent_max = u64::from(100 - percent);
         let filesystem = &self.daemon.filesystem;
         let describe = |inodes: &BTreeSet<u64>| describe(filesystem, inodes);
@@ -328,12 +328,12 @@ impl<F: Fn() -> u64> Worker<F> {
     /// Readers of what is on volumes only come first.
     fn defer_staging(&mut self, now: Instant) {
         let store = &self.daemon.running.store;
-        let fetches = store.tertiary_counts().fetches;
+        let fetches = store.tier.recalls.tertiary_counts().fetches;
         // A slow one takes longer than it has to be calm.
-        if fetches != self.fetches || store.is_fetching() {
+        if fetches != self.fetches || store.tier.recalls.is_fetching() {
             (self.fetches, self.calm_from) = (fetches, now + CALM);
         }
-        store.defer_staging(now < self.calm_from);
+        store.tier.recalls.defer_staging(now < self.calm_from);
     }
 
     /// Files that were written since go down too.
@@ -343,7 +343,7 @@ impl<F: Fn() -> u64> Worker<F> {
             return;
         }
         self.looked_at = served;
-        let volumes = self.daemon.running.store.volumes();
+        let volumes = self.daemon.running.store.tier.media.volumes();
         let looks_at_all = volumes != self.volumes || Instant::now() >= self.next_look_at_all;
         if looks_at_all {
             (self.volumes, self.next_look_at_all) = (volumes, Instant::now() + LOOK_AT_ALL_EVERY);

@@ -160,13 +160,13 @@ impl<F: Fn() -> u64> Worker<F> {
     /// Whether something began its way to volumes since this was asked last, and they could do with more.
     fn feeds_volumes(&mut self) -> bool {
         let running = &self.daemon.running;
-        let archived_bytes = running.store.tertiary_counts().bytes_archived;
+        let archived_bytes = running.store.tier.recalls.tertiary_counts().bytes_archived;
         if archived_bytes == self.archived_bytes {
             return false;
         }
         self.archived_bytes = archived_bytes;
         running.tertiary.wake();
-        running.store.waiting_uploads() < WAITING_MAX
+        running.store.tier.uploader.waiting_uploads() < WAITING_MAX
     }
 
     /// Once, not in every round.

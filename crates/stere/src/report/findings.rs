@@ -77,7 +77,7 @@ fn full(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_>) -
         size::show(first.free_bytes),
         names.join(", ")
     );
-    let release = match running.store.has_volumes() {
+    let release = match running.store.tier.media.has_volumes() {
         true => ", release archived files (`stere tier release PATH`)",
         false => "",
     };
@@ -217,7 +217,7 @@ fn waits(reads: u64) -> String {
 
 /// Segments that cannot be copied out.
 fn stuck(running: &Running) -> Option<Finding> {
-    let stuck = running.store.stuck_uploads();
+    let stuck = running.store.tier.stager.stuck_uploads();
     let first = stuck.first()?;
     let what = format!("{} cannot be copied to media: {first}", count(stuck.len() as u64, "segment"));
     Some(finding("medium_stuck", what, format!("`stere tier queue {}` tells all", running.pool)))

@@ -128,11 +128,11 @@ fn find(
 
 /// What to do about content that media give no more.
 fn way_back_from_media(running: &Running) -> Option<String> {
-    let volumes = running.store.damaged_volumes();
+    let volumes = running.store.tier.media.damaged_volumes();
     if volumes == 0 {
         return None;
     }
-    let (names, pool) = (running.store.tier_names(volumes), &running.pool);
+    let (names, pool) = (running.store.tier.media.tier_names(volumes), &running.pool);
     Some(format!(
         "objects on {names} are damaged or lacking: restore them there and run `stere media verify {pool} NAME`, restore these files from a backup, or remove them"
     ))

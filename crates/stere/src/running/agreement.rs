@@ -90,7 +90,7 @@ impl Running {
             let names_files = !stere_tertiary::named_files(&entry.place).is_empty();
             (names_files && (now.contains(&known) || is_agreed(old, entry))).then_some(known)
         };
-        self.store.volumes().iter().filter_map(keeps).collect()
+        self.store.tier.media.volumes().iter().filter_map(keeps).collect()
     }
 
     /// What it means to use a volume again: something to agree to, where its place was not named in the command and is new here.

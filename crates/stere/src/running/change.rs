@@ -216,9 +216,9 @@ impl Running {
                     "'{word}' is a tertiary volume; what is on it goes to another one with `stere media retire`, and comes back with `stere tier stage`"
                 ));
             }
-            let asking = self.store.numbers_in_policies()?.get(&volume.number).copied().unwrap_or(0);
+            let asking = self.store.tier.media.numbers_in_policies()?.get(&volume.number).copied().unwrap_or(0);
             if !dry_run {
-                self.store.remove_volume(volume.number)?;
+                self.store.tier.media.remove_volume(volume.number)?;
             }
             let mut said = format!("volume {} is no part of the pool any more", volume.name);
             if asking > 0 {
@@ -308,7 +308,7 @@ impl Running {
     fn offline(&self, word: &str, force: bool, dry_run: bool) -> Result<Outcome> {
         if let Some(volume) = self.find_volume(word) {
             if !dry_run {
-                self.store.take_volume_away(volume.number)?;
+                self.store.tier.media.take_volume_away(volume.number)?;
             }
             return Ok(Outcome::Done(format!("volume {} is offline", volume.name)));
         }

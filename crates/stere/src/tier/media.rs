@@ -48,7 +48,7 @@ fn print_cartridges(cartridges: &[CartridgeReport]) {
 /// One step of repacking, for the daemon.
 pub fn repack_some(filesystem: &FileSystem, running: &Running, volume: Option<&str>, below: u8) -> Result<Told> {
     let volumes = match volume.map(|name| (name, running.find_volume(name))) {
-        None => running.store.volumes().iter().fold(0, |set, entry| set | entry.bit()),
+        None => running.store.tier.media.volumes().iter().fold(0, |set, entry| set | entry.bit()),
         Some((_, Some(entry))) => entry.bit(),
         Some((name, None)) => return refused(format!("the pool '{}' has no volume '{name}'", running.pool)),
     };

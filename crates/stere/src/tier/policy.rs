@@ -79,7 +79,7 @@ pub fn apply(running: &Running, change: &Change) -> Result<()> {
         return Ok(());
     }
     let store = &running.store;
-    let (marks, mut policy) = (store.tier_marks(Io::BLOCKING)?, store.tier_policy(Io::BLOCKING)?);
+    let (marks, mut policy) = (store.tier.media.tier_marks(Io::BLOCKING)?, store.tier.heat.tier_policy(Io::BLOCKING)?);
     let Some(marks) = TierMarks::new(change.high.unwrap_or(marks.high), change.low.unwrap_or(marks.low)) else {
         return refused("the marks are percent, 1 <= low < high <= 100");
     };
@@ -87,9 +87,9 @@ pub fn apply(running: &Running, change: &Change) -> Result<()> {
     policy.exponent_hundredths = change.exponent_hundredths.unwrap_or(policy.exponent_hundredths);
     policy.cache_bytes = change.cache_bytes.unwrap_or(policy.cache_bytes);
     if change.high.is_some() || change.low.is_some() {
-        store.set_tier_marks(marks)?;
+        store.tier.media.set_tier_marks(marks)?;
     }
-    store.set_tier_policy(policy)?;
+    store.tier.heat.set_tier_policy(policy)?;
     running.tertiary.wake();
     Ok(())
 }

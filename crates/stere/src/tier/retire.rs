@@ -46,14 +46,14 @@ pub fn begin(running: &Running, volume: &str, to: Option<&str>, dry_run: bool) -
         (None, None) => heir_for(running, &old)?,
     };
     let (segments_left, bytes_left) = match dry_run {
-        true => store.check_retirement(old.number, heir)?,
+        true => store.tier.media.check_retirement(old.number, heir)?,
         false => {
-            store.retire_volume(old.number, heir)?;
+            store.tier.media.retire_volume(old.number, heir)?;
             running.tertiary.push();
-            store.left_to_retire(old.number)
+            store.tier.media.left_to_retire(old.number)
         }
     };
-    let heir = store.tier_names(1 << heir);
+    let heir = store.tier.media.tier_names(1 << heir);
     let (volume, is_done, waits_for) = (old.name, false, None);
     Ok(Told::Retire(RetireReport { volume, heir, segments_left, bytes_left, is_done, waits_for }))
 }
@@ -63,12 +63,12 @@ fn heir_for(running: &Running, old: &VolumeEntry) -> Result<u8> {
     let store = &running.store;
     running.look_for_volumes();
     let others: Vec<_> =
-        store.volume_statuses().into_iter().filter(|status| status.entry.number != old.number).collect();
+        store.tier.media.volume_statuses().into_iter().filter(|status| status.entry.number != old.number).collect();
     let is_free = |status: &&VolumeStatus| {
-        let prices = store.volume_prices(status.entry.number).ok();
+        let prices = store.tier.media.volume_prices(status.entry.number).ok();
         prices == Some(stere_store::VolumePrices::default()) && !status.entry.place.starts_with("s3:")
     };
-    let can = |status: &&VolumeStatus| store.check_retirement(old.number, status.entry.number).is_ok();
+    let can = |status: &&VolumeStatus| store.tier.media.check_retirement(old.number, status.entry.number).is_ok();
     let able: Vec<&VolumeStatus> = others.iter().filter(can).collect();
     let suits: Vec<&VolumeStatus> = able
         .iter()
@@ -82,7 +82,7 @@ fn heir_for(running: &Running, old: &VolumeEntry) -> Result<u8> {
     match (suits.as_slice(), able.as_slice()) {
         ([one], _) => Ok(one.entry.number),
         // Says why not.
-        ([], []) => Ok(store.heir_for(old.number)?),
+        ([], []) => Ok(store.tier.media.heir_for(old.number)?),
         ([], able) => refused(format!(
             "nothing takes over from {} by itself: {} cannot be reached now, or may cost money; say which with --to NAME",
             old.name,

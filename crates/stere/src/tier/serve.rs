@@ -13,11 +13,11 @@ use crate::{clock, size};
 
 /// Volumes for reports.
 pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
-    let statuses = running.store.volume_statuses().into_iter();
+    let statuses = running.store.tier.media.volume_statuses().into_iter();
     let report = |status: stere_store::VolumeStatus| VolumeReport {
-        heir: status.entry.succession.heir().map(|heir| running.store.tier_names(1 << heir)),
-        left_segments: running.store.left_to_retire(status.entry.number).0,
-        left_bytes: running.store.left_to_retire(status.entry.number).1,
+        heir: status.entry.succession.heir().map(|heir| running.store.tier.media.tier_names(1 << heir)),
+        left_segments: running.store.tier.media.left_to_retire(status.entry.number).0,
+        left_bytes: running.store.tier.media.left_to_retire(status.entry.number).1,
         state: match (status.entry.is_offline, status.is_attached && status.complaint.is_none()) {
             (true, _) => "offline",
             (false, true) if status.damaged_segments > 0 => "damaged",
@@ -53,14 +53,14 @@ fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
         _ => format!("inode {inode}"),
     };
     let pinned = filesystem.eviction().pinned_roots(Io::BLOCKING).unwrap_or_default().into_iter().map(path).collect();
-    let counts = running.store.tertiary_counts();
+    let counts = running.store.tier.recalls.tertiary_counts();
     // What cannot be read now is as it is usually.
-    let marks = running.store.tier_marks(Io::BLOCKING).unwrap_or_default();
-    let policy = running.store.tier_policy(Io::BLOCKING).unwrap_or_default();
+    let marks = running.store.tier.media.tier_marks(Io::BLOCKING).unwrap_or_default();
+    let policy = running.store.tier.heat.tier_policy(Io::BLOCKING).unwrap_or_default();
     let folds = running.store.folds(Io::BLOCKING).unwrap_or_default();
     TierReport {
         volumes: volume_reports(running),
-        staging_segments: running.store.wanted_back(),
+        staging_segments: running.store.tier.recalls.wanted_back(),
         reads_under_way: running.tertiary.turns().0,
         reads_waiting: running.tertiary.turns().1,
         segments_uploaded: counts.segments_uploaded,
@@ -70,7 +70,7 @@ fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
         bad_objects: counts.bad_objects,
         requests: running.gate.requests(),
         waits_for: running.tertiary.waits_for(),
-        stuck: running.store.stuck_uploads(),
+        stuck: running.store.tier.stager.stuck_uploads(),
         pinned,
         high: marks.high,
         low: marks.low,
@@ -78,7 +78,7 @@ fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
         order: policy.order.word().to_owned(),
         exponent: f64::from(policy.exponent_hundredths) / 100.0,
         cache_bytes: Some(policy.cache_bytes).filter(|bytes| *bytes > 0),
-        back_bytes: running.store.bytes_back(),
+        back_bytes: running.store.tier.heat.bytes_back(),
         keys_put_away: folds.iter().map(|fold| u64::from(fold.keys)).sum(),
         bundles: folds.len() as u64,
     }
@@ -107,7 +107,7 @@ pub(super) fn survey(
         ControlFlow::Continue(())
     })?;
     report.segments = segments.len() as u64;
-    report.volumes = running.store.tier_names(volumes);
+    report.volumes = running.store.tier.media.tier_names(volumes);
     Ok((report, segments, inodes))
 }
 
@@ -146,8 +146,11 @@ fn cancel_below(filesystem: &FileSystem, running: &Running, root: u64, goes_down
     let segments: Vec<u64> = segments.into_iter().collect();
     filesystem.units().forget_coming_units();
     let (staging, uploads) = match goes_down {
-        true => (running.store.want_back_no_more(&segments), running.store.upload_no_more(&segments)?),
-        false => (running.store.want_back_no_more(&segments), 0),
+        true => (
+            running.store.tier.recalls.want_back_no_more(&segments),
+            running.store.tier.uploader.upload_no_more(&segments)?,
+        ),
+        false => (running.store.tier.recalls.want_back_no_more(&segments), 0),
     };
     let words = [(staging, "to come back"), (uploads, "to be copied out")].into_iter().filter(|(count, _)| *count > 0);
     let words = words.map(|(count, what)| format!("segments that were {what} and stay where they are: {count}"));
@@ -198,7 +201,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             let Some(entry) = running.find_volume(volume) else {
                 return refused(format!("the pool '{}' has no volume '{volume}'", running.pool));
             };
-            let swept = running.store.sweep_volume(entry.number, *reads)?;
+            let swept = running.store.tier.sweeper.sweep_volume(entry.number, *reads)?;
             running.store.commit(Io::BLOCKING)?;
             Ok(Told::Verify(VerifyReport {
                 volume: entry.name,

@@ -12,7 +12,7 @@ use stere_format::{BLOCK_BYTES, ScrubCursor, SegmentChunks};
 use stere_log::Segment;
 use stere_stripe::Stretch;
 
-use crate::Store;
+use crate::engine::Engine;
 
 /// Memory for what is read in one go, all chunks of all its stretches together; two such are held at a time.
 const BATCH_BYTES: u64 = 16 << 20;
@@ -32,9 +32,9 @@ pub(super) struct Window {
 
 /// What is to be read, in order.
 pub(super) struct Ahead<'a> {
-    store: &'a Store,
+    store: &'a Engine,
     ids: std::vec::IntoIter<u64>,
-    segment: Option<(Arc<Segment>, Arc<SegmentChunks>, Range<u32>)>,
+    pub(crate) segment: Option<(Arc<Segment>, Arc<SegmentChunks>, Range<u32>)>,
     step_bytes: u64,
     budget_bytes: u64,
     is_at_end: bool,
@@ -42,7 +42,7 @@ pub(super) struct Ahead<'a> {
 
 impl<'a> Ahead<'a> {
     /// From the cursor on, about so many bytes.
-    pub fn new(store: &'a Store, cursor: &ScrubCursor, budget_bytes: u64) -> Ahead<'a> {
+    pub fn new(store: &'a Engine, cursor: &ScrubCursor, budget_bytes: u64) -> Ahead<'a> {
         let all = store.log.segments.all();
         let ids: Vec<u64> = all.iter().map(|segment| segment.id).filter(|id| *id >= cursor.segment).collect();
         let begun = cursor.block;
@@ -102,7 +102,7 @@ impl<'a> Ahead<'a> {
     }
 }
 
-impl Store {
+impl Engine {
     pub(super) fn read_window(&self, window: &mut Window) {
         window.stretch = match window.blocks.is_empty() {
             true => None,

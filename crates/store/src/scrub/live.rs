@@ -5,7 +5,7 @@ use stere_format::{
 };
 use stere_log::{Io, RowContents};
 
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::transaction::blob_usage_bytes;
 use crate::view::View;
@@ -40,7 +40,7 @@ pub(super) fn address_of(contents: &RowContents, entry: &SummaryEntry) -> Addres
     Address { segment, row_block, offset: entry.offset, length: entry.length }
 }
 
-impl Store {
+impl Engine {
     /// The standing of every record of a row, all at one instant.
     pub(super) fn standings_of(&self, contents: &RowContents) -> Result<Vec<Standing>, Error> {
         let is_checkpoint = |entry: &SummaryEntry| matches!(entry.subject, RecordSubject::Checkpoint { .. });

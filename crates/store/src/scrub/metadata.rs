@@ -5,7 +5,7 @@ use stere_format::{BLOCK_BYTES, Superblock};
 use stere_stripe::PoolDevice;
 
 use super::ScrubReport;
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::journal_scan::Scan;
 
@@ -20,7 +20,7 @@ fn read_superblock(device: &PoolDevice, offset: u64, report: &mut ScrubReport) -
     Superblock::decode(&bytes).ok().map(|superblock| (superblock, bytes))
 }
 
-impl Store {
+impl Engine {
     /// Looks at all four copies on each device that is there: the two of the newest generation are as they were written,
     /// the two of the one before are the same.
     pub(crate) fn scrub_superblocks(&self, report: &mut ScrubReport) {

@@ -7,7 +7,7 @@ use stere_format::{BLOCK_BYTES, ExtentFlags, ExtentValue, Key, key};
 use stere_log::Io;
 
 use super::{Damage, ScrubReport};
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 
 /// Where in a file a part of a blob is.
@@ -20,7 +20,7 @@ struct Named {
     length: u64,
 }
 
-impl Store {
+impl Engine {
     /// Replaces damage that is told by blob with damage told by file.
     pub(super) fn name_files(&self, report: &mut ScrubReport) -> Result<(), Error> {
         let mut named: BTreeMap<u64, Vec<Named>> = BTreeMap::new();

@@ -18,7 +18,7 @@ use stere_stripe::{Attempt, ReadRequest, StripeError, row_capacity, row_pieces};
 
 use super::live::{Standing, address_of};
 use super::{Damage, ScrubReport};
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 
 /// A part of a record that cannot be verified.
@@ -95,7 +95,7 @@ pub(super) fn row_is_right(contents: &RowContents, standings: &[Standing], row: 
     is_zero(end..summary_start) && is_zero(summary_end..row.len())
 }
 
-impl Store {
+impl Engine {
     /// Makes every chunk of a row hold what it should.
     pub(super) fn mend_row(
         &self,

@@ -14,7 +14,7 @@ use super::ahead::{Ahead, Window};
 use super::live::{Standing, standing};
 use super::row::{parse, parse_header, row_is_right, stripe_error};
 use super::{Damage, ScrubReport};
-use crate::Store;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::view::BlobHandle;
 
@@ -31,7 +31,7 @@ enum Found {
     Beyond(u32),
 }
 
-impl Store {
+impl Engine {
     /// Scrubs segments from the cursor on; true at the end of the last one.
     pub(super) fn scrub_segments(
         &self,

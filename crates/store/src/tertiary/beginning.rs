@@ -1,7 +1,7 @@
 //! A file that is read from its beginning: its part of each segment comes by one request.
 //!
 //! Whoever reads a file knows where all of it lies; the store knows segments only. So the first read of a released file tells which
-//! ranges of which segments the rest of it takes, in the order of the file (`Store::expect`). The first read in one of these ranges
+//! ranges of which segments the rest of it takes, in the order of the file (`Recalls::expect`). The first read in one of these ranges
 //! asks for all of the range, and readers go on as their bytes arrive. A range that is most of its segment is asked for as the whole
 //! segment, which can come back to devices then. Invariants: nothing is asked for before somebody reads in it, but for the range
 //! behind one of which a part is read; what is kept is bounded and dropped when it was given once; bytes prove themselves as everywhere,
@@ -17,8 +17,7 @@ use stere_log::{Io, Segment, SegmentTable};
 
 use super::Volumes;
 use super::fetch::Fetch;
-use super::repack::object_bytes;
-use crate::Store;
+use super::object_bytes;
 use crate::view::BlobHandle;
 
 /// Ranges that are remembered to be expected.
@@ -40,7 +39,7 @@ const PASSED_BYTES: usize = 2 << 20;
 /// A file's part of a segment.
 #[derive(Debug)]
 pub(super) struct Expected {
-    segment: u64,
+    pub(crate) segment: u64,
     /// Where it is in the segment's chunk.
     range: Range<usize>,
     /// Bytes in it that are the file's.
@@ -141,7 +140,7 @@ fn put(beginnings: &mut VecDeque<Beginning>, expected: Expected) {
 
 impl Volumes {
     /// Notes that a file goes on through these blobs.
-    fn expect(&self, blobs: &[BlobHandle]) {
+    pub(crate) fn expect(&self, blobs: &[BlobHandle]) {
         let ranges = ranges_of(blobs);
         let mut expected = Vec::with_capacity(ranges.len());
         for (number, (segment, range, wanted_bytes)) in ranges.iter().enumerate() {
@@ -214,7 +213,7 @@ impl Volumes {
 
     /// How much of a file's part of a segment was asked for on end.
     #[cfg(test)]
-    pub(super) fn asked_on_end(&self, segment: u64) -> usize {
+    pub(crate) fn asked_on_end(&self, segment: u64) -> usize {
         let beginnings = self.beginnings.0.lock();
         let one = beginnings.iter().find(|one| one.expected.segment == segment);
         one.map_or(0, |one| one.run_end - one.expected.range.start)
@@ -224,13 +223,13 @@ impl Volumes {
         self.beginnings.0.lock().retain(|one| one.expected.segment != segment);
     }
 
-    pub(super) fn is_any_range_under_way(&self) -> bool {
+    pub(crate) fn is_any_range_under_way(&self) -> bool {
         let beginnings = self.beginnings.0.lock();
         beginnings.iter().filter_map(|one| one.fetch.as_ref()).any(|fetch| !fetch.is_over())
     }
 
     /// Ends what is under way of ranges and nobody asked for.
-    pub(super) fn cancel_ranges_ahead(&self) {
+    pub(crate) fn cancel_ranges_ahead(&self) {
         self.beginnings.0.lock().iter().filter_map(|one| one.fetch.as_ref()).for_each(|fetch| fetch.cancel());
     }
 
@@ -327,16 +326,6 @@ impl Volumes {
                     .filter(|one| one.holds(segment.id, &range))
                     .for_each(|one| one.fetch = None);
             }
-        }
-    }
-}
-
-impl Store {
-    /// Tells what a reader who begins at the front of a file will want, in the order of the file: all that is asked for on the way is his
-    /// part of each segment, by one request. Asks for nothing yet.
-    pub fn expect(&self, io: Io<'_>, blobs: &[BlobHandle]) {
-        if self.volumes.mode() == super::RecallMode::Block && !io.is_recall_refused() {
-            self.volumes.expect(blobs);
         }
     }
 }

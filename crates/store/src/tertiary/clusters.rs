@@ -7,18 +7,15 @@
 //! when it was read. Read next: `fetch.rs`, `repack.rs`, `sequence.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stere_faults::{Bug, is_planted};
-use stere_format::{Key, Successors, key, object_name};
-use stere_log::{Io, Segment, SegmentTable};
+use stere_format::{Successors, object_name};
+use stere_log::{Segment, SegmentTable};
 
 use super::Volumes;
-use crate::Store;
-use crate::error::Error;
 
 /// What is fetched before anybody asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -38,21 +35,21 @@ impl Prefetch {
 }
 
 /// Segments of which it is known what follows.
-const SEGMENTS_MAX: usize = 1024;
+pub(crate) const SEGMENTS_MAX: usize = 1024;
 /// What was recalled later than this after another one has nothing to do with it.
 const TOGETHER_SECONDS: u64 = 60;
 /// So many segments are fetched ahead for one that is recalled.
 const AHEAD_MAX: usize = 6;
 
 #[derive(Debug, Default)]
-struct Known {
+pub(crate) struct Known {
     followers: Vec<(u64, u8)>,
     /// The number of the recall that was the last one to use it.
     used: u64,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+pub(crate) struct Table {
     known: BTreeMap<u64, Known>,
     recalls: u64,
     /// The segment that was recalled last, and when.
@@ -62,8 +59,8 @@ struct Table {
 }
 
 /// The table, and what is done with it.
-pub(super) struct Clusters {
-    table: Mutex<Table>,
+pub(crate) struct Clusters {
+    pub(crate) table: Mutex<Table>,
     now_seconds: AtomicU64,
     prefetch: AtomicU8,
 }
@@ -110,7 +107,7 @@ impl Table {
     }
 
     /// Those that were recalled after a segment, the most frequent first.
-    fn followers(&self, segment: u64) -> Vec<u64> {
+    pub(crate) fn followers(&self, segment: u64) -> Vec<u64> {
         let mut followers = self.known.get(&segment).map(|known| known.followers.clone()).unwrap_or_default();
         followers.sort_by_key(|(follower, weight)| (u8::MAX - weight, *follower));
         followers.into_iter().map(|(follower, _)| follower).collect()
@@ -132,10 +129,27 @@ impl Table {
         }
         ahead
     }
+
+    /// Takes over what the pool knows; what is `gone` shall be forgotten there.
+    pub fn adopt(&mut self, known: BTreeMap<u64, Vec<(u64, u8)>>, gone: BTreeSet<u64>) {
+        self.changed = gone;
+        self.known = known.into_iter().map(|(id, followers)| (id, Known { followers, used: 0 })).collect();
+    }
+
+    /// What changed since this was asked last, as values for the pool; what is said of segments that are gone goes.
+    pub fn take_changed(&mut self, is_gone: &dyn Fn(&u64) -> bool) -> Vec<(u64, Option<Vec<u8>>)> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.iter().filter(|id| is_gone(id)).for_each(|id| drop(self.known.remove(id)));
+        let value = |id: u64| {
+            let followers = self.known.get(&id).map(|known| known.followers.clone()).unwrap_or_default();
+            (!followers.is_empty()).then(|| Successors(followers).encode())
+        };
+        changed.into_iter().map(|id| (id, value(id))).collect()
+    }
 }
 
 impl Volumes {
-    pub(super) fn prefetch(&self) -> Prefetch {
+    pub(crate) fn prefetch(&self) -> Prefetch {
         Prefetch::from_code(self.clusters.prefetch.load(Ordering::Acquire))
     }
 
@@ -159,7 +173,7 @@ impl Volumes {
     }
 
     /// On which volume a segment is, and on which medium of it; on each medium, what was written first comes first.
-    pub(super) fn place_of(&self, segment: &Segment) -> (u8, String) {
+    pub(crate) fn place_of(&self, segment: &Segment) -> (u8, String) {
         let there = segment.tertiary().there;
         let number = there.trailing_zeros() as u8;
         let volume = self.table.read().get(&number).and_then(|known| known.volume.clone());
@@ -169,7 +183,7 @@ impl Volumes {
 
     /// These segments in this order, but those that were recalled one after the other stand one behind the other, in the place of the
     /// first of them.
-    pub(super) fn together(&self, segments: Vec<Arc<Segment>>) -> Vec<Arc<Segment>> {
+    pub(crate) fn together(&self, segments: Vec<Arc<Segment>>) -> Vec<Arc<Segment>> {
         let table = self.clusters.table.lock();
         let mut places: BTreeMap<u64, usize> = segments.iter().enumerate().map(|(at, one)| (one.id, at)).collect();
         let mut before = BTreeMap::new();
@@ -201,87 +215,13 @@ impl Volumes {
     }
 }
 
-impl Store {
+impl Clusters {
     /// What is fetched before anybody asked for it, from now on.
     pub fn set_prefetch(&self, prefetch: Prefetch) {
-        self.volumes.clusters.prefetch.store(prefetch as u8, Ordering::Release);
-        self.volumes.fetch_nothing_ahead();
+        self.prefetch.store(prefetch as u8, Ordering::Release);
     }
 
-    /// Tells how late it is, by any clock that goes forward: what is recalled long after something else does not belong to it.
     pub fn note_time(&self, seconds: u64) {
-        self.volumes.clusters.now_seconds.store(seconds, Ordering::Release);
-    }
-
-    /// As `want_back`, in the order in which the segments lie on volumes; how many were not asked for before.
-    pub fn want_back_in_order(&self, segments: &[u64]) -> u64 {
-        let mut placed: Vec<_> = segments
-            .iter()
-            .filter_map(|id| self.log.segments.get(*id).filter(|segment| segment.is_released()))
-            .map(|segment| (self.volumes.place_of(&segment), segment.id))
-            .collect();
-        placed.sort_unstable();
-        let before = self.wanted_back();
-        placed.into_iter().for_each(|(_, id)| self.volumes.want(id));
-        self.wanted_back().saturating_sub(before)
-    }
-
-    /// Segments that were recalled after this one before, the most frequent first.
-    pub fn recalled_after(&self, segment: u64) -> Vec<u64> {
-        self.volumes.clusters.table.lock().followers(segment)
-    }
-
-    /// Reads the table. What is not understood is not known.
-    pub(super) fn load_successors(&self) -> Result<(), Error> {
-        let known = self.view(Io::BLOCKING, |view| {
-            let mut known = BTreeMap::new();
-            let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
-            view.scan(from, to, |key, bytes| {
-                if key.kind == key::kind::SUCCESSORS && known.len() < SEGMENTS_MAX {
-                    let followers = Successors::decode(bytes).map(|successors| successors.0).unwrap_or_default();
-                    known.insert(key.object, Known { followers, used: 0 });
-                }
-                ControlFlow::Continue(())
-            })?;
-            Ok::<_, Error>(known)
-        })?;
-        let (known, gone): (BTreeMap<u64, Known>, BTreeMap<u64, Known>) =
-            known.into_iter().partition(|(id, _)| self.log.segments.get(*id).is_some());
-        let mut table = self.volumes.clusters.table.lock();
-        table.changed = gone.into_keys().collect();
-        table.known = known;
-        Ok(())
-    }
-
-    /// Keeps what changed in the table; what is said of segments that are gone goes.
-    pub(super) fn keep_successors(&self) -> Result<(), Error> {
-        let changed: Vec<(u64, Option<Vec<u8>>)> = {
-            let mut table = self.volumes.clusters.table.lock();
-            let gone = |id: &u64| self.log.segments.get(*id).is_none();
-            let changed = std::mem::take(&mut table.changed);
-            changed.iter().filter(|id| gone(id)).for_each(|id| drop(table.known.remove(id)));
-            let value = |id: u64| {
-                let followers = table.known.get(&id).map(|known| known.followers.clone()).unwrap_or_default();
-                (!followers.is_empty()).then(|| Successors(followers).encode())
-            };
-            changed.into_iter().map(|id| (id, value(id))).collect()
-        };
-        if changed.is_empty() || is_planted(Bug::FollowersForgotten) {
-            return Ok(());
-        }
-        let kept = self.update(Io::BLOCKING, |transaction| {
-            for (segment, value) in &changed {
-                match value {
-                    Some(value) => transaction.put(Key::successors(*segment), value),
-                    None => transaction.delete(Key::successors(*segment)),
-                }
-            }
-            Ok::<_, Error>(())
-        });
-        match kept {
-            // It is only a hint.
-            Err(Error::NoSpace) => Ok(()),
-            kept => kept,
-        }
+        self.now_seconds.store(seconds, Ordering::Release);
     }
 }

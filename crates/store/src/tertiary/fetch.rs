@@ -2,7 +2,7 @@
 //!
 //! A reader goes on as soon as its range is there (on media that find blocks, the fetch begins with it, and the front follows): that is proven by the blob map's checksums, as everything that is read. The rest
 //! follows behind it, and the whole proves itself before it counts as a chunk. Those who have threads for it lend them
-//! (`Store::fetch_for_readers`); where nobody does, or all of them are busy, the reader itself fetches the whole. Ranges of segments
+//! (`Recalls::fetch_for_readers`); where nobody does, or all of them are busy, the reader itself fetches the whole. Ranges of segments
 //! come the same way, for `beginning.rs`, which keeps them. What nobody asked for yet is fetched when no thread is needed for what somebody
 //! did, and kept where there is room for it besides; it ends when somebody needs its thread or its drive, and when nothing of the segment is
 //! alive any more. Invariants: a whole segment is fetched by one thread at a time; what is
@@ -22,7 +22,6 @@ use stere_format::{BLOCK_BYTES, object_name};
 use stere_log::{Io, Segment};
 
 use super::{RecallError, Refusal, Volumes, is_object_of};
-use crate::Store;
 use kept::{AHEAD_BYTES_MAX, Chunk, KEPT_BYTES_MAX, Kept};
 use way::State;
 pub(super) use way::{Fetch, give_part};
@@ -37,15 +36,15 @@ const FRONT_BYTES: u64 = 256 << 10;
 /// Work for those who lend their threads.
 #[derive(Default)]
 struct Lent {
-    asked_for: VecDeque<Arc<Fetch>>,
+    pub(crate) asked_for: VecDeque<Arc<Fetch>>,
     /// What nobody asked for yet, and how many are at that.
-    ahead: VecDeque<Arc<Segment>>,
+    pub(crate) ahead: VecDeque<Arc<Segment>>,
     /// The same of segments of which a part is wanted.
     parts: VecDeque<Arc<Segment>>,
     at_ahead: usize,
-    threads: usize,
+    pub(crate) threads: usize,
     idle: usize,
-    is_over: bool,
+    pub(crate) is_over: bool,
 }
 
 impl Lent {
@@ -62,10 +61,10 @@ enum Work {
 }
 
 #[derive(Default)]
-pub(super) struct Fetches {
+pub(crate) struct Fetches {
     kept: Mutex<Kept>,
-    lent: Mutex<Lent>,
-    has_work: Condvar,
+    pub(crate) lent: Mutex<Lent>,
+    pub(crate) has_work: Condvar,
 }
 
 /// Who has the chunk, or will.
@@ -108,7 +107,7 @@ impl Fetches {
         self.kept.lock().bytes(false) > KEPT_BYTES_MAX / 2
     }
 
-    fn is_any_under_way(&self) -> bool {
+    pub(crate) fn is_any_under_way(&self) -> bool {
         !self.kept.lock().under_way.is_empty()
     }
 
@@ -176,7 +175,7 @@ impl Fetches {
     }
 
     /// Ends what is under way of such segments and nobody asked for.
-    fn cancel_ahead(&self, is_one: &dyn Fn(&Segment) -> bool) {
+    pub(crate) fn cancel_ahead(&self, is_one: &dyn Fn(&Segment) -> bool) {
         for fetch in self.kept.lock().under_way.values().filter(|fetch| is_one(&fetch.segment)) {
             fetch.cancel();
         }
@@ -199,7 +198,7 @@ impl Fetches {
     }
 
     /// What somebody asked for comes first; none at the end.
-    fn next_work(&self) -> Option<Work> {
+    pub(crate) fn next_work(&self) -> Option<Work> {
         let mut lent = self.lent.lock();
         lent.idle += 1;
         while lent.asked_for.is_empty() && !lent.has_ahead() && !lent.is_over {
@@ -219,7 +218,7 @@ impl Fetches {
         work
     }
 
-    fn end_ahead(&self) {
+    pub(crate) fn end_ahead(&self) {
         self.lent.lock().at_ahead -= 1;
         self.has_work.notify_one();
     }
@@ -268,7 +267,7 @@ impl Volumes {
     }
 
     /// The whole chunk, proven: one fetch for all who want it at the same time.
-    pub(super) fn whole(&self, segment: &Arc<Segment>) -> Result<Arc<Vec<u8>>, RecallError> {
+    pub(crate) fn whole(&self, segment: &Arc<Segment>) -> Result<Arc<Vec<u8>>, RecallError> {
         match self.fetches.begin(segment, 0) {
             Begun::There(chunk) => Ok(chunk),
             Begun::Others(fetch) => fetch.wait(),
@@ -280,7 +279,7 @@ impl Volumes {
     }
 
     /// Has a segment fetched that nobody asked for yet, when lent threads have nothing else to do.
-    pub(super) fn fetch_ahead(&self, segment: &Arc<Segment>) {
+    pub(crate) fn fetch_ahead(&self, segment: &Arc<Segment>) {
         if self.fetches.is_there(segment.id) {
             return;
         }
@@ -303,13 +302,13 @@ impl Volumes {
     }
 
     /// Whether anybody fetches for readers.
-    pub(super) fn lends_threads(&self) -> bool {
+    pub(crate) fn lends_threads(&self) -> bool {
         let lent = self.fetches.lent.lock();
         lent.threads > 0 && !lent.is_over
     }
 
     /// Nobody needs what nobody asked for.
-    pub(super) fn fetch_nothing_ahead(&self) {
+    pub(crate) fn fetch_nothing_ahead(&self) {
         let mut lent = self.fetches.lent.lock();
         lent.ahead.clear();
         lent.parts.clear();
@@ -318,7 +317,7 @@ impl Volumes {
         self.cancel_ranges_ahead();
     }
 
-    fn run_ahead(&self, segment: &Arc<Segment>) {
+    pub(crate) fn run_ahead(&self, segment: &Arc<Segment>) {
         let length = segment.written_blocks() as usize * BLOCK_BYTES;
         if !segment.is_released() || self.fetches.is_there(segment.id) || !self.fetches.has_room_ahead(length) {
             return;
@@ -333,7 +332,7 @@ impl Volumes {
     }
 
     /// Nothing, if readers have asked for the part meanwhile.
-    fn run_part(&self, segment: &Arc<Segment>) {
+    pub(crate) fn run_part(&self, segment: &Arc<Segment>) {
         if !segment.is_released() || self.fetches.is_there(segment.id) {
             return;
         }
@@ -343,7 +342,7 @@ impl Volumes {
     }
 
     /// For a thread that is nobody's own.
-    fn run_unless_in_vain(&self, fetch: &Arc<Fetch>) {
+    pub(crate) fn run_unless_in_vain(&self, fetch: &Arc<Fetch>) {
         let this = fetch.clone();
         self.run(fetch, &Cancellation::when(move || this.is_in_vain()));
     }
@@ -402,22 +401,20 @@ impl Volumes {
         };
         fetch.give(io, offset, into, is_patient, is_right)
     }
-}
 
-impl Store {
     /// Lends this thread to readers of what is on volumes only, until `end_fetching`.
-    pub fn fetch_for_readers(&self) {
-        let fetches = &self.volumes.fetches;
+    pub(crate) fn fetch_for_readers(&self) {
+        let fetches = &self.fetches;
         fetches.lent.lock().threads += 1;
         while let Some(work) = fetches.next_work() {
             match work {
-                Work::Asked(fetch) => self.volumes.run_unless_in_vain(&fetch),
+                Work::Asked(fetch) => self.run_unless_in_vain(&fetch),
                 Work::Ahead(segment) => {
-                    self.volumes.run_ahead(&segment);
+                    self.run_ahead(&segment);
                     fetches.end_ahead();
                 }
                 Work::Part(segment) => {
-                    self.volumes.run_part(&segment);
+                    self.run_part(&segment);
                     fetches.end_ahead();
                 }
             }
@@ -425,37 +422,32 @@ impl Store {
         fetches.lent.lock().threads -= 1;
     }
 
-    /// Whether anybody lends a thread to readers of what is on volumes only.
-    pub fn lends_threads(&self) -> bool {
-        self.volumes.lends_threads()
-    }
-
     /// As if a thread were lent for what nobody asked for yet, or no more; what it would do, `fetch_one_ahead` does.
-    pub fn fetch_ahead_in_steps(&self, is_lent: bool) {
-        let mut lent = self.volumes.fetches.lent.lock();
+    pub(crate) fn fetch_ahead_in_steps(&self, is_lent: bool) {
+        let mut lent = self.fetches.lent.lock();
         lent.threads = if is_lent { lent.threads + 1 } else { lent.threads.saturating_sub(1) };
     }
 
     /// Fetches one of the segments that nobody asked for yet, if any is to be fetched; tells which.
-    pub fn fetch_one_ahead(&self) -> Option<u64> {
-        let segment = self.volumes.fetches.lent.lock().ahead.pop_front()?;
-        self.volumes.run_ahead(&segment);
+    pub(crate) fn fetch_one_ahead(&self) -> Option<u64> {
+        let segment = self.fetches.lent.lock().ahead.pop_front()?;
+        self.run_ahead(&segment);
         Some(segment.id)
     }
 
     /// Whether whole objects are being fetched now.
-    pub fn is_fetching(&self) -> bool {
-        self.volumes.fetches.is_any_under_way() || self.volumes.is_any_range_under_way()
+    pub(crate) fn is_fetching(&self) -> bool {
+        self.fetches.is_any_under_way() || self.is_any_range_under_way()
     }
 
     /// Sends the threads home that were lent.
-    pub fn end_fetching(&self) {
-        let fetches = &self.volumes.fetches;
+    pub(crate) fn end_fetching(&self) {
+        let fetches = &self.fetches;
         let mut lent = fetches.lent.lock();
         lent.is_over = true;
         drop(lent);
         fetches.cancel_ahead(&|_| true);
-        self.volumes.cancel_ranges_ahead();
+        self.cancel_ranges_ahead();
         // From now on readers fetch by themselves.
         fetches.has_work.notify_all();
     }

@@ -3,7 +3,7 @@
 //! A medium may be exchanged for another while nobody looks, also for another volume of the same pool, which has objects of the same
 //! names. Invariants: nothing is asked of a volume whose label was not read since it was away last; where media can be exchanged
 //! with nobody being told, the label is read before every request, and after every put, so that nothing is entered as being on one
-//! volume that was written to another. Read next: `table.rs`, `upload.rs`.
+//! volume that was written to another. Read next: `tier/media.rs`, `tier/upload.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,24 +12,23 @@ use std::sync::Arc;
 
 use stere_log::Segment;
 
+use super::Volumes;
 use super::beginning::{Expected, KEPT_BYTES_MAX, chunk_range};
-use super::repack::object_bytes;
-use super::{RecallMode, Volumes};
-use crate::Store;
+use super::object_bytes;
 use crate::view::BlobHandle;
 
 /// What is no more than one part of so many of its segments is fetched by ranges.
 const SCATTERED_PART: u64 = 4;
 
-struct Part {
-    segment: Arc<Segment>,
+pub(crate) struct Part {
+    pub(crate) segment: Arc<Segment>,
     /// From its first byte in the segment's chunk to its last.
     range: Range<usize>,
     bytes: usize,
 }
 
 impl Part {
-    fn is_small(&self) -> bool {
+    pub(crate) fn is_small(&self) -> bool {
         self.range.len() as u64 * SCATTERED_PART <= object_bytes(&self.segment)
     }
 }
@@ -37,9 +36,9 @@ impl Part {
 /// Where something lies that belongs together, as far as it is on volumes only.
 #[derive(Default)]
 pub struct Parts {
-    of: BTreeMap<u64, Part>,
+    pub(crate) of: BTreeMap<u64, Part>,
     /// Segments that are wanted, nobody knows where in them.
-    whole: Vec<u64>,
+    pub(crate) whole: Vec<u64>,
     last: Option<(u64, u32)>,
 }
 
@@ -68,7 +67,7 @@ impl Parts {
         self.whole.extend(segments.into_iter().filter(|segment| !of.contains_key(segment)));
     }
 
-    fn is_scattered(&self) -> bool {
+    pub(crate) fn is_scattered(&self) -> bool {
         let wanted: u64 = self.of.values().map(|part| part.range.len() as u64).sum();
         let all: u64 = self.of.values().map(|part| object_bytes(&part.segment)).sum();
         wanted * SCATTERED_PART <= all
@@ -77,7 +76,7 @@ impl Parts {
 
 impl Volumes {
     /// Has these parts fetched, as far as they are kept; in this order.
-    fn fetch_parts(&self, parts: &[Part]) -> u64 {
+    pub(crate) fn fetch_parts(&self, parts: &[Part]) -> u64 {
         let mut room = KEPT_BYTES_MAX;
         let mut asked_for = 0;
         for (number, part) in parts.iter().enumerate() {
@@ -92,25 +91,5 @@ impl Volumes {
             }
         }
         asked_for
-    }
-}
-
-impl Store {
-    /// Asks for what belongs together: whole segments back to devices, or its parts of them where it lies scattered. How many segments,
-    /// and of how many a part, were not asked for before.
-    pub fn want_together(&self, parts: Parts) -> (u64, u64) {
-        let is_waited_for = self.volumes.lends_threads() && self.volumes.mode() == RecallMode::Block;
-        let by_parts = is_waited_for && parts.is_scattered();
-        let Parts { of, mut whole, .. } = parts;
-        let is_alone =
-            |part: &Part| by_parts && part.is_small() && !self.volumes.is_on_media(part.segment.tertiary().there);
-        let (alone, with_others): (Vec<Part>, Vec<Part>) = of.into_values().partition(is_alone);
-        whole.extend(with_others.iter().map(|part| part.segment.id));
-        let mut alone: Vec<_> = alone.into_iter().map(|part| (self.volumes.place_of(&part.segment), part)).collect();
-        alone.sort_by(|(place, part), (other, other_part)| {
-            place.cmp(other).then(part.segment.id.cmp(&other_part.segment.id))
-        });
-        let alone: Vec<Part> = alone.into_iter().map(|(_, part)| part).collect();
-        (self.want_back_in_order(&whole), self.volumes.fetch_parts(&alone))
     }
 }

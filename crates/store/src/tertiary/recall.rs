@@ -52,7 +52,7 @@ const ARRIVING_BYTES_MAX: usize = 2 << 20;
 /// A part of a request, and where it lies in its segment's chunk.
 struct Wanted {
     index: usize,
-    segment: u64,
+    pub(crate) segment: u64,
     range: Range<u64>,
 }
 

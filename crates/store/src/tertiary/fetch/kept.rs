@@ -11,7 +11,7 @@ pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
 pub(super) const AHEAD_BYTES_MAX: usize = 32 << 20;
 
 pub(super) struct Chunk {
-    pub(super) segment: u64,
+    pub(crate) segment: u64,
     pub(super) bytes: Arc<Vec<u8>>,
     pub(super) is_ahead: bool,
 }

@@ -24,7 +24,7 @@ const WOKEN_MAX: u32 = 16;
 
 /// One object on its way, or a range of one.
 pub(in super::super) struct Fetch {
-    pub(super) segment: Arc<Segment>,
+    pub(crate) segment: Arc<Segment>,
     /// None for the whole.
     pub(super) range: Option<Range<usize>>,
     /// Where its first reader reads, if the volume begins better there than at the front.
@@ -46,7 +46,7 @@ pub(super) struct State {
     /// Those who wait are woken when so much has arrived, and look: the least that any of them needs.
     pub(super) needed: usize,
     /// All of it, in order, while it is proven; moves to the outcome.
-    pub(super) whole: Option<Arc<Vec<u8>>>,
+    pub(crate) whole: Option<Arc<Vec<u8>>>,
     pub(super) outcome: Option<Result<Arc<Vec<u8>>, RecallError>>,
 }
 

@@ -16,12 +16,12 @@ fn on_volume_only(lengths: &[usize]) -> (Rig, Store, Arc<Held>, Files) {
 fn on_volume_of(device_bytes: u64, lengths: &[usize]) -> (Rig, Store, Arc<Held>, Files) {
     let (rig, store) = Rig::new(&[device_bytes; 2]);
     let volume = Held::new("cold");
-    store.add_volume(entry("cold", 3), volume.clone() as Arc<dyn Volume>, "tank", false).unwrap();
+    store.tier.media.add_volume(entry("cold", 3), volume.clone() as Arc<dyn Volume>, "tank", false).unwrap();
     let files: Files = (20..).zip(lengths).map(|(inode, length)| (inode, placement(1, 1), *length)).collect();
     write(&store, &files);
     archive(&store, &files, 1).unwrap();
     settle(&store);
-    store.release(&segments_of(&store, &files)).unwrap();
+    store.tier.stager.release(&segments_of(&store, &files)).unwrap();
     store.checkpoint().unwrap();
     (rig, store, volume, files)
 }
@@ -29,7 +29,7 @@ fn on_volume_of(device_bytes: u64, lengths: &[usize]) -> (Rig, Store, Arc<Held>,
 fn expect(store: &Store, inode: u64) {
     let handle = |id: u64| store.view(Io::BLOCKING, |view| view.blob(id)).unwrap();
     let blobs: Vec<BlobHandle> = blobs_of(store, inode).into_iter().map(handle).collect();
-    store.expect(Io::BLOCKING, &blobs);
+    store.tier.recalls.expect(Io::BLOCKING, &blobs);
 }
 
 /// Reads it as the kernel does; how many requests that took.
@@ -89,7 +89,7 @@ fn readers_of_a_beginning_do_not_wait_for_the_rest() {
     volume.give_pieces(1);
     std::thread::scope(|scope| {
         let _end = (EndFetching(&store), LetGo(&volume));
-        scope.spawn(|| store.fetch_for_readers());
+        scope.spawn(|| store.tier.recalls.fetch_for_readers());
         while store.volumes.fetches.idle_threads() == 0 {
             std::thread::yield_now();
         }
@@ -98,7 +98,7 @@ fn readers_of_a_beginning_do_not_wait_for_the_rest() {
         let expected = content(21, 400_000);
         assert_eq!(read_range(&store, 21, 0, 65_536).unwrap(), expected[..65_536]);
         let behind = scope.spawn(|| read_range(&store, 21, 300_000 / 4096 * 4096, 4096).unwrap());
-        assert!(store.is_fetching(), "the volume stands still behind the first piece");
+        assert!(store.tier.recalls.is_fetching(), "the volume stands still behind the first piece");
         volume.give_pieces(usize::MAX);
         let at = 300_000 / 4096 * 4096;
         assert_eq!(behind.join().unwrap(), expected[at..at + 4096]);
@@ -118,7 +118,7 @@ fn a_wrong_range_is_asked_for_elsewhere() {
     add(&store, "second", &other);
     archive(&store, &files, 3).unwrap();
     settle(&store);
-    store.release(&segments_of(&store, &files)).unwrap();
+    store.tier.stager.release(&segments_of(&store, &files)).unwrap();
     let objects: Vec<String> =
         volume.inner.objects().into_iter().filter(|name| name.starts_with("segments/")).collect();
     for name in objects {
@@ -155,7 +155,7 @@ fn what_is_on_its_way_is_asked_for_once() {
             volume.give_pieces(1);
             std::thread::scope(|scope| {
                 let _end = (EndFetching(&store), LetGo(&volume));
-                scope.spawn(|| store.fetch_for_readers());
+                scope.spawn(|| store.tier.recalls.fetch_for_readers());
                 until(|| store.volumes.fetches.idle_threads() == 1);
                 let before = volume.inner.requests();
                 expect(&store, inode);

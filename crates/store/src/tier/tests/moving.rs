@@ -12,24 +12,24 @@ fn files_go_down_and_come_back() {
     let free_before = free_slots(&store);
     archive(&store, &files, 1).unwrap();
     let segments = segments_of(&store, &files);
-    let early = store.release(&segments).unwrap();
+    let early = store.tier.stager.release(&segments).unwrap();
     assert_eq!(
         (early.segments, early.waiting),
         (0, segments.len() as u64),
         "nothing is released before it is elsewhere"
     );
     settle(&store);
-    assert_eq!(store.tertiary_counts().segments_uploaded, segments.len() as u64);
+    assert_eq!(store.tier.recalls.tertiary_counts().segments_uploaded, segments.len() as u64);
     assert_readable(&store, &files);
-    assert_eq!(store.tertiary_counts().fetches, 0, "what is on devices is read there");
-    let released = store.release(&segments).unwrap();
+    assert_eq!(store.tier.recalls.tertiary_counts().fetches, 0, "what is on devices is read there");
+    let released = store.tier.stager.release(&segments).unwrap();
     assert_eq!(released.segments, segments.len() as u64);
     assert!(is_released(&store, &files));
     store.checkpoint().unwrap();
     store.checkpoint().unwrap();
     assert!(free_slots(&store) > free_before, "{} slots, {free_before} before", free_slots(&store));
     assert_readable(&store, &files);
-    assert!(store.tertiary_counts().fetches > 0);
+    assert!(store.tier.recalls.tertiary_counts().fetches > 0);
     assert_clean(&store);
     store.close().unwrap();
     drop(store);
@@ -37,14 +37,14 @@ fn files_go_down_and_come_back() {
     assert!(is_released(&store, &files));
     let refused = read_range(&store, 10, 0, 4096);
     assert!(matches!(refused, Err(Error::Elsewhere { .. })), "nobody knows where the volume is: {refused:?}");
-    store.attach_volume(0, volume.clone(), None, true).unwrap();
+    store.tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
     assert_readable(&store, &files);
-    store.want_back(&segments);
+    store.tier.recalls.want_back(&segments);
     settle(&store);
     assert!(!is_released(&store, &files));
-    let fetches = store.tertiary_counts().fetches;
+    let fetches = store.tier.recalls.tertiary_counts().fetches;
     assert_readable(&store, &files);
-    assert_eq!(store.tertiary_counts().fetches, fetches, "they are on devices again");
+    assert_eq!(store.tier.recalls.tertiary_counts().fetches, fetches, "they are on devices again");
     assert_complete(&store, &[]);
     assert_clean(&store);
 }
@@ -62,9 +62,9 @@ fn small_files_cost_few_requests() {
     let requests = volume.requests() - before;
     // One to look, one for the names, one to store, one to read back.
     assert!(requests <= 4 * segments.len() as u64 + 1, "{requests} requests for {} segments", segments.len());
-    assert_eq!(store.release(&segments).unwrap().segments, segments.len() as u64);
+    assert_eq!(store.tier.stager.release(&segments).unwrap().segments, segments.len() as u64);
     let before = volume.requests();
-    store.want_back(&segments);
+    store.tier.recalls.want_back(&segments);
     settle(&store);
     assert_eq!(volume.requests() - before, segments.len() as u64, "one request for each segment");
     assert_readable(&store, &files);
@@ -75,16 +75,20 @@ fn small_files_cost_few_requests() {
 fn what_is_read_again_comes_back() {
     let (_rig, store, _volume, files) = archived();
     let segments = segments_of(&store, &files);
-    store.release(&segments).unwrap();
-    let before = store.tertiary_counts().bytes_fetched;
+    store.tier.stager.release(&segments).unwrap();
+    let before = store.tier.recalls.tertiary_counts().bytes_fetched;
     read_range(&store, 10, 0, 4096).unwrap();
-    assert_eq!(store.tertiary_counts().bytes_fetched - before, 4096, "the first read fetches what it needs");
-    assert_eq!(store.wanted_back(), 0);
+    assert_eq!(
+        store.tier.recalls.tertiary_counts().bytes_fetched - before,
+        4096,
+        "the first read fetches what it needs"
+    );
+    assert_eq!(store.tier.recalls.wanted_back(), 0);
     read_range(&store, 10, 8192, 4096).unwrap();
-    assert_eq!(store.wanted_back(), 1);
-    let before = store.tertiary_counts().fetches;
+    assert_eq!(store.tier.recalls.wanted_back(), 1);
+    let before = store.tier.recalls.tertiary_counts().fetches;
     read_range(&store, 10, 16384, 4096).unwrap();
-    assert_eq!(store.tertiary_counts().fetches, before, "it is in memory");
+    assert_eq!(store.tier.recalls.tertiary_counts().fetches, before, "it is in memory");
     settle(&store);
     assert!(!store.segments().get(segments_of(&store, &files[..1])[0]).unwrap().is_released());
     assert_readable(&store, &files);
@@ -116,23 +120,23 @@ fn two_volumes_have_a_copy_each() {
     let (_rig, store) = Rig::new(&[64 * MIB; 2]);
     let volumes = [Arc::new(MemoryVolume::new("one")), Arc::new(MemoryVolume::new("other"))];
     add(&store, "one", &volumes[0]);
-    store.add_volume(entry("other", 4), volumes[1].clone(), "tank", false).unwrap();
-    let set = store.tiers_of("one+other").unwrap();
-    assert_eq!((set, store.tier_names(set)), (3, "one+other".to_owned()));
+    store.tier.media.add_volume(entry("other", 4), volumes[1].clone(), "tank", false).unwrap();
+    let set = store.tier.media.tiers_of("one+other").unwrap();
+    assert_eq!((set, store.tier.media.tier_names(set)), (3, "one+other".to_owned()));
     let files = some();
     write(&store, &files);
     archive(&store, &files, set).unwrap();
     settle(&store);
     let segments = segments_of(&store, &files);
-    assert_eq!(store.release(&segments).unwrap().segments, segments.len() as u64);
+    assert_eq!(store.tier.stager.release(&segments).unwrap().segments, segments.len() as u64);
     for away in &volumes {
         away.set_fault(Some(VolumeFault::Away));
         assert_readable(&store, &files);
         away.set_fault(None);
     }
-    assert!(store.remove_volume(1).is_ok(), "the other has everything");
+    assert!(store.tier.media.remove_volume(1).is_ok(), "the other has everything");
     assert_readable(&store, &files);
-    assert!(store.remove_volume(0).is_err(), "nobody else has it");
+    assert!(store.tier.media.remove_volume(0).is_err(), "nobody else has it");
     assert_clean(&store);
 }
 
@@ -140,7 +144,7 @@ fn two_volumes_have_a_copy_each() {
 #[test]
 fn local_work_passes_released_segments_over() {
     let (_rig, store, volume, files) = archived_beside(3);
-    store.release(&segments_of(&store, &files)).unwrap();
+    store.tier.stager.release(&segments_of(&store, &files)).unwrap();
     volume.set_fault(Some(VolumeFault::Away));
     let requests = volume.requests();
     store.set_device_state(1, stere_format::DeviceState::Leaving).unwrap();

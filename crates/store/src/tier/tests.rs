@@ -42,7 +42,7 @@ fn entry(name: &str, class: u8) -> VolumeEntry {
 }
 
 fn add(store: &Store, name: &str, volume: &Arc<MemoryVolume>) -> u8 {
-    store.add_volume(entry(name, 3), volume.clone(), "tank", false).unwrap()
+    store.tier.media.add_volume(entry(name, 3), volume.clone(), "tank", false).unwrap()
 }
 
 fn describe(inodes: &BTreeSet<u64>) -> Vec<u8> {
@@ -52,7 +52,7 @@ fn describe(inodes: &BTreeSet<u64>) -> Vec<u8> {
 /// Works until nothing is left to do.
 fn settle(store: &Store) -> TertiaryProgress {
     for _ in 0..1000 {
-        let progress = store.tertiary_step(true, &describe).unwrap();
+        let progress = store.tier.step(true, &describe).unwrap();
         if !progress.is_busy {
             return progress;
         }
@@ -127,7 +127,7 @@ fn archived_beside(devices: usize) -> (Rig, Store, Arc<MemoryVolume>, Files) {
 /// The same, with files that are on the volume only.
 fn released() -> (Rig, Store, Arc<MemoryVolume>, Files) {
     let (rig, store, volume, files) = archived();
-    store.release(&segments_of(&store, &files)).unwrap();
+    store.tier.stager.release(&segments_of(&store, &files)).unwrap();
     store.checkpoint().unwrap();
     (rig, store, volume, files)
 }

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use stere_format::{BLOCK_BYTES, Key, VolumePrices};
 use stere_log::Io;
 
-use super::repack::object_bytes;
-use crate::Store;
+use super::media::Media;
 use crate::error::Error;
+use crate::tertiary::object_bytes;
 
 /// Whether an object is there, what names are in it, the object itself, and reading it back.
 const REQUESTS_OUT: u64 = 4;
@@ -38,29 +38,29 @@ impl Costs {
     }
 }
 
-impl Store {
+impl Media {
     /// What a volume costs, as somebody said.
     pub fn volume_prices(&self, number: u8) -> Result<VolumePrices, Error> {
-        let value = self.view(Io::BLOCKING, |view| view.get(&Key::volume_prices(number)))?;
+        let value = self.engine.view(Io::BLOCKING, |view| view.get(&Key::volume_prices(number)))?;
         Ok(value.and_then(|bytes| VolumePrices::decode(&bytes).ok()).unwrap_or_default())
     }
 
     pub fn set_volume_prices(&self, number: u8, prices: VolumePrices) -> Result<(), Error> {
-        self.update(Io::BLOCKING, |transaction| {
+        self.engine.update(Io::BLOCKING, |transaction| {
             match prices == VolumePrices::default() {
                 true => transaction.delete(Key::volume_prices(number)),
                 false => transaction.put(Key::volume_prices(number), &prices.encode()),
             }
             Ok::<_, Error>(())
         })?;
-        self.commit(Io::BLOCKING)
+        self.engine.commit(Io::BLOCKING)
     }
 
     /// What bringing these segments back asks of volumes: of those that are on volumes only, each whole, once, from the first volume that
     /// has it.
     pub fn costs_of_staging(&self, segments: &BTreeSet<u64>) -> BTreeMap<u8, Costs> {
         let mut costs: BTreeMap<u8, Costs> = BTreeMap::new();
-        let known = segments.iter().filter_map(|segment| self.log.segments.get(*segment));
+        let known = segments.iter().filter_map(|segment| self.engine.log.segments.get(*segment));
         for segment in known.filter(|segment| segment.is_released() && segment.live_bytes() > 0) {
             let there = segment.tertiary().there;
             let numbers = (0..u16::BITS as u8).filter(|number| there >> number & 1 == 1);
@@ -77,7 +77,7 @@ impl Store {
 
     /// What copying so many stored bytes out to a volume asks of it: whole segments, the last of which may be short.
     pub fn costs_of_archiving(&self, bytes: u64) -> Costs {
-        let room = u64::from(self.log.chunk_bytes()) - BLOCK_BYTES as u64;
+        let room = u64::from(self.engine.log.chunk_bytes()) - BLOCK_BYTES as u64;
         let segments = bytes.div_ceil(room);
         let bytes_to = bytes + segments * BLOCK_BYTES as u64;
         Costs { segments, requests: segments * REQUESTS_OUT, bytes_to, bytes_from: bytes_to }

@@ -9,13 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use stere_faults::{Bug, is_planted};
 use stere_format::{BlobValue, HeatPage, Key, RecordSubject, SegmentHeat, TierPolicy};
 use stere_log::{Io, Segment};
 
+use super::media::Media;
 use super::orders::Candidate;
 use super::stage::is_releasable;
-use crate::Store;
+use super::upload::entries_of_segment;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::read::Piece;
 
@@ -61,7 +64,19 @@ fn pages_of(mut known: Vec<(u64, SegmentHeat)>) -> Pages {
     pages.into_iter().map(|(page, value)| (page, value.encode())).collect()
 }
 
-impl Store {
+/// How archived segments are used.
+pub struct Heat {
+    pub(crate) engine: Arc<Engine>,
+    media: Arc<Media>,
+    /// As the pool has it.
+    pages: Mutex<Pages>,
+}
+
+impl Heat {
+    pub(super) fn new(engine: &Arc<Engine>, media: &Arc<Media>) -> Heat {
+        Heat { engine: engine.clone(), media: media.clone(), pages: Mutex::default() }
+    }
+
     /// Somebody read these pieces, at that time of his clock.
     #[inline]
     pub fn note_use(&self, pieces: &[Piece], now_seconds: i64) {
@@ -70,19 +85,19 @@ impl Store {
 
     /// What lies in this segment was used then, unless it is known that it was later.
     pub fn inherit_use(&self, segment: u64, used_seconds: i64) {
-        if let Some(segment) = self.log.segments.get(segment) {
+        if let Some(segment) = self.engine.log.segments.get(segment) {
             segment.heat.inherit(u64::try_from(used_seconds).unwrap_or(0).max(1));
         }
     }
 
     /// How a segment was used.
     pub fn heat_of(&self, segment: u64) -> SegmentHeat {
-        self.log.segments.get(segment).map(|segment| segment.heat.get()).unwrap_or_default()
+        self.engine.log.segments.get(segment).map(|segment| segment.heat.get()).unwrap_or_default()
     }
 
     /// Reads what the pool knows. Who opens a store needs none of it, so what cannot be read is as if it were not there.
-    pub(crate) fn load_heat(&self) -> Result<(), Error> {
-        let pages = self.view(Io::BLOCKING, |view| {
+    pub(super) fn load(&self) -> Result<(), Error> {
+        let pages = self.engine.view(Io::BLOCKING, |view| {
             let mut pages = Pages::new();
             view.scan(Key::heat(0), Key::heat(u64::MAX), |key, bytes| {
                 pages.insert(key.position, bytes.to_vec());
@@ -94,36 +109,36 @@ impl Store {
             match HeatPage::decode(*page, bytes) {
                 Ok(page) => {
                     for (id, heat) in page.entries {
-                        let segment = self.log.segments.get(id).filter(|segment| !segment.tertiary().is_none());
+                        let segment = self.engine.log.segments.get(id).filter(|segment| !segment.tertiary().is_none());
                         segment.iter().for_each(|segment| segment.heat.set(heat));
                     }
                 }
                 Err(error) => tracing::warn!(page, %error, "how segments were used is not known"),
             }
         }
-        *self.volumes.heat.lock() = pages;
+        *self.pages.lock() = pages;
         Ok(())
     }
 
     /// Puts into the pool what changed since it was put there last; how many pages. It is durable with the next commit.
     pub fn keep_heat(&self) -> Result<usize, Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         if is_planted(Bug::HeatForgotten) {
             return Ok(0);
         }
-        let mut kept = self.volumes.heat.lock();
+        let mut kept = self.pages.lock();
         let is_known = |segment: &Arc<Segment>| {
             let heat = segment.heat.get();
             let is_used = heat.used_seconds > 0 && !segment.tertiary().is_none() && segment.live_bytes() > 0;
             is_used.then_some((segment.id, heat))
         };
-        let pages = pages_of(self.log.segments.everywhere().iter().filter_map(is_known).collect());
+        let pages = pages_of(self.engine.log.segments.everywhere().iter().filter_map(is_known).collect());
         let gone = kept.keys().filter(|page| !pages.contains_key(*page)).map(|page| (*page, None));
         let is_new = |(page, bytes): &(&u64, &Vec<u8>)| kept.get(*page) != Some(*bytes);
         let changed = pages.iter().filter(is_new).map(|(page, bytes)| (*page, Some(bytes)));
         let changes: Vec<_> = gone.chain(changed).collect();
         for some in changes.chunks(PAGES_AT_ONCE) {
-            self.update(Io::BLOCKING, |transaction| {
+            self.engine.update(Io::BLOCKING, |transaction| {
                 for (page, bytes) in some {
                     match bytes {
                         Some(bytes) => transaction.put(Key::heat(*page), bytes),
@@ -140,25 +155,25 @@ impl Store {
 
     /// What may be released, with what is known of its use.
     pub fn release_candidates(&self) -> Vec<Candidate> {
-        if !self.has_volumes() {
+        if !self.media.has_volumes() {
             return Vec::new();
         }
-        let segments = self.log.segments.all().into_iter().filter(|segment| is_releasable(segment));
+        let segments = self.engine.log.segments.all().into_iter().filter(|segment| is_releasable(segment));
         segments.map(|segment| Candidate::new(segment.id, on_devices(&segment), segment.heat.get())).collect()
     }
 
     /// Bytes that are on volumes and came back to devices.
     pub fn bytes_back(&self) -> u64 {
-        let back = self.log.segments.all().into_iter().filter(|segment| segment.heat.get().is_back);
+        let back = self.engine.log.segments.all().into_iter().filter(|segment| segment.heat.get().is_back);
         back.filter(|segment| is_releasable(segment)).map(|segment| on_devices(&segment)).sum()
     }
 
     /// The inodes that the rows of a segment on devices say they belong to. What cannot be read names none.
     pub fn inodes_of_segment(&self, segment: u64) -> BTreeSet<u64> {
-        let Some(segment) = self.log.segments.get(segment).filter(|segment| !segment.is_released()) else {
+        let Some(segment) = self.engine.log.segments.get(segment).filter(|segment| !segment.is_released()) else {
             return BTreeSet::new();
         };
-        let rows = self.entries_of_segment(&segment).unwrap_or_default();
+        let rows = entries_of_segment(&self.engine.log, &segment);
         let subjects = rows.into_iter().flat_map(|(_, entries)| entries).map(|entry| entry.subject);
         subjects
             .filter_map(|subject| match subject {
@@ -171,12 +186,12 @@ impl Store {
     /// What is alive in a segment that is on devices, from what lies on them.
     pub fn members_of_segment(&self, segment: u64) -> Result<Members, Error> {
         let mut members = Members::default();
-        let Some(segment) = self.log.segments.get(segment).filter(|segment| !segment.is_released()) else {
+        let Some(segment) = self.engine.log.segments.get(segment).filter(|segment| !segment.is_released()) else {
             return Ok(members);
         };
-        let rows = self.entries_of_segment(&segment)?;
+        let rows = entries_of_segment(&self.engine.log, &segment);
         for some in rows.into_iter().flat_map(|(_, entries)| entries).collect::<Vec<_>>().chunks(BLOBS_PER_VIEW) {
-            let found = self.view(Io::BLOCKING, |view| {
+            let found = self.engine.view(Io::BLOCKING, |view| {
                 let mut found = Vec::new();
                 for entry in some {
                     let RecordSubject::Blob { blob, inode, file_offset, logical_bytes, .. } = entry.subject else {
@@ -205,16 +220,16 @@ impl Store {
 
     /// In which order segments are released; what nobody said is as usual.
     pub fn tier_policy(&self, io: Io<'_>) -> Result<TierPolicy, Error> {
-        let value = self.view(io, |view| view.get(&Key::tier_policy()))?;
+        let value = self.engine.view(io, |view| view.get(&Key::tier_policy()))?;
         Ok(value.and_then(|bytes| TierPolicy::decode(&bytes).ok()).unwrap_or_default())
     }
 
     pub fn set_tier_policy(&self, policy: TierPolicy) -> Result<(), Error> {
-        self.update(Io::BLOCKING, |transaction| {
+        self.engine.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::tier_policy(), &policy.encode());
             Ok::<_, Error>(())
         })?;
-        self.commit(Io::BLOCKING)
+        self.engine.commit(Io::BLOCKING)
     }
 }
 

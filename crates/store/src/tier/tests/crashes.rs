@@ -13,18 +13,18 @@ fn small() -> Files {
 fn work(store: &Store, files: &[(u64, Placement, usize)]) -> Result<(), Error> {
     archive(store, files, 1)?;
     let steps = |store: &Store| -> Result<(), Error> {
-        while store.tertiary_step(true, &describe)?.is_busy {}
+        while store.tier.step(true, &describe)?.is_busy {}
         Ok(())
     };
     steps(store)?;
     let segments = segments_of(store, files);
-    store.release(&segments)?;
+    store.tier.stager.release(&segments)?;
     store.commit(Io::BLOCKING)?;
     store.checkpoint()?;
     store.checkpoint()?;
-    store.want_back(&segments);
+    store.tier.recalls.want_back(&segments);
     steps(store)?;
-    store.release(&segments)?;
+    store.tier.stager.release(&segments)?;
     store.checkpoint()
 }
 
@@ -46,12 +46,12 @@ fn assert_all_is_well(store: &Store, files: &[(u64, Placement, usize)]) {
     assert_clean(store);
     archive(store, files, 1).unwrap();
     settle(store);
-    store.release(&segments_of(store, files)).unwrap();
+    store.tier.stager.release(&segments_of(store, files)).unwrap();
     store.checkpoint().unwrap();
-    assert_eq!(store.stuck_uploads(), Vec::<String>::new());
+    assert_eq!(store.tier.stager.stuck_uploads(), Vec::<String>::new());
     assert!(is_released(store, files));
     assert_readable(store, files);
-    let swept = store.sweep_volume(0, true).unwrap();
+    let swept = store.tier.sweeper.sweep_volume(0, true).unwrap();
     assert_eq!((swept.lacking.len(), swept.damaged.len()), (0, 0), "{swept:?}");
     assert_clean(store);
 }
@@ -64,14 +64,14 @@ pub fn cut_at_every_write(rig: &Rig, work: impl Fn(&Store) -> Result<(), Error>,
         for keep in 0..3 {
             let (copy, volume) = (rig.copy(), labelled());
             let store = copy.open(&[0, 1]);
-            store.attach_volume(0, volume.clone(), None, true).unwrap();
+            store.tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
             let count = cut_before(&copy, at);
             drop(work(&store));
             is_over &= count.load(Ordering::SeqCst) <= at;
             drop(store);
             copy.lose_power(|index| keep == 1 || (keep == 2 && index % 2 == 0));
             let store = copy.open(&[0, 1]);
-            store.attach_volume(0, volume, None, true).unwrap();
+            store.tier.media.attach_volume(0, volume, None, true).unwrap();
             proven(&store);
         }
         if is_over {
@@ -99,7 +99,7 @@ fn every_request_to_a_volume_may_be_the_last() {
         for crashes in [false, true] {
             let (copy, volume) = (rig.copy(), labelled());
             let mut store = copy.open(&[0, 1]);
-            store.attach_volume(0, volume.clone(), None, true).unwrap();
+            store.tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
             let before = volume.requests();
             volume.fail_after(at);
             drop(work(&store, &files));
@@ -109,7 +109,7 @@ fn every_request_to_a_volume_may_be_the_last() {
                 drop(store);
                 copy.lose_power(|_| false);
                 store = copy.open(&[0, 1]);
-                store.attach_volume(0, volume.clone(), None, true).unwrap();
+                store.tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
             }
             assert_all_is_well(&store, &files);
         }

@@ -13,7 +13,7 @@ fn mostly_dead() -> (Rig, Store, [Arc<MemoryVolume>; 2], Files) {
     write(&store, &files);
     archive(&store, &files, 3).unwrap();
     settle(&store);
-    store.release(&segments_of(&store, &files)).unwrap();
+    store.tier.stager.release(&segments_of(&store, &files)).unwrap();
     let (dead, alive): (Files, Files) = files.into_iter().partition(|(inode, _, _)| inode % 10 != 0);
     dead.iter().for_each(|(inode, _, _)| remove_file(&store, *inode));
     store.checkpoint().unwrap();
@@ -28,7 +28,7 @@ fn objects(volume: &MemoryVolume) -> BTreeSet<String> {
 fn repack_all(store: &Store) -> u64 {
     let mut emptied = 0;
     loop {
-        let done = store.repack_step(3, 50, &Belonging::NONE, &describe).unwrap();
+        let done = store.tier.repacker.repack_step(3, 50, &Belonging::NONE, &describe).unwrap();
         emptied += done.segments_emptied;
         if done.waits_for.is_some() || done.segments_emptied + done.segments_left == 0 {
             return emptied;
@@ -39,7 +39,8 @@ fn repack_all(store: &Store) -> u64 {
 #[test]
 fn dead_bytes_on_volumes_are_freed() {
     let (rig, store, volumes, alive) = mostly_dead();
-    let stored = |store: &Store| store.volume_statuses().iter().map(|status| status.stored_bytes).sum::<u64>();
+    let stored =
+        |store: &Store| store.tier.media.volume_statuses().iter().map(|status| status.stored_bytes).sum::<u64>();
     let (before, old) = (stored(&store), objects(&volumes[0]));
     assert!(repack_all(&store) > 1);
     assert!(stored(&store) * 3 < before, "{} of {before}", stored(&store));
@@ -59,7 +60,9 @@ fn dead_bytes_on_volumes_are_freed() {
     store.close().unwrap();
     drop(store);
     let store = rig.open(&[0, 1]);
-    (0..2).for_each(|number| store.attach_volume(number, volumes[usize::from(number)].clone(), None, true).unwrap());
+    (0..2).for_each(|number| {
+        store.tier.media.attach_volume(number, volumes[usize::from(number)].clone(), None, true).unwrap()
+    });
     assert_readable(&store, &alive);
     assert_clean(&store);
 }
@@ -82,16 +85,16 @@ fn every_request_while_repacking_may_be_the_last() {
             rig.lose_power(|_| false);
             store = rig.open(&[0, 1]);
             for number in 0..2 {
-                store.attach_volume(number, volumes[usize::from(number)].clone(), None, false).unwrap();
+                store.tier.media.attach_volume(number, volumes[usize::from(number)].clone(), None, false).unwrap();
             }
         }
         assert_readable(&store, &alive);
         volumes[1].set_fault(None);
-        store.retry_uploads();
+        store.tier.retry_uploads();
         settle(&store);
         repack_all(&store);
         assert_readable(&store, &alive);
-        (0..2).for_each(|number| drop(store.sweep_volume(number, true).unwrap()));
+        (0..2).for_each(|number| drop(store.tier.sweeper.sweep_volume(number, true).unwrap()));
         assert_eq!(objects(&volumes[0]), objects(&volumes[1]));
         assert_clean(&store);
         if is_over {
@@ -105,17 +108,19 @@ fn every_request_while_repacking_may_be_the_last() {
 #[test]
 fn a_volume_is_worth_repacking_until_it_is_repacked() {
     let (_rig, store, volumes, alive) = mostly_dead();
-    assert_eq!(store.volume_to_repack(99), None, "a tenth is alive");
-    let first = store.volume_to_repack(50).expect("nine tenths are dead");
+    assert_eq!(store.tier.repacker.volume_to_repack(99), None, "a tenth is alive");
+    let first = store.tier.repacker.volume_to_repack(50).expect("nine tenths are dead");
     assert!(first == 1 || first == 2);
     // Who does not answer is left alone.
-    store.take_volume_away(first.trailing_zeros() as u8).unwrap();
-    assert_eq!(store.volume_to_repack(50), Some(3 - first));
+    store.tier.media.take_volume_away(first.trailing_zeros() as u8).unwrap();
+    assert_eq!(store.tier.repacker.volume_to_repack(50), Some(3 - first));
     store
+        .tier
+        .media
         .attach_volume(first.trailing_zeros() as u8, volumes[first.trailing_zeros() as usize].clone(), None, true)
         .unwrap();
     repack_all(&store);
-    assert_eq!(store.volume_to_repack(50), None);
+    assert_eq!(store.tier.repacker.volume_to_repack(50), None);
     assert_readable(&store, &alive);
     assert_clean(&store);
 }
@@ -127,11 +132,11 @@ fn uploads_are_held_back() {
     let files: Files = vec![(100, placement(1, 1), 60_000)];
     write(&store, &files);
     archive(&store, &files, 1).unwrap();
-    store.hold_uploads(true);
+    store.tier.uploader.hold_uploads(true);
     settle(&store);
-    assert!(!store.upload_step(&describe).unwrap().is_busy);
-    assert!(objects(&volume).is_empty() && store.waiting_uploads() == 1);
-    store.hold_uploads(false);
+    assert!(!store.tier.upload_step(&describe).unwrap().is_busy);
+    assert!(objects(&volume).is_empty() && store.tier.uploader.waiting_uploads() == 1);
+    store.tier.uploader.hold_uploads(false);
     settle(&store);
-    assert_eq!((objects(&volume).len(), store.waiting_uploads()), (1, 0));
+    assert_eq!((objects(&volume).len(), store.tier.uploader.waiting_uploads()), (1, 0));
 }

@@ -4,28 +4,28 @@
 //! and only then the segment table says that the volume has it. Before that the object is one that nobody knows: it is found
 //! identical and taken over by the next try, or swept away.
 //!
-//! Several threads may copy out at once (`Store::upload_step`): one reads an object back while another stores the next, and volumes
+//! Several threads may copy out at once (`Tier::upload_step`): one reads an object back while another stores the next, and volumes
 //! take theirs side by side. Invariants: a segment is in the hands of one of them at most; none of them works while objects are
 //! swept, repacked or a volume is removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use stere_device::{Buffer, MediumWait, Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
 use stere_format::{
     BLOCK_BYTES, ChunkHeader, ChunkPlace, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary, SummaryEntry,
     Tertiary, VolumeEntry, catalogue_name, object_name,
 };
-use stere_log::{Io, Segment};
+use stere_log::{Io, Log, Segment};
 
-use super::RecallError;
-
-use super::is_object_of;
-use crate::Store;
+use super::lanes::Lanes;
 use crate::clean::BLOBS_PER_UPDATE;
+use crate::engine::Engine;
 use crate::error::Error;
+use crate::tertiary::{RecallError, Volumes, is_object_of};
 
 /// What one step did, and what is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +65,21 @@ pub(super) fn entries_of(object: &[u8]) -> Vec<(u32, Vec<SummaryEntry>)> {
     rows(object).into_iter().map(entries).collect()
 }
 
+/// What the rows of a segment tell of their records; those that cannot be read are left out.
+pub(super) fn entries_of_segment(log: &Log, segment: &Arc<Segment>) -> Vec<(u32, Vec<SummaryEntry>)> {
+    let (mut rows, mut row_block) = (Vec::new(), 1);
+    while row_block < segment.written_blocks() {
+        match log.read_row_contents(segment, row_block).ok().flatten() {
+            Some(contents) => {
+                rows.push((row_block, contents.entries));
+                row_block += contents.header.row_height.max(1);
+            }
+            None => row_block += 1,
+        }
+    }
+    rows
+}
+
 /// The inodes that the rows of an object say they belong to.
 fn owners_of(object: &[u8]) -> BTreeSet<u64> {
     entries_of(object)
@@ -96,90 +111,69 @@ enum Failure {
     Damaged(String),
 }
 
-impl Store {
-    /// A piece of the work that volumes make: brings one segment back that is wanted, or copies one out, or deletes what nobody needs.
-    /// With `ends` segments that are not full are ended, so that all that was archived gets to its volumes.
-    /// `describe` says in writing what is known of the inodes with content in a segment; that is stored beside it, for those who have
-    /// nothing but volumes.
-    pub fn tertiary_step(&self, ends: bool, describe: &Describe<'_>) -> Result<TertiaryProgress, Error> {
-        self.check_writable()?;
-        let mut progress = TertiaryProgress::default();
-        let Some(_alone) = self.volumes.work.try_lock() else { return Ok(progress) };
-        self.keep_successors()?;
-        if self.stage_wanted(&mut progress)? || self.volumes.table.read().is_empty() {
-            return Ok(progress);
-        }
-        self.copy_metadata(&mut progress);
-        if ends && self.log.end_segments(&|segment| !segment.tertiary().is_none()) {
-            // Their rows arrive, and are durable, before they are copied.
-            self.commit(Io::BLOCKING)?;
-        }
-        self.release_unreadable()?;
-        self.pass_on()?;
-        progress.is_busy |= self.finish_retirements()?;
-        {
-            let _no_sweep = self.volumes.uploads.read();
-            if self.upload_one(&mut progress, describe)? {
-                return Ok(progress);
-            }
-        }
-        self.delete_garbage(&mut progress);
-        Ok(progress)
-    }
+/// Copies sealed segments out to their volumes.
+pub struct Uploader {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) volumes: Arc<Volumes>,
+    lanes: Lanes,
+    /// Nothing more is copied out for now.
+    are_held: AtomicBool,
+    /// Segments of which it is durable that they are sealed, of those that wait.
+    sealed: Mutex<BTreeSet<u64>>,
+}
 
-    /// Copies one segment out that nobody else has in hand, beside whoever does the same and `tertiary_step`.
-    pub fn upload_step(&self, describe: &Describe<'_>) -> Result<TertiaryProgress, Error> {
-        self.check_writable()?;
-        let mut progress = TertiaryProgress::default();
-        let _no_sweep = self.volumes.uploads.read();
-        self.upload_one(&mut progress, describe)?;
-        Ok(progress)
+impl Uploader {
+    pub(super) fn new(engine: &Arc<Engine>) -> Uploader {
+        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        let (are_held, sealed) = (AtomicBool::new(false), Mutex::default());
+        Uploader { engine, volumes, lanes: Lanes::default(), are_held, sealed }
     }
 
     /// Segments that are not on all their volumes yet, the oldest first.
     pub(crate) fn segments_to_upload(&self) -> Vec<Arc<Segment>> {
-        let in_memory = self.log.segments_in_memory();
+        let in_memory = self.engine.log.segments_in_memory();
         let is_ready = |segment: &Arc<Segment>| {
             let Tertiary { wanted, there } = segment.tertiary();
             wanted != there && segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0
         };
-        let mut segments = self.log.segments.everywhere();
+        let mut segments = self.engine.log.segments.everywhere();
         segments.retain(|segment| is_ready(segment) && !in_memory.contains(&segment.id));
         segments
     }
 
     /// Copies no more of these segments out than is there; how many were waiting for that. An object that is on its way is taken back.
     pub fn upload_no_more(&self, segments: &[u64]) -> Result<u64, Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let ids: BTreeSet<u64> = segments.iter().copied().collect();
         let is_waiting = |segment: &Segment| {
             let Tertiary { wanted, there } = segment.tertiary();
             ids.contains(&segment.id) && wanted != there && !segment.is_released()
         };
-        self.log.end_segments(&is_waiting);
+        self.engine.log.end_segments(&is_waiting);
         let mut given_up = 0;
         {
-            let mut inner = self.inner.write();
-            for segment in ids.iter().filter_map(|id| self.log.segments.get(*id)).filter(|segment| is_waiting(segment))
+            let mut inner = self.engine.inner.write();
+            for segment in
+                ids.iter().filter_map(|id| self.engine.log.segments.get(*id)).filter(|segment| is_waiting(segment))
             {
                 let there = segment.tertiary().there;
                 segment.set_tertiary(Tertiary { wanted: there, there });
-                self.put_segment(&mut inner, &segment);
+                self.engine.put_segment(&mut inner, &segment);
                 given_up += 1;
             }
             inner.change += 1;
         }
-        self.commit(Io::BLOCKING)?;
+        self.engine.commit(Io::BLOCKING)?;
         Ok(given_up)
     }
 
     /// Whether copying out makes a pause: what is under way goes on, and everything else of the work for volumes.
     pub fn hold_uploads(&self, are_held: bool) {
-        self.volumes.are_uploads_held.store(are_held, Ordering::Release);
+        self.are_held.store(are_held, Ordering::Release);
     }
 
     pub fn are_uploads_held(&self) -> bool {
-        self.volumes.are_uploads_held.load(Ordering::Acquire)
+        self.are_held.load(Ordering::Acquire)
     }
 
     /// How many segments wait to be copied out.
@@ -188,7 +182,7 @@ impl Store {
     }
 
     /// Copies one segment out; false if there is none that could be.
-    fn upload_one(&self, progress: &mut TertiaryProgress, describe: &Describe<'_>) -> Result<bool, Error> {
+    pub(crate) fn upload_one(&self, progress: &mut TertiaryProgress, describe: &Describe<'_>) -> Result<bool, Error> {
         if self.are_uploads_held() && !is_planted(Bug::HeldAnyway) {
             return Ok(false);
         }
@@ -198,11 +192,11 @@ impl Store {
             if self.volumes.stuck.lock().contains_key(&segment.id) {
                 continue;
             }
-            let Some(_in_hand) = self.volumes.take_in_hand(&segment) else { continue };
+            let Some(_in_hand) = self.lanes.take_in_hand(&segment) else { continue };
             let Tertiary { wanted, there } = segment.tertiary();
             let (volumes, away) = self.volumes.reachable(wanted & !there & !failed);
             progress.waits_for = progress.waits_for.take().or_else(|| away.first().cloned());
-            if !self.volumes.has_place(&volumes) {
+            if !self.lanes.has_place(&volumes) {
                 continue;
             }
             match self.upload(&segment, &volumes, describe) {
@@ -278,7 +272,7 @@ impl Store {
         let described = describe(&owners_of(&bytes));
         let catalogue = catalogue_name(segment.id, segment.sequence);
         let (mut left, mut is_put, mut failure) = (volumes.iter().collect::<Vec<_>>(), false, None);
-        while let Some((at, _under_way)) = self.volumes.least_busy(&left) {
+        while let Some((at, _under_way)) = self.lanes.least_busy(&left) {
             let (entry, volume) = left.swap_remove(at);
             let outcome = match described.is_empty() {
                 true => Ok(()),
@@ -316,7 +310,7 @@ impl Store {
             self.volumes.forget_fetched(segment.id);
             return match chunk {
                 Ok(chunk) => {
-                    let mut object = self.log.stripe.buffers().take(chunk.len());
+                    let mut object = self.engine.log.stripe.buffers().take(chunk.len());
                     object.copy_from_slice(&chunk);
                     Ok(Some(object))
                 }
@@ -333,11 +327,11 @@ impl Store {
 
     /// So many blocks of a segment as an object; none if they are not whole.
     pub(super) fn proven_object(&self, segment: &Arc<Segment>, blocks: u32) -> Result<Option<Buffer>, Error> {
-        let stripe = &self.log.stripe;
+        let stripe = &self.engine.log.stripe;
         let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
         let placed = segment.placed();
         let mut whole = stripe.read_whole(segment.id, &placed, blocks, 0).map_err(failed)?;
-        let verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
+        let verified = self.engine.log.verify_whole(segment, &mut whole, &|row| self.engine.needed_of(row));
         if verified.damaged_records > 0 || verified.is_cut {
             return Ok(None);
         }
@@ -347,31 +341,32 @@ impl Store {
         header.copy_from_slice(&self.object_header(segment).encode());
         behind.copy_from_slice(&content);
         // What goes where nobody looks for years is looked at once more.
-        let is_right = is_object_of(self.log.pool_id(), segment.id, segment.sequence, &bytes);
+        let is_right = is_object_of(self.engine.log.pool_id(), segment.id, segment.sequence, &bytes);
         Ok(is_right.then_some(bytes))
     }
 
     /// Makes durable that the segment is sealed: after a crash nothing may be appended to what is an object already. One commit does
     /// it for all that wait.
     fn record_sealed(&self, segment: &Arc<Segment>) -> Result<(), Error> {
-        if self.volumes.sealed.lock().contains(&segment.id) {
+        if self.sealed.lock().contains(&segment.id) {
             return Ok(());
         }
         let mut waiting = self.segments_to_upload();
         waiting.push(segment.clone());
         {
-            let mut inner = self.inner.write();
+            let mut inner = self.engine.inner.write();
             for segment in &waiting {
-                let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
+                let is_known =
+                    self.engine.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
                 if is_known {
-                    self.put_segment(&mut inner, segment);
+                    self.engine.put_segment(&mut inner, segment);
                 }
             }
             inner.change += 1;
         }
-        self.commit(Io::BLOCKING)?;
+        self.engine.commit(Io::BLOCKING)?;
         // Only those that wait matter: the others are forgotten.
-        *self.volumes.sealed.lock() = waiting.iter().map(|segment| segment.id).collect();
+        *self.sealed.lock() = waiting.iter().map(|segment| segment.id).collect();
         Ok(())
     }
 
@@ -380,7 +375,7 @@ impl Store {
         let place = |chunk: usize| ChunkPlace { device: u16::MAX - chunk as u16, slot: u32::MAX };
         let chunks = (0..segment.scheme.width()).map(place).collect();
         ChunkHeader {
-            pool: self.log.pool_id(),
+            pool: self.engine.log.pool_id(),
             segment: segment.id,
             sequence: segment.sequence,
             kind: segment.kind,
@@ -403,38 +398,23 @@ impl Store {
     }
 
     fn move_all_out(&self, segment: &Arc<Segment>) -> Result<(), Error> {
-        let key = self.cold_stream(segment);
-        for (row_block, entries) in self.entries_of_segment(segment)? {
+        let key = self.engine.cold_stream(segment);
+        for (row_block, entries) in entries_of_segment(&self.engine.log, segment) {
             for entries in entries.chunks(BLOBS_PER_UPDATE) {
                 // What is damaged stays, and the segment with it.
-                self.move_blobs(segment, row_block, entries, &key)?;
+                self.engine.move_blobs(segment, row_block, entries, &key)?;
             }
         }
-        self.commit(Io::BLOCKING)
-    }
-
-    /// What the rows of a segment tell of their records; those that cannot be read are left out.
-    pub(super) fn entries_of_segment(&self, segment: &Arc<Segment>) -> Result<Vec<(u32, Vec<SummaryEntry>)>, Error> {
-        let (mut rows, mut row_block) = (Vec::new(), 1);
-        while row_block < segment.written_blocks() {
-            match self.log.read_row_contents(segment, row_block).ok().flatten() {
-                Some(contents) => {
-                    rows.push((row_block, contents.entries));
-                    row_block += contents.header.row_height.max(1);
-                }
-                None => row_block += 1,
-            }
-        }
-        Ok(rows)
+        self.engine.commit(Io::BLOCKING)
     }
 
     /// Stores the object, unless it is there, and reads it back. Tells, if another segment is there under its name.
     fn put_proven(&self, segment: &Segment, volume: &dyn Volume, bytes: &[u8]) -> Result<Option<String>, VolumeError> {
         let name = object_name(segment.id, segment.sequence);
         if let Some(length) = volume.length(&name)? {
-            let length = length.min(u64::from(self.log.chunk_bytes())) as usize;
+            let length = length.min(u64::from(self.engine.log.chunk_bytes())) as usize;
             // Of zeros: what was there before may be what is looked for.
-            let mut found = self.log.stripe.buffers().take_zeroed(length);
+            let mut found = self.engine.log.stripe.buffers().take_zeroed(length);
             match volume.get(&name, 0, &mut found, &MediumWait::NONE) {
                 // What cannot be read is nobody's, and is written over.
                 Err(error) if !error.is_passing() => found.fill(0),
@@ -444,7 +424,7 @@ impl Store {
                 return Ok(None);
             }
             // Half of an earlier try is written over, and one with a bad byte between records; what else is right in itself is somebody's.
-            let is_right = is_object_of(self.log.pool_id(), segment.id, segment.sequence, &found);
+            let is_right = is_object_of(self.engine.log.pool_id(), segment.id, segment.sequence, &found);
             if is_right && !tell_the_same(&found, bytes) {
                 return Ok(Some(format!(
                     "{} has another object {name}, of a part of this pool that went on by itself; use an empty directory or prefix",
@@ -461,7 +441,7 @@ impl Store {
         if is_planted(Bug::VolumeBelieved) {
             return Ok(());
         }
-        let mut found = self.log.stripe.buffers().take_zeroed(bytes.len());
+        let mut found = self.engine.log.stripe.buffers().take_zeroed(bytes.len());
         volume.get(name, 0, &mut found, &MediumWait::NONE)?;
         if *found == *bytes {
             return Ok(());
@@ -473,14 +453,14 @@ impl Store {
 
     /// Says in the segment table that a volume has the segment; false if nobody needs the segment any more.
     fn enter_object(&self, segment: &Arc<Segment>, there: u16) -> bool {
-        let mut inner = self.inner.write();
-        let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
+        let mut inner = self.engine.inner.write();
+        let is_known = self.engine.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
         if !is_known || segment.tertiary().wanted & there == 0 {
             return false;
         }
         segment.note_tertiary(there);
         self.volumes.note_good(segment.id, there);
-        self.put_segment(&mut inner, segment);
+        self.engine.put_segment(&mut inner, segment);
         inner.change += 1;
         true
     }

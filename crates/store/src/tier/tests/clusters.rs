@@ -11,13 +11,13 @@ use crate::{Belonging, Prefetch};
 fn twelve() -> (Rig, Store, Arc<Held>, Files, Vec<u64>) {
     let (rig, store) = Rig::new(&[64 * MIB; 2]);
     let volume = Held::new("cold");
-    store.add_volume(entry("cold", 3), volume.clone(), "tank", false).unwrap();
+    store.tier.media.add_volume(entry("cold", 3), volume.clone(), "tank", false).unwrap();
     let files: Files = (10..22).map(|inode| (inode, placement(1, 1), 900_000)).collect();
     write(&store, &files);
     archive(&store, &files, 1).unwrap();
     settle(&store);
     let segments = segments_of(&store, &files);
-    store.release(&segments).unwrap();
+    store.tier.stager.release(&segments).unwrap();
     store.checkpoint().unwrap();
     (rig, store, volume, files, segments)
 }
@@ -49,12 +49,12 @@ fn with_threads(store: &Store, volume: &Held, count: usize, act: impl FnOnce()) 
     let fetches = &store.volumes.fetches;
     std::thread::scope(|scope| {
         let _end = (EndFetching(store), LetGo(volume));
-        (0..count).for_each(|_| drop(scope.spawn(|| store.fetch_for_readers())));
+        (0..count).for_each(|_| drop(scope.spawn(|| store.tier.recalls.fetch_for_readers())));
         while fetches.idle_threads() < count {
             std::thread::yield_now();
         }
         act();
-        while store.is_fetching() || fetches.idle_threads() < count {
+        while store.tier.recalls.is_fetching() || fetches.idle_threads() < count {
             std::thread::yield_now();
         }
     });
@@ -64,24 +64,24 @@ fn with_threads(store: &Store, volume: &Held, count: usize, act: impl FnOnce()) 
 fn what_was_recalled_together_comes_together() {
     let (rig, store, volume, files, segments) = twelve();
     let order = [segments[1], segments[6], segments[3]];
-    store.note_time(100);
+    store.tier.recalls.note_time(100);
     order.iter().for_each(|id| touch(&store, &files, *id));
     // An hour later it is somebody else's.
-    store.note_time(3700);
+    store.tier.recalls.note_time(3700);
     touch(&store, &files, segments[8]);
-    assert_eq!(store.recalled_after(order[0]), [order[1]]);
-    assert_eq!(store.recalled_after(order[1]), [order[2]]);
-    assert_eq!(store.recalled_after(order[2]), []);
+    assert_eq!(store.tier.recalls.recalled_after(order[0]), [order[1]]);
+    assert_eq!(store.tier.recalls.recalled_after(order[1]), [order[2]]);
+    assert_eq!(store.tier.recalls.recalled_after(order[2]), []);
     settle(&store);
     store.close().unwrap();
     drop(store);
     let store = rig.open(&[0, 1]);
-    store.attach_volume(0, volume.clone(), None, true).unwrap();
-    assert_eq!(store.recalled_after(order[0]), [order[1]], "it is known after a mount");
+    store.tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
+    assert_eq!(store.tier.recalls.recalled_after(order[0]), [order[1]], "it is known after a mount");
     for (prefetch, is_fetched) in [(Prefetch::Nothing, false), (Prefetch::Sequence, false), (Prefetch::Cluster, true)] {
         let_go(&store, &segments);
-        store.note_time(9000 + prefetch as u64 * 1000);
-        store.set_prefetch(prefetch);
+        store.tier.recalls.note_time(9000 + prefetch as u64 * 1000);
+        store.tier.recalls.set_prefetch(prefetch);
         store.volumes.fetches.reopen();
         with_threads(&store, &volume, 4, || {
             touch(&store, &files, order[0]);
@@ -117,9 +117,9 @@ fn who_asks_comes_first() {
         touch(&store, &files, segments[0]);
         touch(&store, &files, *after);
     }
-    assert_eq!(store.recalled_after(segments[0]).len(), 4);
+    assert_eq!(store.tier.recalls.recalled_after(segments[0]).len(), 4);
     let_go(&store, &segments);
-    store.set_prefetch(Prefetch::Cluster);
+    store.tier.recalls.set_prefetch(Prefetch::Cluster);
     let streams = volume.streams.load(Ordering::SeqCst);
     volume.give_pieces(0);
     with_threads(&store, &volume, 4, || {
@@ -161,7 +161,7 @@ fn the_table_stays_small() {
         touch(&store, &files, segments[0]);
         touch(&store, &files, segments[after]);
     }
-    let followers = store.recalled_after(segments[0]);
+    let followers = store.tier.recalls.recalled_after(segments[0]);
     assert_eq!((followers.len(), followers[0]), (4, segments[1]));
     settle(&store);
     for (inode, _, _) in &files {
@@ -182,7 +182,7 @@ fn repacking_puts_together_what_was_recalled_together() {
     settle(&store);
     let segments = segments_of(&store, &files);
     assert!(segments.len() > 5, "{segments:?}");
-    store.release(&segments).unwrap();
+    store.tier.stager.release(&segments).unwrap();
     store.checkpoint().unwrap();
     // Of each segment one file stays.
     let mut alive: Vec<(u64, Placement, usize)> = Vec::new();
@@ -197,7 +197,7 @@ fn repacking_puts_together_what_was_recalled_together() {
     for file in together {
         read_range(&store, file.0, 0, 4096).unwrap();
     }
-    while store.repack_step(1, 50, &Belonging::NONE, &describe).unwrap().segments_emptied > 0 {}
+    while store.tier.repacker.repack_step(1, 50, &Belonging::NONE, &describe).unwrap().segments_emptied > 0 {}
     let place = |file: &(u64, Placement, usize)| {
         let blob = store.view(Io::BLOCKING, |view| view.blob(blobs_of(&store, file.0)[0])).unwrap();
         let address = blob.value.address;

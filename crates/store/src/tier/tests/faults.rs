@@ -18,13 +18,13 @@ fn a_volume_that_is_away_stops_nothing_else() {
     assert!(progress.waits_for.is_some_and(|why| why.contains("cold")));
     store.checkpoint().unwrap();
     assert_readable(&store, &more);
-    let waiting = store.release(&segments_of(&store, &more)).unwrap();
+    let waiting = store.tier.stager.release(&segments_of(&store, &more)).unwrap();
     assert_eq!((waiting.segments, waiting.waiting > 0), (0, true), "bytes that are nowhere else are never dropped");
     assert_eq!(store.failure(), None);
     volume.set_fault(None);
     assert_readable(&store, &files);
     settle(&store);
-    assert!(store.release(&segments_of(&store, &more)).unwrap().segments > 0);
+    assert!(store.tier.stager.release(&segments_of(&store, &more)).unwrap().segments > 0);
     assert_readable(&store, &more);
     assert_clean(&store);
 }
@@ -40,11 +40,11 @@ fn volumes_that_lie_are_found_out() {
         volume.set_fault(Some(fault));
         let progress = settle(&store);
         assert!(progress.waits_for.is_some(), "{fault:?}");
-        assert_eq!(store.release(&segments_of(&store, &files)).unwrap().segments, 0, "{fault:?}");
+        assert_eq!(store.tier.stager.release(&segments_of(&store, &files)).unwrap().segments, 0, "{fault:?}");
         volume.set_fault(None);
-        store.retry_uploads();
+        store.tier.retry_uploads();
         settle(&store);
-        assert!(store.release(&segments_of(&store, &files)).unwrap().segments > 0, "{fault:?}");
+        assert!(store.tier.stager.release(&segments_of(&store, &files)).unwrap().segments > 0, "{fault:?}");
         assert_readable(&store, &files);
         assert_clean(&store);
     }
@@ -85,7 +85,7 @@ fn bad_objects_are_errors_and_never_other_bytes() {
             }
         }
         assert!(outcomes.1 > 0, "{outcomes:?}");
-        let swept = store.sweep_volume(0, true).unwrap();
+        let swept = store.tier.sweeper.sweep_volume(0, true).unwrap();
         assert_eq!(swept.lacking.len() + swept.damaged.len(), 1, "{swept:?}");
         // Removing works all the same.
         files.iter().for_each(|(inode, _, _)| remove_file(&store, *inode));
@@ -120,7 +120,8 @@ fn a_bad_byte_between_records_is_written_over() {
     settle(&store);
     let segment = store.segments().get(segments_of(&store, &files)[0]).unwrap();
     let name = stere_format::object_name(segment.id, segment.sequence);
-    let is_right = |bytes: &[u8]| super::super::is_object_of(store.log.pool_id(), segment.id, segment.sequence, bytes);
+    let is_right =
+        |bytes: &[u8]| crate::tertiary::is_object_of(store.log.pool_id(), segment.id, segment.sequence, bytes);
     let mut changed = 0;
     volume.tamper(&name, |bytes| {
         let zeros: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] == 0).collect();
@@ -136,23 +137,23 @@ fn a_bad_byte_between_records_is_written_over() {
     assert_eq!(changed, 1);
     segment.set_tertiary(stere_format::Tertiary { wanted: 1, there: 0 });
     settle(&store);
-    assert_eq!((store.stuck_uploads(), segment.tertiary().there), (Vec::new(), 1));
-    assert!(store.sweep_volume(0, true).unwrap().damaged.is_empty());
+    assert_eq!((store.tier.stager.stuck_uploads(), segment.tertiary().there), (Vec::new(), 1));
+    assert!(store.tier.sweeper.sweep_volume(0, true).unwrap().damaged.is_empty());
 }
 
 /// What is on devices too heals what a volume lost.
 #[test]
 fn a_lost_object_is_copied_out_again() {
     let (_rig, store, volume, files) = released();
-    store.want_back(&segments_of(&store, &files));
+    store.tier.recalls.want_back(&segments_of(&store, &files));
     settle(&store);
     let segments: Vec<String> = volume.objects().into_iter().filter(|name| name.starts_with("segments/")).collect();
     segments.iter().for_each(|name| volume.tamper(name, |_| false));
-    assert_eq!(store.sweep_volume(0, false).unwrap().lacking.len(), segments.len());
-    assert_eq!(store.release(&segments_of(&store, &files)).unwrap().segments, 0);
+    assert_eq!(store.tier.sweeper.sweep_volume(0, false).unwrap().lacking.len(), segments.len());
+    assert_eq!(store.tier.stager.release(&segments_of(&store, &files)).unwrap().segments, 0);
     settle(&store);
-    assert!(store.sweep_volume(0, true).unwrap().lacking.is_empty());
-    assert!(store.release(&segments_of(&store, &files)).unwrap().segments > 0);
+    assert!(store.tier.sweeper.sweep_volume(0, true).unwrap().lacking.is_empty());
+    assert!(store.tier.stager.release(&segments_of(&store, &files)).unwrap().segments > 0);
     assert_readable(&store, &files);
 }
 
@@ -176,19 +177,19 @@ fn a_volume_stands_in_for_lost_devices() {
 #[test]
 fn recalls_are_refused_as_chosen() {
     let (_rig, store, volume, files) = released();
-    store.set_recall_mode(RecallMode::Deny);
+    store.tier.recalls.set_recall_mode(RecallMode::Deny);
     let before = volume.requests();
     let denied = read_range(&store, 10, 0, 4096);
     assert!(matches!(denied, Err(Error::Elsewhere { refusal: crate::Refusal::Denied, .. })), "{denied:?}");
     settle(&store);
-    assert_eq!((volume.requests(), store.wanted_back()), (before, 0), "nothing is fetched");
-    store.set_recall_mode(RecallMode::NoWait);
+    assert_eq!((volume.requests(), store.tier.recalls.wanted_back()), (before, 0), "nothing is fetched");
+    store.tier.recalls.set_recall_mode(RecallMode::NoWait);
     let later = read_range(&store, 10, 0, 4096);
     assert!(matches!(later, Err(Error::Elsewhere { refusal: crate::Refusal::Later, .. })), "{later:?}");
     assert_eq!(volume.requests(), before, "the caller fetches nothing");
     settle(&store);
     assert!(read_range(&store, 10, 0, 4096).is_ok(), "it is here meanwhile");
-    store.set_recall_mode(RecallMode::Block);
+    store.tier.recalls.set_recall_mode(RecallMode::Block);
     assert_readable(&store, &files);
     let waits = store.view(Io::BLOCKING, |view| view.blob(blobs_of(&store, 12)[6])).unwrap();
     let mut out = vec![0; 4096];
@@ -205,15 +206,18 @@ fn recalls_are_refused_as_chosen() {
 fn strangers_are_refused() {
     let (_rig, store, volume, _) = released();
     let (_other_rig, other) = Rig::new(&[64 * MIB; 2]);
-    let taken = other.add_volume(entry("theirs", 3), volume.clone(), "other", false);
+    let taken = other.tier.media.add_volume(entry("theirs", 3), volume.clone(), "other", false);
     assert!(taken.is_err_and(|error| error.to_string().contains("tank")));
     let empty: Arc<MemoryVolume> = Arc::new(MemoryVolume::new("empty"));
-    assert!(store.attach_volume(0, empty, None, true).is_err());
-    assert!(store.attach_volume(0, volume, None, true).is_ok());
-    let doubled = store.add_volume(entry("cold", 3), Arc::new(MemoryVolume::new("x")), "tank", false);
+    assert!(store.tier.media.attach_volume(0, empty, None, true).is_err());
+    assert!(store.tier.media.attach_volume(0, volume, None, true).is_ok());
+    let doubled = store.tier.media.add_volume(entry("cold", 3), Arc::new(MemoryVolume::new("x")), "tank", false);
     assert!(doubled.is_err(), "names are given once");
     for name in ["", "none", "a+b", "a/b"] {
-        assert!(store.add_volume(entry(name, 3), Arc::new(MemoryVolume::new("x")), "tank", false).is_err(), "{name}");
+        assert!(
+            store.tier.media.add_volume(entry(name, 3), Arc::new(MemoryVolume::new("x")), "tank", false).is_err(),
+            "{name}"
+        );
     }
 }
 
@@ -224,10 +228,10 @@ fn a_volume_that_lies_about_its_label_does_not_join() {
         let (_rig, store) = Rig::new(&[64 * MIB; 2]);
         let volume = Arc::new(MemoryVolume::new("cold"));
         volume.set_fault(Some(fault));
-        let refused = store.add_volume(entry("cold", 3), volume.clone(), "tank", true);
+        let refused = store.tier.media.add_volume(entry("cold", 3), volume.clone(), "tank", true);
         assert!(refused.is_err_and(|error| error.to_string().contains("label")), "{fault:?}");
-        assert!(!store.has_volumes(), "{fault:?}");
+        assert!(!store.tier.media.has_volumes(), "{fault:?}");
         volume.set_fault(None);
-        store.add_volume(entry("cold", 3), volume.clone(), "tank", true).unwrap();
+        store.tier.media.add_volume(entry("cold", 3), volume.clone(), "tank", true).unwrap();
     }
 }

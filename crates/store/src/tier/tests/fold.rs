@@ -56,9 +56,9 @@ fn assert_names(store: &Store) {
 /// Down and released: the bundle is on the volume only.
 fn send_down(store: &Store) -> Result<(), Error> {
     store.commit(Io::BLOCKING)?;
-    while store.tertiary_step(true, &describe)?.is_busy {}
+    while store.tier.step(true, &describe)?.is_busy {}
     let segments: Vec<u64> = store.folds(Io::BLOCKING)?.iter().map(|fold| fold.blob.segment_id()).collect();
-    store.release(&segments)?;
+    store.tier.stager.release(&segments)?;
     store.checkpoint()?;
     store.checkpoint()
 }
@@ -128,8 +128,8 @@ fn nothing_else_waits_for_a_volume() {
     for io in [Io::NON_BLOCKING, Io::DEVICES_ONLY] {
         assert!(matches!(read(&store, io, 1000), Err(Error::WouldBlock)), "{io:?}");
     }
-    store.attach_volume(0, volume.clone(), None, true).unwrap();
-    store.set_recall_mode(RecallMode::Deny);
+    store.tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
+    store.tier.recalls.set_recall_mode(RecallMode::Deny);
     let before = volume.requests();
     assert!(matches!(read(&store, Io::BLOCKING, 1000), Err(Error::Elsewhere { .. })));
     let blind = store.update(Io::BLOCKING, |transaction| {
@@ -145,7 +145,7 @@ fn nothing_else_waits_for_a_volume() {
     store.commit(Io::BLOCKING).unwrap();
     store.checkpoint().unwrap();
     assert_eq!(volume.requests(), before);
-    store.set_recall_mode(RecallMode::Block);
+    store.tier.recalls.set_recall_mode(RecallMode::Block);
     store
         .update(Io::BLOCKING, |transaction| {
             transaction.put(Key::inode(1001), b"after it came back");
@@ -189,7 +189,7 @@ fn a_pool_that_is_only_read_has_them_in_memory() {
     let written = rig.written_bytes(0);
     let devices = [0, 1].into_iter().filter_map(|index| rig.found(index)).collect();
     let (store, _) = Store::open(devices, crate::StoreOptions { read_only: true, ..options() }).unwrap();
-    store.attach_volume(0, volume, None, true).unwrap();
+    store.tier.media.attach_volume(0, volume, None, true).unwrap();
     assert_names(&store);
     assert_readable(&store, &files);
     store.close().unwrap();

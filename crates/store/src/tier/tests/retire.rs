@@ -15,7 +15,7 @@ fn with_heir() -> (Rig, Store, [Arc<MemoryVolume>; 2], Files) {
 }
 
 fn names(store: &Store) -> Vec<String> {
-    store.volumes().into_iter().map(|entry| entry.name).collect()
+    store.tier.media.volumes().into_iter().map(|entry| entry.name).collect()
 }
 
 /// Segments of these files are on this set, and meant for it.
@@ -35,9 +35,13 @@ fn all_that_is_on_a_volume_gets_to_its_heir() {
     let (rig, store, [cold, heir], files) = with_heir();
     let later: Files = vec![(50, placement(1, 1), 200_000)];
     write(&store, &later);
-    store.retire_volume(0, 1).unwrap();
-    assert!(store.left_to_retire(0).0 > 1 && store.left_to_retire(0).1 > 1_000_000, "{:?}", store.left_to_retire(0));
-    assert_eq!(store.usual_tier(), 2, "nothing more is meant for it");
+    store.tier.media.retire_volume(0, 1).unwrap();
+    assert!(
+        store.tier.media.left_to_retire(0).0 > 1 && store.tier.media.left_to_retire(0).1 > 1_000_000,
+        "{:?}",
+        store.tier.media.left_to_retire(0)
+    );
+    assert_eq!(store.tier.media.usual_tier(), 2, "nothing more is meant for it");
     // What asks for the old one goes to the new one at once.
     archive(&store, &later, 1).unwrap();
     settle(&store);
@@ -52,8 +56,11 @@ fn all_that_is_on_a_volume_gets_to_its_heir() {
     store.close().unwrap();
     drop(store);
     let store = rig.open(&[0, 1]);
-    store.attach_volume(1, heir, None, true).unwrap();
-    assert_eq!((names(&store), store.in_place_of(1), store.tier_names(1)), (vec!["heir!".into()], 2, "heir!".into()));
+    store.tier.media.attach_volume(1, heir, None, true).unwrap();
+    assert_eq!(
+        (names(&store), store.tier.media.in_place_of(1), store.tier.media.tier_names(1)),
+        (vec!["heir!".into()], 2, "heir!".into())
+    );
     assert_readable(&store, &files);
     archive(&store, &later, 1).unwrap();
     settle(&store);
@@ -68,14 +75,14 @@ fn a_second_copy_serves_where_the_volume_is_away() {
     assert_eq!(add(&store, "third vol".replace(' ', "-").as_str(), &third), 2);
     archive(&store, &files, 0b101).unwrap();
     settle(&store);
-    store.release(&segments_of(&store, &files)).unwrap();
+    store.tier.stager.release(&segments_of(&store, &files)).unwrap();
     store.checkpoint().unwrap();
     cold.set_fault(Some(VolumeFault::Away));
-    assert!(why(store.retire_volume(0, 2)).contains("fewer copies"));
-    assert_eq!(store.heir_for(0).unwrap(), 1);
-    store.retire_volume(0, 1).unwrap();
+    assert!(why(store.tier.media.retire_volume(0, 2)).contains("fewer copies"));
+    assert_eq!(store.tier.media.heir_for(0).unwrap(), 1);
+    store.tier.media.retire_volume(0, 1).unwrap();
     settle(&store);
-    assert_eq!(store.volumes().len(), 2);
+    assert_eq!(store.tier.media.volumes().len(), 2);
     assert_on(&store, &files, 0b110);
     third.set_fault(Some(VolumeFault::Away));
     assert_readable(&store, &files);
@@ -85,27 +92,27 @@ fn a_second_copy_serves_where_the_volume_is_away() {
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let (_rig, store, [_, heir], files) = with_heir();
-    assert!(why(store.retire_volume(0, 0)).contains("itself"));
-    assert!(why(store.retire_volume(0, 7)).contains("no such volume"));
+    assert!(why(store.tier.media.retire_volume(0, 0)).contains("itself"));
+    assert!(why(store.tier.media.retire_volume(0, 7)).contains("no such volume"));
     heir.set_free_bytes(1000);
-    let said = why(store.retire_volume(0, 1));
+    let said = why(store.tier.media.retire_volume(0, 1));
     assert!(said.contains("no room") && said.contains("1000 are free"), "{said}");
-    assert!(why(store.heir_for(0)).contains("no room"));
+    assert!(why(store.tier.media.heir_for(0)).contains("no room"));
     heir.set_free_bytes(1 << 30);
-    store.take_volume_away(1).unwrap();
-    assert!(why(store.retire_volume(0, 1)).contains("not there"));
-    store.attach_volume(1, heir.clone(), None, true).unwrap();
-    assert_eq!((store.in_place_of(1), store.heir_for(0).unwrap()), (1, 1));
+    store.tier.media.take_volume_away(1).unwrap();
+    assert!(why(store.tier.media.retire_volume(0, 1)).contains("not there"));
+    store.tier.media.attach_volume(1, heir.clone(), None, true).unwrap();
+    assert_eq!((store.tier.media.in_place_of(1), store.tier.media.heir_for(0).unwrap()), (1, 1));
     assert_on(&store, &files, 1);
     heir.set_fault(Some(VolumeFault::Full));
-    store.retire_volume(0, 1).unwrap();
-    assert!(why(store.retire_volume(1, 0)).contains("being retired"));
+    store.tier.media.retire_volume(0, 1).unwrap();
+    assert!(why(store.tier.media.retire_volume(1, 0)).contains("being retired"));
     let told = settle(&store).waits_for.expect("it is told why it does not go on");
     assert!(told.contains("full"), "{told}");
     assert_readable(&store, &files);
     // Without its heir the volume is as it was.
-    store.remove_volume(1).unwrap();
-    assert_eq!((names(&store), store.in_place_of(1)), (vec!["cold".into()], 1));
+    store.tier.media.remove_volume(1).unwrap();
+    assert_eq!((names(&store), store.tier.media.in_place_of(1)), (vec!["cold".into()], 1));
     settle(&store);
     assert_on(&store, &files, 1);
     assert_readable(&store, &files);
@@ -117,11 +124,15 @@ fn what_is_lost_keeps_its_volume_and_is_told() {
     let (_rig, store, [cold, _], files) = with_heir();
     let lost = segment_objects(&cold).into_iter().next().unwrap();
     cold.tamper(&lost, |_| false);
-    store.retire_volume(0, 1).unwrap();
+    store.tier.media.retire_volume(0, 1).unwrap();
     settle(&store);
     assert_eq!(names(&store), ["cold", "heir!"]);
-    assert!(store.stuck_uploads().iter().any(|text| text.contains("remove the files")), "{:?}", store.stuck_uploads());
-    assert_eq!(store.left_to_retire(0).0, 1);
+    assert!(
+        store.tier.stager.stuck_uploads().iter().any(|text| text.contains("remove the files")),
+        "{:?}",
+        store.tier.stager.stuck_uploads()
+    );
+    assert_eq!(store.tier.media.left_to_retire(0).0, 1);
     for (inode, _, _) in &files {
         crate::tests::remove_file(&store, *inode);
     }
@@ -140,7 +151,7 @@ fn every_request_while_retiring_may_be_the_last() {
             let (rig, mut store, volumes, files) = with_heir();
             let before = volumes[failing].requests();
             volumes[failing].fail_after(at);
-            store.retire_volume(0, 1).unwrap();
+            store.tier.media.retire_volume(0, 1).unwrap();
             settle(&store);
             is_over[failing] = volumes[failing].requests() - before < at;
             volumes[failing].set_fault(None);
@@ -148,9 +159,9 @@ fn every_request_while_retiring_may_be_the_last() {
             drop(store);
             rig.lose_power(|_| at % 2 == 0);
             store = rig.open(&[0, 1]);
-            let known: Vec<u8> = store.volumes().iter().map(|entry| entry.number).collect();
+            let known: Vec<u8> = store.tier.media.volumes().iter().map(|entry| entry.number).collect();
             for number in known {
-                store.attach_volume(number, volumes[usize::from(number)].clone(), None, true).unwrap();
+                store.tier.media.attach_volume(number, volumes[usize::from(number)].clone(), None, true).unwrap();
             }
             assert_readable(&store, &files);
             settle(&store);
@@ -180,16 +191,20 @@ fn every_write_while_retiring_may_be_the_last() {
         for keep in 0..2 {
             let copy = rig.copy();
             let attach = |store: &Store| {
-                for entry in store.volumes() {
-                    store.attach_volume(entry.number, volumes[usize::from(entry.number)].clone(), None, true).unwrap();
+                for entry in store.tier.media.volumes() {
+                    store
+                        .tier
+                        .media
+                        .attach_volume(entry.number, volumes[usize::from(entry.number)].clone(), None, true)
+                        .unwrap();
                 }
             };
             let store = copy.open(&[0, 1]);
             attach(&store);
             let count = cut_before(&copy, at);
             let work = || -> Result<(), Error> {
-                store.retire_volume(0, 1)?;
-                while store.tertiary_step(true, &describe)?.is_busy {}
+                store.tier.media.retire_volume(0, 1)?;
+                while store.tier.step(true, &describe)?.is_busy {}
                 store.checkpoint()
             };
             drop(work());
@@ -199,11 +214,11 @@ fn every_write_while_retiring_may_be_the_last() {
             let store = copy.open(&[0, 1]);
             attach(&store);
             assert_readable(&store, &files);
-            if store.volumes().len() == 2 {
-                store.retire_volume(0, 1).unwrap();
+            if store.tier.media.volumes().len() == 2 {
+                store.tier.media.retire_volume(0, 1).unwrap();
             }
             settle(&store);
-            assert_eq!((names(&store), store.in_place_of(1)), (vec!["heir!".into()], 2), "cut at {at}");
+            assert_eq!((names(&store), store.tier.media.in_place_of(1)), (vec!["heir!".into()], 2), "cut at {at}");
             assert_on(&store, &files, 2);
             assert_readable(&store, &files);
             assert_clean(&store);
@@ -228,30 +243,36 @@ fn with_two_heirs() -> (Rig, Store, [Arc<MemoryVolume>; 3], Files) {
 fn one_after_the_other_is_retired() {
     let (rig, store, volumes, files) = with_two_heirs();
     volumes[1].set_fault(Some(VolumeFault::Full));
-    store.retire_volume(0, 1).unwrap();
+    store.tier.media.retire_volume(0, 1).unwrap();
     settle(&store);
-    store.retire_volume(0, 1).expect("it goes on with what was begun");
-    let said = why(store.retire_volume(0, 2));
+    store.tier.media.retire_volume(0, 1).expect("it goes on with what was begun");
+    let said = why(store.tier.media.retire_volume(0, 2));
     assert!(said.contains("already") && said.contains("heir!"), "{said}");
     // Whoever takes over cannot go meanwhile, to nobody.
-    let said = why(store.retire_volume(1, 2));
+    let said = why(store.tier.media.retire_volume(1, 2));
     assert!(said.contains("wait until that is done"), "{said}");
-    let said = why(store.retire_volume(2, 0));
+    let said = why(store.tier.media.retire_volume(2, 0));
     assert!(said.contains("being retired itself"), "{said}");
-    assert_eq!((store.in_place_of(1), store.in_place_of(2), store.in_place_of(4)), (2, 2, 4));
+    assert_eq!(
+        (store.tier.media.in_place_of(1), store.tier.media.in_place_of(2), store.tier.media.in_place_of(4)),
+        (2, 2, 4)
+    );
     // All of this is known after a crash.
     drop(store);
     rig.lose_power(|_| false);
     let store = rig.open(&[0, 1]);
     for number in 0..3 {
-        store.attach_volume(number, volumes[usize::from(number)].clone(), None, true).unwrap();
+        store.tier.media.attach_volume(number, volumes[usize::from(number)].clone(), None, true).unwrap();
     }
     volumes[1].set_fault(None);
     settle(&store);
     assert_eq!(names(&store), ["heir!", "third-volume"]);
-    store.retire_volume(1, 2).unwrap();
+    store.tier.media.retire_volume(1, 2).unwrap();
     settle(&store);
-    assert_eq!((names(&store), store.in_place_of(1), store.in_place_of(3)), (vec!["third-volume".into()], 4, 4));
+    assert_eq!(
+        (names(&store), store.tier.media.in_place_of(1), store.tier.media.in_place_of(3)),
+        (vec!["third-volume".into()], 4, 4)
+    );
     assert_on(&store, &files, 4);
     volumes[..2].iter().for_each(|volume| volume.set_fault(Some(VolumeFault::Away)));
     assert_readable(&store, &files);
@@ -264,17 +285,17 @@ fn the_heir_with_most_room_is_chosen() {
     let (_rig, store, volumes, _files) = with_two_heirs();
     volumes[1].set_free_bytes(1 << 30);
     volumes[2].set_free_bytes(2 << 30);
-    assert_eq!(store.heir_for(0).unwrap(), 2);
+    assert_eq!(store.tier.media.heir_for(0).unwrap(), 2);
     volumes[2].set_free_bytes(1 << 29);
-    assert_eq!(store.heir_for(0).unwrap(), 1);
+    assert_eq!(store.tier.media.heir_for(0).unwrap(), 1);
     volumes[1].set_free_bytes(1000);
-    assert_eq!(store.heir_for(0).unwrap(), 2);
-    let (segments, bytes) = store.check_retirement(0, 2).unwrap();
+    assert_eq!(store.tier.media.heir_for(0).unwrap(), 2);
+    let (segments, bytes) = store.tier.media.check_retirement(0, 2).unwrap();
     assert!(segments > 1 && bytes > 2_000_000, "{segments} {bytes}");
     volumes[2].set_free_bytes(bytes);
-    assert_eq!(store.heir_for(0).unwrap(), 2, "it is just enough");
+    assert_eq!(store.tier.media.heir_for(0).unwrap(), 2, "it is just enough");
     volumes[2].set_free_bytes(bytes - 1);
-    assert!(why(store.heir_for(0)).contains("no room"));
+    assert!(why(store.tier.media.heir_for(0)).contains("no room"));
 }
 
 /// Nothing is taken from a volume for a heir that says that it has what it has not.
@@ -283,13 +304,13 @@ fn a_heir_that_lies_takes_over_nothing() {
     for fault in [VolumeFault::Forgets, VolumeFault::Garbles, VolumeFault::Halves] {
         let (_rig, store, [cold, heir], files) = with_heir();
         heir.set_fault(Some(fault));
-        store.retire_volume(0, 1).unwrap();
+        store.tier.media.retire_volume(0, 1).unwrap();
         settle(&store);
         assert_eq!(names(&store), ["cold", "heir!"], "{fault:?}");
-        assert!(store.left_to_retire(0).0 > 1);
+        assert!(store.tier.media.left_to_retire(0).0 > 1);
         assert_readable(&store, &files);
         heir.set_fault(None);
-        store.retry_uploads();
+        store.tier.retry_uploads();
         settle(&store);
         assert_eq!(names(&store), ["heir!"], "{fault:?}");
         cold.set_fault(Some(VolumeFault::Away));
@@ -309,16 +330,16 @@ fn two_copies_do_not_become_one() {
     archive(&store, &both, 3).unwrap();
     settle(&store);
     heir.set_fault(None);
-    let said = why(store.check_retirement(0, 1));
+    let said = why(store.tier.media.check_retirement(0, 1));
     assert!(said.contains("fewer copies"), "{said}");
-    assert!(why(store.heir_for(0)).contains("fewer copies"));
+    assert!(why(store.tier.media.heir_for(0)).contains("fewer copies"));
     settle(&store);
-    assert!(why(store.retire_volume(0, 1)).contains("fewer copies"));
+    assert!(why(store.tier.media.retire_volume(0, 1)).contains("fewer copies"));
     assert_on(&store, &both, 3);
     assert_on(&store, &files, 1);
     crate::tests::remove_file(&store, 70);
     (0..3).for_each(|_| store.checkpoint().unwrap());
-    store.retire_volume(0, 1).expect("nothing is on both any more");
+    store.tier.media.retire_volume(0, 1).expect("nothing is on both any more");
     settle(&store);
     assert_on(&store, &files, 2);
 }
@@ -336,10 +357,10 @@ fn what_waits_for_the_volume_goes_to_its_heir() {
     let archived: Files = vec![(81, placement(1, 1), 50_000)];
     write(&store, &archived);
     archive(&store, &archived, 1).unwrap();
-    let (segments, bytes) = store.check_retirement(0, 1).unwrap();
-    store.retire_volume(0, 1).unwrap();
+    let (segments, bytes) = store.tier.media.check_retirement(0, 1).unwrap();
+    store.tier.media.retire_volume(0, 1).unwrap();
     // What the old volume never had is none of its any more.
-    let (left, left_bytes) = store.left_to_retire(0);
+    let (left, left_bytes) = store.tier.media.left_to_retire(0);
     assert_eq!(left as usize, segment_objects(&cold).len());
     assert!(segments > left && bytes > left_bytes && left_bytes > 2_700_000, "{segments} {left} {bytes} {left_bytes}");
     settle(&store);
@@ -349,7 +370,7 @@ fn what_waits_for_the_volume_goes_to_its_heir() {
     }
     assert!(heir.requests() > 0);
     cold.set_fault(Some(VolumeFault::Away));
-    store.release(&segments_of(&store, &waiting)).unwrap();
+    store.tier.stager.release(&segments_of(&store, &waiting)).unwrap();
     [&files, &waiting, &archived].into_iter().for_each(|some| assert_readable(&store, some));
     assert_clean(&store);
 }
@@ -358,17 +379,17 @@ fn what_waits_for_the_volume_goes_to_its_heir() {
 #[test]
 fn half_a_retirement_is_gone_on_with() {
     let (_rig, store, [_, heir], files) = with_heir();
-    let all = store.check_retirement(0, 1).unwrap();
+    let all = store.tier.media.check_retirement(0, 1).unwrap();
     // It takes some of it and then nothing.
     let before = heir.requests();
     heir.fail_after(before + 6);
-    store.retire_volume(0, 1).unwrap();
+    store.tier.media.retire_volume(0, 1).unwrap();
     settle(&store);
     heir.set_fault(None);
-    let left = store.left_to_retire(0);
+    let left = store.tier.media.left_to_retire(0);
     assert!(left.0 > 0 && left.0 < all.0 && left.1 < all.1, "{left:?} of {all:?}");
-    assert_eq!(store.check_retirement(0, 1).unwrap(), left, "and it is no reason to refuse");
-    store.retry_uploads();
+    assert_eq!(store.tier.media.check_retirement(0, 1).unwrap(), left, "and it is no reason to refuse");
+    store.tier.retry_uploads();
     settle(&store);
     assert_eq!(names(&store), ["heir!"]);
     assert_on(&store, &files, 2);
@@ -383,14 +404,14 @@ fn the_emptiest_takes_over_where_room_is_not_known() {
     write(&store, &other);
     archive(&store, &other, 2).unwrap();
     settle(&store);
-    assert_eq!(store.heir_for(0).unwrap(), 2, "volume 1 holds something");
+    assert_eq!(store.tier.media.heir_for(0).unwrap(), 2, "volume 1 holds something");
     // Who knows that he has room does not go before who has no bound.
     volumes[1].set_free_bytes(1 << 40);
-    assert_eq!(store.heir_for(0).unwrap(), 2);
-    store.take_volume_away(2).unwrap();
-    assert_eq!(store.heir_for(0).unwrap(), 1);
-    store.take_volume_away(1).unwrap();
-    assert!(why(store.heir_for(0)).contains("not there"));
+    assert_eq!(store.tier.media.heir_for(0).unwrap(), 2);
+    store.tier.media.take_volume_away(2).unwrap();
+    assert_eq!(store.tier.media.heir_for(0).unwrap(), 1);
+    store.tier.media.take_volume_away(1).unwrap();
+    assert!(why(store.tier.media.heir_for(0)).contains("not there"));
     assert_on(&store, &files, 1);
 }
 
@@ -405,14 +426,14 @@ fn what_was_stuck_is_tried_again() {
         false
     });
     // A second copy of everything is wanted, and one segment has no right copy to make it from.
-    store.retire_volume(0, 1).unwrap();
+    store.tier.media.retire_volume(0, 1).unwrap();
     settle(&store);
-    assert!(!store.stuck_uploads().is_empty());
-    store.remove_volume(1).unwrap();
+    assert!(!store.tier.stager.stuck_uploads().is_empty());
+    store.tier.media.remove_volume(1).unwrap();
     let again = Arc::new(MemoryVolume::new("again"));
     let number = add(&store, "again-it-is", &again);
     stere_device::Volume::put(&*cold, &lost, &kept).unwrap();
-    store.retire_volume(0, number).unwrap();
+    store.tier.media.retire_volume(0, number).unwrap();
     settle(&store);
     assert_eq!(names(&store), ["again-it-is"]);
     assert_on(&store, &files, 1 << number);

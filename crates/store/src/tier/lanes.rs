@@ -8,8 +8,6 @@ use stere_device::Volume;
 use stere_format::VolumeEntry;
 use stere_log::Segment;
 
-use super::Volumes;
-
 /// So many put objects to one volume at the same time at most: with more of them than that, others are left for other volumes.
 const PER_VOLUME_MAX: usize = 3;
 
@@ -24,7 +22,7 @@ pub(super) struct Lanes {
 /// A segment is this one's to copy out.
 pub(super) struct InHand<'a> {
     lanes: &'a Lanes,
-    segment: u64,
+    pub(crate) segment: u64,
 }
 
 impl Drop for InHand<'_> {
@@ -36,7 +34,7 @@ impl Drop for InHand<'_> {
 /// Somebody puts to a volume.
 pub(super) struct UnderWay<'a> {
     lanes: &'a Lanes,
-    volume: u8,
+    pub(crate) volume: u8,
 }
 
 impl Drop for UnderWay<'_> {
@@ -47,13 +45,13 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-impl Volumes {
+impl Lanes {
     /// Makes a segment the caller's to copy out; none if it is somebody's.
     pub(super) fn take_in_hand(&self, segment: &Segment) -> Option<InHand<'_>> {
-        if !self.lanes.segments.lock().insert(segment.id) {
+        if !self.segments.lock().insert(segment.id) {
             return None;
         }
-        let in_hand = InHand { lanes: &self.lanes, segment: segment.id };
+        let in_hand = InHand { lanes: self, segment: segment.id };
         // Whoever had it may be done with it since the caller looked.
         let tertiary = segment.tertiary();
         (tertiary.wanted != tertiary.there).then_some(in_hand)
@@ -61,13 +59,13 @@ impl Volumes {
 
     /// Whether some of these volumes could take one more object now; soon it may be different.
     pub(super) fn has_place(&self, volumes: &[(VolumeEntry, Arc<dyn Volume>)]) -> bool {
-        let counts = self.lanes.volumes.lock();
+        let counts = self.volumes.lock();
         volumes.iter().any(|(entry, _)| counts.get(&entry.number).is_none_or(|count| *count < PER_VOLUME_MAX))
     }
 
     /// Which of these volumes the fewest put to, with a place there; none if all have enough to do.
     pub(super) fn least_busy(&self, volumes: &[&(VolumeEntry, Arc<dyn Volume>)]) -> Option<(usize, UnderWay<'_>)> {
-        let mut counts = self.lanes.volumes.lock();
+        let mut counts = self.volumes.lock();
         let busy = |number: u8| counts.get(&number).copied().unwrap_or(0);
         let numbers = volumes.iter().map(|(entry, _)| entry.number).enumerate();
         let (at, number) = numbers.min_by_key(|(_, number)| busy(*number))?;
@@ -75,6 +73,6 @@ impl Volumes {
             return None;
         }
         *counts.entry(number).or_insert(0) += 1;
-        Some((at, UnderWay { lanes: &self.lanes, volume: number }))
+        Some((at, UnderWay { lanes: self, volume: number }))
     }
 }

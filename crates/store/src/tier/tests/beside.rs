@@ -118,7 +118,7 @@ pub(super) struct EndFetching<'a>(pub &'a Store);
 
 impl Drop for EndFetching<'_> {
     fn drop(&mut self) {
-        self.0.end_fetching();
+        self.0.tier.recalls.end_fetching();
     }
 }
 
@@ -142,15 +142,15 @@ fn several_copy_out_side_by_side() {
     let (_rig, store) = Rig::new(&[64 * MIB; 2]);
     let volumes = [Held::new("one"), Held::new("other")];
     for volume in &volumes {
-        store.add_volume(entry(&volume.describe(), 3), volume.clone(), "tank", false).unwrap();
+        store.tier.media.add_volume(entry(&volume.describe(), 3), volume.clone(), "tank", false).unwrap();
     }
     let files = many();
     write(&store, &files);
     archive(&store, &files, 3).unwrap();
-    store.tertiary_step(true, &describe).unwrap();
+    store.tier.step(true, &describe).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| while store.upload_step(&describe).unwrap().is_busy {});
+            scope.spawn(|| while store.tier.upload_step(&describe).unwrap().is_busy {});
         }
     });
     settle(&store);
@@ -162,7 +162,7 @@ fn several_copy_out_side_by_side() {
         // Four for each segment (is it there, names, object, read back), and the label: is it there, written, read back.
         assert_eq!(volume.inner.requests(), 4 * segments.len() as u64 + 4, "nothing twice");
     }
-    assert_eq!(store.release(&segments).unwrap().segments, segments.len() as u64);
+    assert_eq!(store.tier.stager.release(&segments).unwrap().segments, segments.len() as u64);
     for away in &volumes {
         away.inner.set_fault(Some(VolumeFault::Away));
         assert_readable(&store, &files);
@@ -177,7 +177,7 @@ fn what_others_are_to_get_does_not_wait() {
     let (_rig, store) = Rig::new(&[64 * MIB; 2]);
     let volumes = [Held::new("one"), Held::new("other")];
     for volume in &volumes {
-        store.add_volume(entry(&volume.describe(), 3), volume.clone(), "tank", false).unwrap();
+        store.tier.media.add_volume(entry(&volume.describe(), 3), volume.clone(), "tank", false).unwrap();
     }
     volumes[0].inner.set_fault(Some(VolumeFault::Away));
     let files = many();
@@ -189,7 +189,7 @@ fn what_others_are_to_get_does_not_wait() {
     assert_eq!(volumes[1].inner.objects().len(), 1 + 2 * segments.len());
     volumes[0].inner.set_fault(None);
     assert_eq!(settle(&store).waits_for, None);
-    assert_eq!(store.release(&segments).unwrap().segments, segments.len() as u64);
+    assert_eq!(store.tier.stager.release(&segments).unwrap().segments, segments.len() as u64);
     assert_readable(&store, &files);
 }
 
@@ -200,7 +200,7 @@ fn readers_do_not_wait_for_the_rest() {
     let (_rig, store, volume, segments) = standing_still(&files);
     let fetches = &store.volumes.fetches;
     std::thread::scope(|scope| {
-        scope.spawn(|| store.fetch_for_readers());
+        scope.spawn(|| store.tier.recalls.fetch_for_readers());
         while fetches.idle_threads() == 0 {
             std::thread::yield_now();
         }
@@ -221,7 +221,7 @@ fn readers_do_not_wait_for_the_rest() {
             std::thread::yield_now();
         }
         assert_readable(&store, &files);
-        store.end_fetching();
+        store.tier.recalls.end_fetching();
     });
     settle(&store);
     assert!(!store.segments().get(segments[0]).unwrap().is_released(), "it is back on devices");
@@ -234,16 +234,16 @@ fn readers_do_not_wait_for_the_rest() {
 fn the_next_segment_is_fetched_ahead() {
     let (_rig, store) = Rig::new(&[64 * MIB; 2]);
     let volume = Held::new("cold");
-    store.add_volume(entry("cold", 3), volume.clone(), "tank", false).unwrap();
+    store.tier.media.add_volume(entry("cold", 3), volume.clone(), "tank", false).unwrap();
     let files = many();
     write(&store, &files);
     archive(&store, &files, 1).unwrap();
     settle(&store);
     let segments = segments_of(&store, &files);
-    store.release(&segments).unwrap();
+    store.tier.stager.release(&segments).unwrap();
     let fetches = &store.volumes.fetches;
     std::thread::scope(|scope| {
-        scope.spawn(|| store.fetch_for_readers());
+        scope.spawn(|| store.tier.recalls.fetch_for_readers());
         while fetches.idle_threads() == 0 {
             std::thread::yield_now();
         }
@@ -262,7 +262,7 @@ fn the_next_segment_is_fetched_ahead() {
         let streams = volume.streams.load(Ordering::SeqCst);
         read_range(&store, 11, 400_000 / 4096 * 4096, 4096).unwrap();
         assert_eq!(volume.streams.load(Ordering::SeqCst), streams, "it is there");
-        store.end_fetching();
+        store.tier.recalls.end_fetching();
     });
     assert_readable(&store, &files);
 }
@@ -275,12 +275,12 @@ fn standing_still(files: &Files) -> (Rig, Store, Arc<Held>, Vec<u64>) {
 fn standing_still_of_class(class: u8, files: &Files) -> (Rig, Store, Arc<Held>, Vec<u64>) {
     let (rig, store) = Rig::new(&[64 * MIB; 2]);
     let volume = Held::new("cold");
-    store.add_volume(entry("cold", class), volume.clone(), "tank", false).unwrap();
+    store.tier.media.add_volume(entry("cold", class), volume.clone(), "tank", false).unwrap();
     write(&store, files);
     archive(&store, files, 1).unwrap();
     settle(&store);
     let segments = segments_of(&store, files);
-    store.release(&segments).unwrap();
+    store.tier.stager.release(&segments).unwrap();
     volume.give_pieces(1);
     (rig, store, volume, segments)
 }
@@ -288,7 +288,7 @@ fn standing_still_of_class(class: u8, files: &Files) -> (Rig, Store, Arc<Held>, 
 /// With a lent thread that has nothing to do yet.
 fn with_lent_thread(store: &Store, volume: &Held, work: impl FnOnce()) {
     std::thread::scope(|scope| {
-        scope.spawn(|| store.fetch_for_readers());
+        scope.spawn(|| store.tier.recalls.fetch_for_readers());
         let (_end, _let_go) = (EndFetching(store), LetGo(volume));
         until(|| store.volumes.fetches.idle_threads() == 1);
         work();
@@ -336,7 +336,7 @@ fn a_range_that_arrives_wrong_is_given_to_nobody() {
     with_lent_thread(&store, &volume, || {
         let blobs = blobs_of(&store, 11).into_iter();
         let handles: Vec<_> = blobs.map(|id| store.view(Io::BLOCKING, |view| view.blob(id)).unwrap()).collect();
-        store.expect(Io::BLOCKING, &handles);
+        store.tier.recalls.expect(Io::BLOCKING, &handles);
         let before = volume.streams.load(Ordering::SeqCst);
         let expected = content(11, 500_000);
         for number in 0..5 {
@@ -344,7 +344,7 @@ fn a_range_that_arrives_wrong_is_given_to_nobody() {
             assert!(found == expected[4096 * number..4096 * (number + 1)], "block {number} is wrong");
         }
         assert_eq!(volume.streams.load(Ordering::SeqCst), before + 1, "it was asked for");
-        assert!(store.is_fetching(), "the rest is on its way still");
+        assert!(store.tier.recalls.is_fetching(), "the rest is on its way still");
     });
 }
 
@@ -360,8 +360,8 @@ fn what_nobody_will_ask_for_ends() {
             store.volumes.fetch_ahead(&segment);
             until(|| volume.streams.load(Ordering::SeqCst) == 1);
             match reason {
-                "option" => store.set_prefetch(crate::Prefetch::Nothing),
-                "end" => store.end_fetching(),
+                "option" => store.tier.recalls.set_prefetch(crate::Prefetch::Nothing),
+                "end" => store.tier.recalls.end_fetching(),
                 "removed" => {
                     files.iter().for_each(|(inode, _, _)| crate::tests::remove_file(&store, *inode));
                     store.checkpoint().unwrap();
@@ -373,7 +373,7 @@ fn what_nobody_will_ask_for_ends() {
                     // The second read of a segment asks for all of it.
                     let read = |at: usize| read_range(&store, 10, at, 4096).unwrap();
                     (0..3).for_each(|number| drop(read(4096 * number)));
-                    store.set_prefetch(crate::Prefetch::Nothing);
+                    store.tier.recalls.set_prefetch(crate::Prefetch::Nothing);
                     std::thread::sleep(Duration::from_millis(20));
                     assert!(store.volumes.fetches.is_under_way(segments[0]), "somebody asked for it");
                     return;
@@ -382,7 +382,7 @@ fn what_nobody_will_ask_for_ends() {
             until(|| volume.given_up.load(Ordering::SeqCst) == 1);
             assert!(store.volumes.fetches.kept(segments[0]).is_none(), "{reason}");
         });
-        let complaints = store.volume_statuses().into_iter().filter_map(|status| status.complaint);
+        let complaints = store.tier.media.volume_statuses().into_iter().filter_map(|status| status.complaint);
         assert_eq!(complaints.count(), 0, "{reason}: the volume did nothing wrong");
     }
 }
@@ -417,6 +417,6 @@ fn the_middle_comes_first_where_media_find_it() {
             }
             assert_eq!(volume.streams.load(Ordering::SeqCst), streams, "all of it is there");
         });
-        assert_eq!(store.tertiary_counts().bad_objects, 0);
+        assert_eq!(store.tier.recalls.tertiary_counts().bad_objects, 0);
     }
 }

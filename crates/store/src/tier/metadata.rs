@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use stere_device::{MediumWait, Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
 use stere_format::{
@@ -18,9 +19,11 @@ use stere_format::{
 };
 use stere_log::Segment;
 
-use super::{Known, Reachable, TertiaryProgress, Volumes};
-use crate::Store;
+use super::TertiaryProgress;
+use super::upload::Uploader;
+use crate::engine::Engine;
 use crate::error::Error;
+use crate::tertiary::{Known as KnownVolume, Reachable, Volumes};
 
 /// Objects deleted in one step.
 const DELETED_MAX: usize = 16;
@@ -47,7 +50,7 @@ struct OnVolume {
 
 /// What is being copied, and what is where.
 #[derive(Default)]
-pub(super) struct Copies {
+struct Known {
     state: Option<Arc<State>>,
     on: BTreeMap<u8, OnVolume>,
     /// Volumes that cannot take this state.
@@ -96,26 +99,24 @@ impl OnVolume {
     }
 }
 
-impl Volumes {
-    pub(super) fn metadata_generation(&self, number: u8) -> Option<u64> {
-        self.metadata.lock().on.get(&number).and_then(|on| on.generation)
+/// The same, for all who ask.
+#[derive(Default)]
+pub struct Copies {
+    known: Mutex<Known>,
+}
+
+impl Copies {
+    pub(super) fn generation_on(&self, number: u8) -> Option<u64> {
+        self.known.lock().on.get(&number).and_then(|on| on.generation)
     }
 
     /// Another volume may have this number now, or something else may be on it.
-    pub(super) fn forget_metadata(&self, number: u8) {
-        self.metadata.lock().on.remove(&number);
-    }
-
-    /// Volumes that take metadata and can be asked.
-    fn for_metadata(&self) -> Vec<Reachable> {
-        let takes = |entry: &VolumeEntry| entry.takes_metadata && !entry.is_offline;
-        let bit = |known: &Known| if takes(&known.entry) { known.entry.bit() } else { 0 };
-        let set = self.table.read().values().fold(0, |set, known| set | bit(known));
-        self.reachable(set).0
+    pub(super) fn forget(&self, number: u8) {
+        self.known.lock().on.remove(&number);
     }
 
     fn note_proven(&self, number: u8, name: String, generation: Option<u64>) {
-        if let Some(on) = self.metadata.lock().on.get_mut(&number) {
+        if let Some(on) = self.known.lock().on.get_mut(&number) {
             on.names.insert(name.clone());
             on.proven.insert(name);
             on.generation = generation.or(on.generation);
@@ -126,13 +127,13 @@ impl Volumes {
     fn delete_older(&self, state: &State, number: u8, volume: &dyn Volume) -> Result<bool, VolumeError> {
         let needed = state.names();
         let obsolete: Vec<String> = {
-            let copies = self.metadata.lock();
+            let copies = self.known.lock();
             let Some(on) = copies.on.get(&number) else { return Ok(true) };
             on.names.difference(&needed).take(DELETED_MAX).cloned().collect()
         };
         for name in &obsolete {
             volume.delete(name)?;
-            if let Some(on) = self.metadata.lock().on.get_mut(&number) {
+            if let Some(on) = self.known.lock().on.get_mut(&number) {
                 on.names.remove(name);
                 on.proven.remove(name);
             }
@@ -141,37 +142,50 @@ impl Volumes {
     }
 }
 
-impl Store {
+/// Copies the metadata of checkpoints to volumes.
+pub struct MetadataCopier {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) volumes: Arc<Volumes>,
+    uploader: Arc<Uploader>,
+    copies: Arc<Copies>,
+}
+
+impl MetadataCopier {
+    pub(super) fn new(engine: &Arc<Engine>, uploader: &Arc<Uploader>, copies: &Arc<Copies>) -> MetadataCopier {
+        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        MetadataCopier { engine, volumes, uploader: uploader.clone(), copies: copies.clone() }
+    }
+
     /// Makes a checkpoint if anything has changed, and has its metadata copied to all volumes that take it, in the steps that follow.
     /// False if there is nothing to copy. Who is not patient leaves out volumes that did not answer last.
     pub fn begin_metadata_copy(&self, is_patient: bool) -> Result<bool, Error> {
-        self.check_writable()?;
-        let volumes = self.volumes.for_metadata();
+        self.engine.check_writable()?;
+        let volumes = self.for_metadata();
         if volumes.is_empty() {
             return Ok(false);
         }
-        let complains = |number: &u8| !self.can_reach(1 << number);
+        let complains = |number: &u8| !self.volumes.is_answering(1 << number);
         let complained: BTreeSet<u8> = volumes.iter().map(|(entry, _)| entry.number).filter(complains).collect();
         // What is on volumes tells all names until those that were put away are there too.
-        if self.folds(stere_log::Io::BLOCKING)?.iter().any(|fold| fold.blob.segment.tertiary().there == 0) {
+        if self.engine.folds(stere_log::Io::BLOCKING)?.iter().any(|fold| fold.blob.segment.tertiary().there == 0) {
             return Ok(false);
         }
-        let is_changed = self.inner.read().active.bytes() > 0;
-        if is_changed || self.checkpointer.lock().record.is_empty() {
-            self.checkpoint()?;
+        let is_changed = self.engine.inner.read().active.bytes() > 0;
+        if is_changed || self.engine.checkpointer.lock().record.is_empty() {
+            self.engine.checkpoint()?;
         }
         // No checkpoint is made meanwhile, so the segments of the last one are all there.
-        let checkpointer = self.checkpointer.lock();
+        let checkpointer = self.engine.checkpointer.lock();
         let bad = |detail: String| Error::BadValue { what: "the checkpoint record", detail };
         let record = CheckpointRecord::decode(&checkpointer.record).map_err(|error| bad(error.to_string()))?;
         let part = |(id, value): &(u64, stere_format::SegmentValue)| {
-            let segment = self.log.segments.get(*id).ok_or_else(|| bad(format!("segment {id} is missing")))?;
+            let segment = self.engine.log.segments.get(*id).ok_or_else(|| bad(format!("segment {id} is missing")))?;
             Ok((segment, value.written_blocks))
         };
         let parts = record.meta_segments.iter().map(part).collect::<Result<_, Error>>()?;
         let state = State { generation: record.generation, record: checkpointer.record.clone(), parts };
         drop(checkpointer);
-        let mut copies = self.volumes.metadata.lock();
+        let mut copies = self.copies.known.lock();
         let has_it = |(entry, _): &Reachable| {
             copies.on.get(&entry.number).is_some_and(|on| on.generation == Some(state.generation))
         };
@@ -185,12 +199,12 @@ impl Store {
 
     /// Whether a state is being copied.
     pub fn is_copying_metadata(&self) -> bool {
-        self.volumes.metadata.lock().state.is_some()
+        self.copies.known.lock().state.is_some()
     }
 
-    /// One more object to each volume that lacks some; false when none does. `tertiary_step` does it too.
+    /// One more object to each volume that lacks some; false when none does. `Tier::step` does it too.
     pub fn copy_metadata_step(&self) -> Result<bool, Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let _alone = self.volumes.work.lock();
         let mut progress = TertiaryProgress::default();
         self.copy_metadata(&mut progress);
@@ -199,10 +213,10 @@ impl Store {
 
     /// One more object to each volume that lacks some.
     pub(super) fn copy_metadata(&self, progress: &mut TertiaryProgress) {
-        let Some(state) = self.volumes.metadata.lock().state.clone() else { return };
+        let Some(state) = self.copies.known.lock().state.clone() else { return };
         let mut is_done = true;
-        for (entry, volume) in self.volumes.for_metadata() {
-            if self.volumes.metadata.lock().left_out.contains(&entry.number) {
+        for (entry, volume) in self.for_metadata() {
+            if self.copies.known.lock().left_out.contains(&entry.number) {
                 continue;
             }
             match self.copy_one(&state, entry.number, &*volume) {
@@ -212,7 +226,7 @@ impl Store {
                 }
                 Err(error) => {
                     self.volumes.note(entry.number, Some(&error));
-                    let mut copies = self.volumes.metadata.lock();
+                    let mut copies = self.copies.known.lock();
                     copies.left_out.insert(entry.number);
                     // What it has is looked at anew when it is back.
                     copies.on.remove(&entry.number);
@@ -220,7 +234,7 @@ impl Store {
             }
         }
         progress.is_busy |= !is_done;
-        let mut copies = self.volumes.metadata.lock();
+        let mut copies = self.copies.known.lock();
         if is_done && copies.state.as_ref().is_some_and(|current| Arc::ptr_eq(current, &state)) {
             copies.state = None;
         }
@@ -228,15 +242,15 @@ impl Store {
 
     /// True if everything is there and nothing else.
     fn copy_one(&self, state: &State, number: u8, volume: &dyn Volume) -> Result<bool, VolumeError> {
-        if !self.volumes.metadata.lock().on.contains_key(&number) {
-            let on = OnVolume::of(volume, self.log.pool_id())?;
-            self.volumes.metadata.lock().on.insert(number, on);
+        if !self.copies.known.lock().on.contains_key(&number) {
+            let on = OnVolume::of(volume, self.engine.log.pool_id())?;
+            self.copies.known.lock().on.insert(number, on);
         }
         let lacks = |name: &String| {
-            let copies = self.volumes.metadata.lock();
+            let copies = self.copies.known.lock();
             copies.on.get(&number).is_some_and(|on| !on.proven.contains(name))
         };
-        if is_planted(Bug::OlderStateDeleted) && !self.volumes.delete_older(state, number, volume)? {
+        if is_planted(Bug::OlderStateDeleted) && !self.copies.delete_older(state, number, volume)? {
             return Ok(false);
         }
         for (segment, blocks) in &state.parts {
@@ -244,21 +258,29 @@ impl Store {
             if !lacks(&name) {
                 continue;
             }
-            let object = self.proven_object(segment, *blocks);
+            let object = self.uploader.proven_object(segment, *blocks);
             let Ok(Some(object)) = object else {
                 let why = format!("segment {} of the tree cannot be read whole ({:?})", segment.id, object.err());
                 return Err(VolumeError::Away { volume: volume.describe(), why });
             };
-            self.put_and_compare(volume, &name, &object)?;
-            self.volumes.note_proven(number, name, None);
+            self.uploader.put_and_compare(volume, &name, &object)?;
+            self.copies.note_proven(number, name, None);
             return Ok(false);
         }
         let name = state_name(state.generation);
         if lacks(&name) {
-            self.put_and_compare(volume, &name, &state.record)?;
-            self.volumes.note_proven(number, name, Some(state.generation));
+            self.uploader.put_and_compare(volume, &name, &state.record)?;
+            self.copies.note_proven(number, name, Some(state.generation));
             return Ok(false);
         }
-        self.volumes.delete_older(state, number, volume)
+        self.copies.delete_older(state, number, volume)
+    }
+
+    /// Volumes that take metadata and can be asked.
+    fn for_metadata(&self) -> Vec<Reachable> {
+        let takes = |entry: &VolumeEntry| entry.takes_metadata && !entry.is_offline;
+        let bit = |known: &KnownVolume| if takes(&known.entry) { known.entry.bit() } else { 0 };
+        let set = self.volumes.table.read().values().fold(0, |set, known| set | bit(known));
+        self.volumes.reachable(set).0
     }
 }

@@ -12,12 +12,12 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{ChunkHeader, Key, SegmentChunks, SegmentKind};
 use stere_log::{Segment, StreamKey};
 
-use super::RecallError;
-
 use super::TertiaryProgress;
+use super::media::Media;
 use crate::error::Error;
+use crate::tertiary::{RecallError, Volumes};
 use crate::view::BlobHandle;
-use crate::{LeftSlot, Store};
+use crate::{LeftSlot, engine::Engine};
 
 /// What came of releasing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct TierFile {
 
 impl TierFile {
     /// Counts in so many bytes of a blob.
-    pub fn add(&mut self, store: &Store, blob: &BlobHandle, bytes: u64) {
+    pub fn add(&mut self, media: &Media, blob: &BlobHandle, bytes: u64) {
         let segment = &blob.segment;
         let tertiary = segment.tertiary();
         self.volumes |= tertiary.there;
@@ -59,7 +59,7 @@ impl TierFile {
             return;
         }
         self.released_bytes += bytes;
-        self.unreachable_bytes += if store.can_reach(tertiary.there) { 0 } else { bytes };
+        self.unreachable_bytes += if media.can_reach(tertiary.there) { 0 } else { bytes };
     }
 
     /// Stored bytes that a volume would have to be given: all of them where it has nothing of the file.
@@ -80,28 +80,6 @@ impl TierFile {
     }
 }
 
-impl BlobHandle {
-    /// The number of its segment.
-    pub fn segment_id(&self) -> u64 {
-        self.segment.id
-    }
-
-    /// Whether its bytes are on tertiary volumes only.
-    pub fn is_released(&self) -> bool {
-        self.segment.is_released()
-    }
-
-    /// Tertiary volumes that have it, a set.
-    pub fn volumes(&self) -> u16 {
-        self.segment.tertiary().there
-    }
-
-    /// Tertiary volumes that shall have it, a set.
-    pub fn tertiary_wanted(&self) -> u16 {
-        self.segment.tertiary().wanted
-    }
-}
-
 /// What came of bringing a segment back.
 enum Staged {
     Back,
@@ -117,34 +95,36 @@ pub(super) fn is_releasable(segment: &Segment) -> bool {
     is_there && segment.kind == SegmentKind::Data && !segment.is_released() && segment.live_bytes() > 0
 }
 
-impl Store {
-    /// Whether a volume of this set can be asked, and answered when it was asked last.
-    pub fn can_reach(&self, set: u16) -> bool {
-        self.volumes.is_answering(set)
-    }
+/// Gives up and writes again the chunks on devices of what volumes have.
+pub struct Stager {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) volumes: Arc<Volumes>,
+    media: Arc<Media>,
+}
 
-    /// Whether anything may be on tertiary volumes only.
-    pub fn may_be_released(&self) -> bool {
-        self.volumes.may_be_released.load(std::sync::atomic::Ordering::Acquire)
+impl Stager {
+    pub(super) fn new(engine: &Arc<Engine>, media: &Arc<Media>) -> Stager {
+        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        Stager { engine, volumes, media: media.clone() }
     }
 
     /// Segments that are on devices and on all their volumes: their chunks may be given up.
     pub fn releasable_segments(&self) -> BTreeSet<u64> {
-        if !self.has_volumes() {
+        if !self.media.has_volumes() {
             return BTreeSet::new();
         }
-        let segments = self.log.segments.all().into_iter();
+        let segments = self.engine.log.segments.all().into_iter();
         segments.filter(|segment| is_releasable(segment)).map(|segment| segment.id).collect()
     }
 
     /// Gives up the chunks of these segments, as far as all their volumes have them.
     pub fn release(&self, segments: &[u64]) -> Result<Released, Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let mut released = Released::default();
         // Nobody is writing chunks of them.
-        let _mender = self.settled_mender()?;
+        let _mender = self.engine.settled_mender()?;
         for id in segments {
-            let Some(segment) = self.log.segments.get(*id) else { continue };
+            let Some(segment) = self.engine.log.segments.get(*id) else { continue };
             let tertiary = segment.tertiary();
             if tertiary.is_none() || segment.is_released() {
                 continue;
@@ -154,7 +134,7 @@ impl Store {
                 true => {
                     released.segments += 1;
                     let chunks = segment.scheme.width() as u64;
-                    released.bytes += chunks * u64::from(self.log.chunk_bytes());
+                    released.bytes += chunks * u64::from(self.engine.log.chunk_bytes());
                 }
                 false => released.waiting += 1,
             }
@@ -164,30 +144,24 @@ impl Store {
 
     /// The mender is held.
     fn release_segment(&self, segment: &Arc<Segment>) -> bool {
-        let mut inner = self.inner.write();
-        let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
+        let mut inner = self.engine.inner.write();
+        let is_known = self.engine.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
         if !is_known || segment.kind != SegmentKind::Data || segment.is_released() || segment.live_bytes() == 0 {
             return false;
         }
         self.volumes.note_released();
         let (places, readers) = segment.release();
-        self.space.add_live(segment.scheme, -i64::try_from(segment.live_bytes()).unwrap_or(0));
+        self.engine.space.add_live(segment.scheme, -i64::try_from(segment.live_bytes()).unwrap_or(0));
         let needed = inner.active_generation;
         let mut readers = Some(readers);
         for place in places {
             let readers = readers.take().unwrap_or_else(|| segment.former_places());
             inner.left.push(LeftSlot { needed, place, readers });
         }
-        self.put_segment(&mut inner, segment);
+        self.engine.put_segment(&mut inner, segment);
         inner.change += 1;
         self.volumes.forget_fetched(segment.id);
         true
-    }
-
-    /// Whether devices that are there have too little of a segment that a volume has: readers get it from there.
-    pub(crate) fn is_readable_from_volumes_only(&self, segment: &Segment) -> bool {
-        let is_elsewhere = segment.tertiary().there != 0 && segment.is_sealed() && segment.live_bytes() > 0;
-        is_elsewhere && self.readable_chunks(segment, &[]) < usize::from(segment.scheme.data)
     }
 
     /// Segments that devices have lost, and a volume has: they are read from there from now on.
@@ -195,19 +169,19 @@ impl Store {
         let is_lost = |segment: &Arc<Segment>| {
             let needed = usize::from(segment.scheme.data);
             let on_devices_gone = || {
-                let entries = self.devices.lock();
+                let entries = self.engine.devices.lock();
                 let is_listed = |index| entries.iter().any(|entry| entry.index == index);
                 let place = segment.placed();
                 let chunks = place.chunks.iter().enumerate();
                 chunks.filter(|(chunk, at)| !place.is_missing(*chunk) && is_listed(at.device)).count() < needed
             };
-            self.is_readable_from_volumes_only(segment) && on_devices_gone()
+            self.engine.is_readable_from_volumes_only(segment) && on_devices_gone()
         };
-        let lost: Vec<Arc<Segment>> = self.log.segments.all().into_iter().filter(is_lost).collect();
+        let lost: Vec<Arc<Segment>> = self.engine.log.segments.all().into_iter().filter(is_lost).collect();
         if lost.is_empty() {
             return Ok(());
         }
-        let _mender = self.settled_mender()?;
+        let _mender = self.engine.settled_mender()?;
         for segment in lost {
             tracing::warn!(segment = segment.id, "devices have lost this segment; it is read from its volumes");
             self.release_segment(&segment);
@@ -215,50 +189,9 @@ impl Store {
         Ok(())
     }
 
-    /// Asks for segments to be brought back; `tertiary_step` does it.
-    pub fn want_back(&self, segments: &[u64]) {
-        let is_released = |id: &&u64| self.log.segments.get(**id).is_some_and(|segment| segment.is_released());
-        segments.iter().filter(is_released).for_each(|id| self.volumes.want(*id));
-    }
-
-    /// Whether a segment is asked for, and not back yet.
-    pub fn is_wanted_back(&self, segment: u64) -> bool {
-        self.volumes.wanted.lock().contains(segment)
-    }
-
-    /// Asks no more for segments to be brought back; how many had been asked for. One that is on its way comes.
-    pub fn want_back_no_more(&self, segments: &[u64]) -> u64 {
-        let mut wanted = self.volumes.wanted.lock();
-        let given_up = segments.iter().filter(|id| wanted.contains(**id)).count() as u64;
-        segments.iter().for_each(|id| wanted.forget(*id));
-        given_up
-    }
-
-    /// While readers read what is on volumes only, what they read comes back to devices later, unless too much of it is in memory.
-    pub fn defer_staging(&self, is_deferred: bool) {
-        self.volumes.is_staging_deferred.store(is_deferred, std::sync::atomic::Ordering::Release);
-    }
-
-    /// Segments that are asked for and not back yet.
-    pub fn wanted_back(&self) -> u64 {
-        let wanted = self.volumes.wanted.lock();
-        (wanted.asked_for.len() + wanted.read_again.len()) as u64
-    }
-
-    /// The same, without those that come back only because they were read again.
-    pub fn asked_back(&self) -> u64 {
-        self.volumes.wanted.lock().asked_for.len() as u64
-    }
-
     /// Segments that cannot be copied out, and why.
     pub fn stuck_uploads(&self) -> Vec<String> {
         self.volumes.stuck.lock().values().cloned().collect()
-    }
-
-    /// Tries again what could not be copied out.
-    pub fn retry_uploads(&self) {
-        self.volumes.stuck.lock().clear();
-        self.volumes.unpackable.lock().clear();
     }
 
     /// Brings one wanted segment back; false if none is wanted, or none can be brought back now.
@@ -279,7 +212,7 @@ impl Store {
     }
 
     fn stage_one(&self, id: u64, progress: &mut TertiaryProgress) -> Result<Staged, Error> {
-        let released = self.log.segments.get(id).filter(|segment| segment.is_released());
+        let released = self.engine.log.segments.get(id).filter(|segment| segment.is_released());
         let Some(segment) = released.filter(|segment| segment.live_bytes() > 0) else { return Ok(Staged::Not) };
         let chunk = match self.volumes.whole(&segment) {
             Ok(chunk) => chunk,
@@ -316,7 +249,7 @@ impl Store {
 
     /// Writes a segment's chunks to devices again; false if that was not needed any more.
     fn restore(&self, segment: &Arc<Segment>, object: &[u8]) -> Result<bool, Error> {
-        let stripe = &self.log.stripe;
+        let stripe = &self.engine.log.stripe;
         let key = StreamKey { home: None, ..segment.stream_key() };
         let no_room = |error: stere_stripe::StripeError| match error {
             stere_stripe::StripeError::NoSpace { .. } | stere_stripe::StripeError::TooFewDevices { .. } => {
@@ -324,38 +257,39 @@ impl Store {
             }
             error => Error::Log(error.into()),
         };
-        let place =
-            stripe.allocate_keeping(segment.site, segment.scheme, &self.log.kept_for_others(&key)).map_err(no_room)?;
+        let place = stripe
+            .allocate_keeping(segment.site, segment.scheme, &self.engine.log.kept_for_others(&key))
+            .map_err(no_room)?;
         let content: SharedBuffer = stere_device::Buffer::copy_of(&object[ChunkHeader::SIZE..]).share();
         if let Err(error) = self.write_restored(segment, &place, &content) {
             stripe.free_now(&place.chunks);
             return Err(error);
         }
-        let mut inner = self.inner.write();
-        let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
+        let mut inner = self.engine.inner.write();
+        let is_known = self.engine.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
         if !is_known || !segment.is_released() {
             stripe.free_now(&place.chunks);
             return Ok(false);
         }
         segment.restore(place);
-        self.damage.forget_on_volumes(segment.id);
+        self.engine.damage.forget_on_volumes(segment.id);
         // In one step with its new place: after a crash between the two, what volumes had wrong would be held against devices.
-        for blob in self.damage.forgotten() {
+        for blob in self.engine.damage.forgotten() {
             inner.record(Key::damage(blob), None);
         }
-        self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
-        self.put_segment(&mut inner, segment);
+        self.engine.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
+        self.engine.put_segment(&mut inner, segment);
         inner.change += 1;
         Ok(true)
     }
 
     fn write_restored(&self, segment: &Segment, place: &SegmentChunks, content: &SharedBuffer) -> Result<(), Error> {
-        let stripe = &self.log.stripe;
+        let stripe = &self.engine.log.stripe;
         let completion = Completion::new();
         let mut outcome = Ok(());
         for (chunk, at) in place.chunks.iter().enumerate().filter(|(chunk, _)| !place.is_missing(*chunk)) {
             let header = ChunkHeader {
-                pool: self.log.pool_id(),
+                pool: self.engine.log.pool_id(),
                 segment: segment.id,
                 sequence: segment.sequence,
                 kind: segment.kind,
@@ -371,9 +305,9 @@ impl Store {
         }
         // Nothing may be under way to slots that are given back.
         let mut failed = completion.wait();
-        failed.iter().for_each(|(device, error)| self.log.note_write_error(*device as u16, error));
+        failed.iter().for_each(|(device, error)| self.engine.log.note_write_error(*device as u16, error));
         outcome.map_err(|error| Error::Log(error.into()))?;
-        let unflushed = self.log.flush()?;
+        let unflushed = self.engine.log.flush()?;
         let is_hit = place.chunks.iter().any(|at| unflushed.contains(&at.device));
         match failed.pop() {
             Some((_, error)) => Err(Error::Pool(format!("a segment could not be brought back: {error}"))),

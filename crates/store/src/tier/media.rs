@@ -9,11 +9,10 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{InodeValue, Key, Succession, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
 use stere_log::Io;
 
-use super::labelled::{read_label, stranger};
-use super::{Known, RecallMode, TertiaryCounts};
-use crate::Store;
+use super::metadata::Copies;
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::write::Placement;
+use crate::tertiary::{Known, Volumes, object_bytes, read_label, stranger};
 
 /// How a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,10 +44,22 @@ fn failed(error: VolumeError) -> Error {
     Error::Pool(error.to_string())
 }
 
-impl Store {
-    /// Reads the table.
-    pub(crate) fn load_volumes(&self) -> Result<(), Error> {
-        let entries = self.view(Io::BLOCKING, |view| {
+/// The volumes of a pool: which there are, what they cost, and who takes over from whom.
+pub struct Media {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) volumes: Arc<Volumes>,
+    copies: Arc<Copies>,
+}
+
+impl Media {
+    pub(super) fn new(engine: &Arc<Engine>, copies: &Arc<Copies>) -> Media {
+        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        Media { engine, volumes, copies: copies.clone() }
+    }
+
+    /// Reads the table; whether there is anything in it.
+    pub(super) fn load(&self) -> Result<bool, Error> {
+        let entries = self.engine.view(Io::BLOCKING, |view| {
             let mut entries = Vec::new();
             let (from, to) =
                 (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM, TERTIARY_MAX as u64, 0, 0));
@@ -75,7 +86,7 @@ impl Store {
         }
         let is_any = !table.is_empty();
         drop(table);
-        if is_any { self.load_successors() } else { Ok(()) }
+        Ok(is_any)
     }
 
     /// The volumes of the pool.
@@ -86,7 +97,7 @@ impl Store {
     /// How each of them is; goes through the segment table.
     pub fn volume_statuses(&self) -> Vec<VolumeStatus> {
         let known: BTreeMap<u8, Known> = self.volumes.table.read().clone();
-        let segments = self.log.segments.everywhere();
+        let segments = self.engine.log.segments.everywhere();
         let status = |known: &Known| {
             let bit = known.entry.bit();
             let mut status = VolumeStatus {
@@ -101,7 +112,7 @@ impl Store {
                 damaged_segments: 0,
                 waiting_segments: 0,
                 waiting_bytes: 0,
-                metadata_generation: self.volumes.metadata_generation(known.entry.number),
+                metadata_generation: self.copies.generation_on(known.entry.number),
             };
             for segment in segments.iter().filter(|segment| segment.live_bytes() > 0) {
                 let Tertiary { wanted, there } = segment.tertiary();
@@ -110,7 +121,7 @@ impl Store {
                     status.segments += 1;
                     status.damaged_segments += u64::from(self.volumes.is_bad(segment, bit));
                     status.live_bytes += live_bytes;
-                    status.stored_bytes += super::repack::object_bytes(segment);
+                    status.stored_bytes += object_bytes(segment);
                     status.only_here_bytes += if there == bit && segment.is_released() { live_bytes } else { 0 };
                 } else if wanted & bit != 0 {
                     status.waiting_segments += 1;
@@ -129,15 +140,9 @@ impl Store {
         names.split('+').map(bit).try_fold(0, |set, bit| Some(set | bit?))
     }
 
-    /// The object that a released segment has to be read from, and the volumes that have it, as a set.
-    pub fn object_of_released(&self, segment: u64) -> Option<(String, u16)> {
-        let segment = self.log.segments.get(segment).filter(|segment| segment.is_released())?;
-        Some((stere_format::object_name(segment.id, segment.sequence), segment.tertiary().there))
-    }
-
     /// The names of a set; of volumes that were retired, those of their heirs.
     pub fn tier_names(&self, set: u16) -> String {
-        let set = self.in_place_of(set);
+        let set = self.volumes.in_place_of(set);
         let table = self.volumes.table.read();
         let names = (0..TERTIARY_MAX as u8).filter(|number| set >> number & 1 == 1);
         let name =
@@ -152,33 +157,19 @@ impl Store {
         table.values().find(is_taking).map_or(0, |known| known.entry.bit())
     }
 
-    /// What happens to who reads something that is released.
-    pub fn set_recall_mode(&self, mode: RecallMode) {
-        self.volumes.set_mode(mode);
-    }
-
-    pub fn recall_mode(&self) -> RecallMode {
-        self.volumes.mode()
-    }
-
-    /// What was asked of volumes since the store was opened.
-    pub fn tertiary_counts(&self) -> TertiaryCounts {
-        self.volumes.counts()
-    }
-
     /// When archived files are released by themselves.
     pub fn tier_marks(&self, io: Io<'_>) -> Result<TierMarks, Error> {
-        let value = self.view(io, |view| view.get(&Key::tier_marks()))?;
+        let value = self.engine.view(io, |view| view.get(&Key::tier_marks()))?;
         let marks = value.and_then(|bytes| TierMarks::decode(&bytes).ok());
         Ok(marks.unwrap_or_default())
     }
 
     pub fn set_tier_marks(&self, marks: TierMarks) -> Result<(), Error> {
-        self.update(Io::BLOCKING, |transaction| {
+        self.engine.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::tier_marks(), &marks.encode());
             Ok::<_, Error>(())
         })?;
-        self.commit(Io::BLOCKING)
+        self.engine.commit(Io::BLOCKING)
     }
 
     /// Whether the pool has volumes.
@@ -191,7 +182,7 @@ impl Store {
     pub fn numbers_in_policies(&self) -> Result<BTreeMap<u8, u64>, Error> {
         let mut numbers = BTreeMap::new();
         for set in self.sets_in_policies()? {
-            let set = self.in_place_of(set);
+            let set = self.volumes.in_place_of(set);
             for number in (0..TERTIARY_MAX as u8).filter(|number| set >> number & 1 == 1) {
                 *numbers.entry(number).or_default() += 1;
             }
@@ -201,7 +192,7 @@ impl Store {
 
     /// The set of volumes that each inode names whose policy names any, as it is stored.
     pub(super) fn sets_in_policies(&self) -> Result<Vec<u16>, Error> {
-        self.view(Io::BLOCKING, |view| {
+        self.engine.view(Io::BLOCKING, |view| {
             let mut inodes = Vec::new();
             let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
             view.scan(from, to, |key, _| {
@@ -222,7 +213,7 @@ impl Store {
 
     /// A number for a newcomer: one that nothing names, or what was meant for another volume would go to it.
     fn free_number(&self, known: &[VolumeEntry]) -> Result<u8, Error> {
-        let segments = self.log.segments.everywhere();
+        let segments = self.engine.log.segments.everywhere();
         let in_policies = self.sets_in_policies()?;
         let is_taken = |number: &u8| known.iter().any(|known| known.number == *number);
         let is_named = |number: &u8| {
@@ -250,7 +241,7 @@ impl Store {
         pool_name: &str,
         force: bool,
     ) -> Result<u8, Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let refused = |text: String| Err(Error::Pool(text));
         let known = self.volumes();
         if known.iter().any(|known| known.name == entry.name) {
@@ -273,7 +264,7 @@ impl Store {
             ));
         }
         entry.number = number;
-        let (pool, pool_name, name) = (self.log.pool_id(), pool_name.to_owned(), entry.name.clone());
+        let (pool, pool_name, name) = (self.engine.log.pool_id(), pool_name.to_owned(), entry.name.clone());
         let label = VolumeLabel { pool, pool_name, volume: entry.id, name };
         volume.put(VolumeLabel::OBJECT, &label.encode()).map_err(failed)?;
         // One that lies from the start would be a stranger the next time.
@@ -284,17 +275,17 @@ impl Store {
             ));
         }
         let bytes = entry.encode();
-        self.update(Io::BLOCKING, |transaction| {
+        self.engine.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::volume(number), &bytes);
             Ok::<_, Error>(())
         })?;
-        self.volumes.forget_metadata(number);
+        self.copies.forget(number);
         self.volumes.retired.write().remove(&number);
         self.volumes
             .table
             .write()
             .insert(number, Known { entry, volume: Some(volume), complaint: None, is_full: false });
-        self.commit(Io::BLOCKING)?;
+        self.engine.commit(Io::BLOCKING)?;
         Ok(number)
     }
 
@@ -321,7 +312,7 @@ impl Store {
             entry.is_offline = false;
             self.put_volume(&entry)?;
         }
-        self.volumes.forget_metadata(number);
+        self.copies.forget(number);
         self.volumes
             .table
             .write()
@@ -332,11 +323,11 @@ impl Store {
 
     pub(super) fn put_volume(&self, entry: &VolumeEntry) -> Result<(), Error> {
         let bytes = entry.encode();
-        self.update(Io::BLOCKING, |transaction| {
+        self.engine.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::volume(entry.number), &bytes);
             Ok::<_, Error>(())
         })?;
-        self.commit(Io::BLOCKING)
+        self.engine.commit(Io::BLOCKING)
     }
 
     /// Somebody looked whether a volume is there, for nobody in particular.
@@ -346,22 +337,22 @@ impl Store {
 
     /// Goes on without a volume until it is attached again.
     pub fn take_volume_away(&self, number: u8) -> Result<(), Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let known = self.volumes.table.read().get(&number).map(|known| known.entry.clone());
         let Some(entry) = known else { return Err(Error::Pool("the pool has no such volume".into())) };
         let entry = VolumeEntry { is_offline: true, ..entry };
         self.put_volume(&entry)?;
-        self.volumes.forget_metadata(number);
+        self.copies.forget(number);
         self.volumes.table.write().insert(number, Known { entry, volume: None, complaint: None, is_full: false });
         Ok(())
     }
 
     /// Forgets a volume. Refused while something is only there. Volumes that were being retired to it are not any more.
     pub fn remove_volume(&self, number: u8) -> Result<(), Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let bit = 1u16 << number;
-        let segments = self.log.segments.everywhere();
+        let segments = self.engine.log.segments.everywhere();
         let is_only_here = |segment: &&Arc<stere_log::Segment>| {
             segment.is_released() && segment.tertiary().there == bit && segment.live_bytes() > 0
         };
@@ -381,10 +372,10 @@ impl Store {
     /// caller lets nobody copy out meanwhile.
     pub(super) fn forget_volume(&self, number: u8, left: Option<VolumeEntry>) -> Result<(), Error> {
         let bit = 1u16 << number;
-        self.log.end_segments(&|segment| segment.tertiary().wanted & bit != 0);
-        let segments = self.log.segments.everywhere();
+        self.engine.log.end_segments(&|segment| segment.tertiary().wanted & bit != 0);
+        let segments = self.engine.log.segments.everywhere();
         {
-            let mut inner = self.inner.write();
+            let mut inner = self.engine.inner.write();
             for segment in segments.iter().filter(|segment| segment.tertiary().wanted & bit != 0) {
                 let Tertiary { wanted, there } = segment.tertiary();
                 if segment.is_released() && there == bit {
@@ -392,11 +383,11 @@ impl Store {
                     continue;
                 }
                 segment.set_tertiary(Tertiary { wanted: wanted & !bit, there: there & !bit });
-                self.put_segment(&mut inner, segment);
+                self.engine.put_segment(&mut inner, segment);
             }
             inner.change += 1;
         }
-        self.update(Io::BLOCKING, |transaction| {
+        self.engine.update(Io::BLOCKING, |transaction| {
             match &left {
                 Some(entry) => transaction.put(Key::volume(number), &entry.encode()),
                 None => transaction.delete(Key::volume(number)),
@@ -407,12 +398,34 @@ impl Store {
             self.volumes.retired.write().insert(number, entry);
         }
         self.volumes.table.write().remove(&number);
-        self.commit(Io::BLOCKING)
+        self.engine.commit(Io::BLOCKING)
     }
 
-    /// The scheme in which files of this placement wait on devices for being copied out: as many losses survived, by copies.
-    pub fn staging_placement(&self, placement: Placement) -> Placement {
-        let scheme = stere_format::Scheme { data: 1, parity: placement.scheme.parity };
-        Placement { scheme, ..placement }
+    /// Whether a volume of this set can be asked, and answered when it was asked last.
+    pub fn can_reach(&self, set: u16) -> bool {
+        self.volumes.is_answering(set)
+    }
+
+    /// The volumes that have known damage on them, as a set.
+    pub fn damaged_volumes(&self) -> u16 {
+        let segments = self.engine.damage.segments_on_volumes();
+        segments
+            .iter()
+            .filter_map(|id| self.engine.log.segments.get(*id))
+            .fold(0, |set, segment| set | segment.tertiary().there)
+    }
+
+    /// What the pool knows of damage on volumes says which are to blame.
+    pub(crate) fn load_bad_objects(&self) {
+        for id in self.engine.damage.segments_on_volumes() {
+            if let Some(segment) = self.engine.log.segments.get(id) {
+                self.volumes.note_bad(id, segment.tertiary().there);
+            }
+        }
+    }
+
+    /// The volumes that a set stands for now: each that was retired is its heir.
+    pub fn in_place_of(&self, set: u16) -> u16 {
+        self.volumes.in_place_of(set)
     }
 }

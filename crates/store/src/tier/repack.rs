@@ -15,18 +15,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use stere_faults::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, BlobValue, SegmentKind, Tertiary};
+use stere_format::{BlobValue, SegmentKind, Tertiary};
 use stere_log::{Io, Segment};
 
-use super::RecallError;
-
-use super::table::VolumeStatus;
-use super::upload::{Describe, entries_of};
-use super::{CLASS_MEDIA, TertiaryProgress, Volumes};
-use crate::Store;
+use super::TertiaryProgress;
+use super::media::{Media, VolumeStatus};
+use super::remnants::Sweeper;
+use super::stage::Stager;
+use super::upload::{Describe, Uploader, entries_of, entries_of_segment};
 use crate::clean::BLOBS_PER_UPDATE;
+use crate::engine::Engine;
 use crate::error::Error;
+use crate::tertiary::{CLASS_MEDIA, RecallError, Volumes, object_bytes};
 use crate::view::BlobHandle;
 
 /// Objects that one step empties at most.
@@ -79,11 +81,6 @@ struct Batch {
     is_unit: bool,
 }
 
-/// Bytes of a segment's object.
-pub(super) fn object_bytes(segment: &Segment) -> u64 {
-    u64::from(segment.written_blocks()) * BLOCK_BYTES as u64
-}
-
 fn bytes_of<'a>(segments: impl IntoIterator<Item = &'a Arc<Segment>>) -> u64 {
     segments.into_iter().map(|segment| object_bytes(segment)).sum()
 }
@@ -92,21 +89,38 @@ fn dead_bytes(status: &VolumeStatus) -> u64 {
     status.stored_bytes.saturating_sub(status.live_bytes)
 }
 
-impl Volumes {
-    /// Not all of it can be read: it stays, and is not looked at again as it is.
-    fn leave(&self, segment: &Segment, victim: usize, left: &mut BTreeSet<usize>) {
-        self.unpackable.lock().insert(segment.id, segment.live_bytes());
-        left.insert(victim);
-    }
+/// Puts what is alive in mostly dead objects into new ones.
+pub struct Repacker {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) volumes: Arc<Volumes>,
+    media: Arc<Media>,
+    stager: Arc<Stager>,
+    uploader: Arc<Uploader>,
+    sweeper: Arc<Sweeper>,
+    /// Segments that could not be repacked, with their live bytes then.
+    unpackable: Mutex<BTreeMap<u64, u64>>,
 }
 
-impl Store {
+impl Repacker {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        media: &Arc<Media>,
+        stager: &Arc<Stager>,
+        uploader: &Arc<Uploader>,
+        sweeper: &Arc<Sweeper>,
+    ) -> Repacker {
+        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        let (media, stager) = (media.clone(), stager.clone());
+        let (uploader, sweeper) = (uploader.clone(), sweeper.clone());
+        Repacker { engine, volumes, media, stager, uploader, sweeper, unpackable: Mutex::default() }
+    }
+
     /// Objects of these volumes, a set, of which at most so many percent are alive; where most is gained first.
     fn victims(&self, volumes: u16, live_percent_max: u64) -> Vec<Arc<Segment>> {
         let wanted_back = self.volumes.wanted.lock();
-        let unpackable = self.volumes.unpackable.lock().clone();
-        let in_memory = self.log.segments_in_memory();
-        let mut victims = self.log.segments.everywhere();
+        let unpackable = self.unpackable.lock().clone();
+        let in_memory = self.engine.log.segments_in_memory();
+        let mut victims = self.engine.log.segments.everywhere();
         victims.retain(|segment| {
             let live_bytes = segment.live_bytes();
             let is_candidate = segment.tertiary().there & volumes != 0
@@ -130,7 +144,7 @@ impl Store {
     /// deletes it gives back, which cartridges do not.
     pub fn volume_to_repack(&self, dead_percent_min: u64) -> Option<u16> {
         let dead_permille = |status: &VolumeStatus| dead_bytes(status) * 1000 / status.stored_bytes.max(1);
-        let statuses = self.volume_statuses();
+        let statuses = self.media.volume_statuses();
         let worth_it = statuses.iter().filter(|status| self.is_worth_it(status, dead_percent_min));
         let emptiest = worth_it.max_by_key(|status| match is_planted(Bug::FullestRepacked) {
             true => 1000 - dead_permille(status).min(1000),
@@ -151,7 +165,7 @@ impl Store {
 
     /// Whether something can be gained on a volume, a set of one, of which at least so many percent are dead.
     pub fn is_worth_repacking(&self, volume: u16, dead_percent_min: u64) -> bool {
-        let statuses = self.volume_statuses();
+        let statuses = self.media.volume_statuses();
         statuses.iter().any(|status| status.entry.bit() == volume && self.is_worth_it(status, dead_percent_min))
     }
 
@@ -164,7 +178,7 @@ impl Store {
         belonging: &Belonging<'_>,
         describe: &Describe<'_>,
     ) -> Result<Repacked, Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let mut done = Repacked::default();
         let victims = self.volumes.together(self.victims(volumes, live_percent_max));
@@ -177,11 +191,11 @@ impl Store {
         drop(batch);
         if done.segments_emptied > 0 {
             // Nothing durable names the old objects after this.
-            self.commit(Io::BLOCKING)?;
-            self.checkpoint()?;
-            self.checkpoint()?;
+            self.engine.commit(Io::BLOCKING)?;
+            self.engine.checkpoint()?;
+            self.engine.checkpoint()?;
         }
-        self.delete_garbage(&mut TertiaryProgress::default());
+        self.sweeper.delete_garbage(&mut TertiaryProgress::default());
         Ok(done)
     }
 
@@ -192,7 +206,7 @@ impl Store {
             unit.contains(&first.id) && victims[1..].iter().any(|victim| unit.contains(&victim.id))
         };
         let unit = belonging.units.iter().find(is_in_unit);
-        let bytes_max = if unit.is_some() { UNIT_BYTES_MAX } else { u64::from(self.log.chunk_bytes()) };
+        let bytes_max = if unit.is_some() { UNIT_BYTES_MAX } else { u64::from(self.engine.log.chunk_bytes()) };
         let (mut batch, mut bytes) = (Vec::new(), 0);
         for victim in
             victims.iter().filter(|victim| unit.is_none_or(|unit| unit.contains(&victim.id))).take(VICTIMS_MAX)
@@ -224,12 +238,12 @@ impl Store {
             }
         }
         let made: BTreeMap<u64, Arc<Segment>> = moved.iter().map(|(_, _, to)| (to.id, to.clone())).collect();
-        self.log.end_segments(&|segment| made.contains_key(&segment.id));
-        self.commit(Io::BLOCKING)?;
+        self.engine.log.end_segments(&|segment| made.contains_key(&segment.id));
+        self.engine.commit(Io::BLOCKING)?;
         // Headers take room too: what is gained may be nothing.
         let (old_bytes, new_bytes) = (bytes_of(&emptied), bytes_of(made.values()));
         if new_bytes >= old_bytes {
-            let mut unpackable = self.volumes.unpackable.lock();
+            let mut unpackable = self.unpackable.lock();
             unpackable.extend(emptied.iter().map(|victim| (victim.id, victim.live_bytes())));
             return Ok(());
         }
@@ -238,11 +252,11 @@ impl Store {
             return Ok(());
         }
         // The table says where the new objects are before anything says that blobs are in them.
-        self.commit(Io::BLOCKING)?;
+        self.engine.commit(Io::BLOCKING)?;
         for some in moved.chunks(BLOBS_PER_UPDATE) {
-            self.enter_moved(some, true)?;
+            self.engine.enter_moved(some, true)?;
         }
-        self.commit(Io::BLOCKING)?;
+        self.engine.commit(Io::BLOCKING)?;
         done.segments_emptied = emptied.iter().filter(|victim| victim.live_bytes() == 0).count() as u64;
         (done.bytes_emptied, done.bytes_made) = (old_bytes, new_bytes);
         done.segments_made = made.len() as u64;
@@ -250,7 +264,7 @@ impl Store {
         if emptied.iter().all(|victim| victim.is_released()) {
             let ids: Vec<u64> = made.keys().copied().collect();
             drop((moved, made));
-            self.release(&ids)?;
+            self.stager.release(&ids)?;
         }
         Ok(())
     }
@@ -269,7 +283,7 @@ impl Store {
         for (victim, segment) in victims.iter().enumerate() {
             match self.live_of(victim, segment) {
                 Ok(Some(blobs)) => live.extend(blobs),
-                Ok(None) => self.volumes.leave(segment, victim, &mut left),
+                Ok(None) => self.leave(segment, victim, &mut left),
                 Err(Error::Elsewhere { why, .. }) => {
                     done.waits_for = Some(why);
                     left.insert(victim);
@@ -288,9 +302,9 @@ impl Store {
                 left.insert(victim);
                 continue;
             }
-            match self.append_copy(&handle, inode, file_offset, &self.cold_stream(&victims[victim])) {
+            match self.engine.append_copy(&handle, inode, file_offset, &self.engine.cold_stream(&victims[victim])) {
                 Ok((value, to)) => copied.push((victim, (handle, value, to))),
-                Err(Error::Damaged { .. }) => self.volumes.leave(&victims[victim], victim, &mut left),
+                Err(Error::Damaged { .. }) => self.leave(&victims[victim], victim, &mut left),
                 Err(Error::Elsewhere { why, .. }) => {
                     done.waits_for = Some(why);
                     left.insert(victim);
@@ -312,7 +326,7 @@ impl Store {
     /// What is alive of a segment, in the order in which it lies. None if not all of it can be read.
     fn live_of(&self, victim: usize, segment: &Arc<Segment>) -> Result<Option<Vec<LiveBlob>>, Error> {
         let rows = match segment.is_released() {
-            false => self.entries_of_segment(segment)?,
+            false => entries_of_segment(&self.engine.log, segment),
             true => match self.volumes.whole(segment) {
                 // Reads of its blobs are answered from this chunk.
                 Ok(object) => entries_of(&object),
@@ -322,7 +336,7 @@ impl Store {
         };
         let mut live = Vec::new();
         for (row_block, entries) in rows {
-            let blobs = self.live_blobs(segment, row_block, &entries)?.into_iter();
+            let blobs = self.engine.live_blobs(segment, row_block, &entries)?.into_iter();
             live.extend(blobs.map(|(handle, inode, file_offset)| LiveBlob { victim, handle, inode, file_offset }));
         }
         Ok(Some(live))
@@ -346,7 +360,7 @@ impl Store {
                 done.waits_for = Some(why);
                 return Ok(false);
             }
-            if let Err(why) = self.upload_made(segment, &volumes, describe) {
+            if let Err(why) = self.uploader.upload_made(segment, &volumes, describe) {
                 done.waits_for = Some(why);
                 return Ok(false);
             }
@@ -356,5 +370,16 @@ impl Store {
             }
         }
         Ok(true)
+    }
+
+    /// Not all of it can be read: it stays, and is not looked at again as it is.
+    fn leave(&self, segment: &Segment, victim: usize, left: &mut BTreeSet<usize>) {
+        self.unpackable.lock().insert(segment.id, segment.live_bytes());
+        left.insert(victim);
+    }
+
+    /// What could not be repacked is tried again.
+    pub(super) fn forget_unpackable(&self) {
+        self.unpackable.lock().clear();
     }
 }

@@ -5,9 +5,9 @@ use stere_format::{CheckpointRecord, metadata_name, state_of_object};
 use super::*;
 
 fn copy(store: &Store) -> bool {
-    let begun = store.begin_metadata_copy(true).unwrap();
+    let begun = store.tier.copier.begin_metadata_copy(true).unwrap();
     settle(store);
-    assert!(!store.is_copying_metadata());
+    assert!(!store.tier.copier.is_copying_metadata());
     begun
 }
 
@@ -40,7 +40,7 @@ fn assert_one_whole_state(store: &Store, volume: &MemoryVolume) -> CheckpointRec
         .collect();
     let there: BTreeSet<String> = volume.objects().into_iter().filter(|name| name.starts_with("metadata/")).collect();
     assert_eq!(there, names, "and nothing else");
-    assert_eq!(store.volume_statuses()[0].metadata_generation, Some(generation));
+    assert_eq!(store.tier.media.volume_statuses()[0].metadata_generation, Some(generation));
     record
 }
 
@@ -64,7 +64,7 @@ fn a_volume_has_one_whole_state() {
     drop(store);
     // What is there already is not copied again by the next mount.
     let store = rig.open(&[0, 1]);
-    store.attach_volume(0, volume.clone(), None, true).unwrap();
+    store.tier.media.attach_volume(0, volume.clone(), None, true).unwrap();
     let before = volume.requests();
     assert!(copy(&store));
     let requests = volume.requests() - before;
@@ -125,7 +125,7 @@ fn who_does_not_want_metadata_gets_none() {
     let (_rig, store) = Rig::new(&[64 * MIB; 2]);
     let volume = Arc::new(MemoryVolume::new("cold"));
     let entry = VolumeEntry { takes_metadata: false, ..entry("cold", 3) };
-    store.add_volume(entry, volume.clone(), "tank", false).unwrap();
+    store.tier.media.add_volume(entry, volume.clone(), "tank", false).unwrap();
     write(&store, &some());
     assert!(!copy(&store));
     assert_eq!(volume.objects(), ["stere-volume"]);

@@ -4,24 +4,20 @@
 //! devices or from whichever volume has it, read back and compared. Nothing is taken from the old volume before all of it is there.
 //! What the table says is durable at every step, so after a crash it goes on by itself. From the first moment policies that name the
 //! volume mean the heir; and its number stands for the heir's as long as one of them names it. Invariants: an heir is no volume that
-//! is being retired; a number that is passed on is nobody's. Read next: `upload.rs`, `table.rs`.
+//! is being retired; a number that is passed on is nobody's. Read next: `upload.rs`, `media.rs`.
 
 use std::sync::Arc;
 
 use stere_faults::{Bug, is_planted};
-use stere_format::{Succession, TERTIARY_MAX, Tertiary, VolumeEntry};
+use stere_format::{Succession, Tertiary, VolumeEntry};
 use stere_log::{Io, Segment};
 
-use super::repack::object_bytes;
-use crate::Store;
+use super::media::Media;
 use crate::error::Error;
+use crate::tertiary::object_bytes;
 
 fn refused<T>(text: String) -> Result<T, Error> {
     Err(Error::Pool(text))
-}
-
-fn numbers(set: u16) -> impl Iterator<Item = u8> {
-    (0..TERTIARY_MAX as u8).filter(move |number| set >> number & 1 == 1)
 }
 
 /// How many there are, and bytes of their objects.
@@ -29,71 +25,14 @@ fn bytes_of(segments: &[Arc<Segment>]) -> (u64, u64) {
     (segments.len() as u64, segments.iter().map(|segment| object_bytes(segment)).sum())
 }
 
-impl super::Volumes {
-    /// Who has what was meant for a volume, if it is not the volume itself.
-    fn heir(&self, number: u8) -> Option<u8> {
-        let retiring = self.table.read().get(&number).and_then(|known| known.entry.succession.heir());
-        retiring.or_else(|| self.retired.read().get(&number).and_then(|entry| entry.succession.heir()))
-    }
-
-    /// The set in which each volume that was, or is being, retired is replaced by its heir; and all numbers on the way there.
-    pub(super) fn follow(&self, set: u16) -> (u16, u16) {
-        let (mut now, mut met) = (0, set);
-        for first in numbers(set) {
-            let mut number = first;
-            // No way is longer, whatever the table says.
-            for _ in 0..TERTIARY_MAX {
-                let Some(heir) = self.heir(number) else { break };
-                number = heir;
-                met |= 1 << number;
-            }
-            now |= 1 << number;
-        }
-        (now, met)
-    }
-
-    /// Volumes that are being retired, with their heirs.
-    fn retiring(&self) -> Vec<(VolumeEntry, u8)> {
-        let table = self.table.read();
-        let entries = table.values().map(|known| &known.entry);
-        entries.filter_map(|entry| Some((entry.clone(), entry.succession.heir()?))).collect()
-    }
-
-    pub(super) fn is_retiring(&self, number: u8) -> bool {
-        self.table.read().get(&number).is_some_and(|known| known.entry.succession.heir().is_some())
-    }
-
-    fn free_bytes_of(&self, number: u8) -> Option<u64> {
-        let volume = self.table.read().get(&number)?.volume.clone();
-        volume?.free_bytes()
-    }
-
-    fn volume_entry(&self, number: u8) -> Result<VolumeEntry, Error> {
-        match self.table.read().get(&number) {
-            Some(known) => Ok(known.entry.clone()),
-            None => refused("the pool has no such volume".into()),
-        }
-    }
-
-    /// Whether the number of a volume that was retired may be given to another one: nothing names it, or leads past it.
-    pub(super) fn is_named_by(&self, sets: &[u16], number: u8) -> bool {
-        sets.iter().any(|set| self.follow(*set).1 >> number & 1 == 1)
-    }
-}
-
-impl Store {
-    /// The volumes that a set stands for now: each that was retired is its heir.
-    pub fn in_place_of(&self, set: u16) -> u16 {
-        self.volumes.follow(set).0
-    }
-
+impl Media {
     /// Segments of a volume that its heir lacks still, and the bytes of their objects.
     pub fn left_to_retire(&self, number: u8) -> (u64, u64) {
         self.volumes.heir(number).map_or((0, 0), |heir| bytes_of(&self.not_on_heir(number, heir)))
     }
 
     fn not_on_heir(&self, number: u8, heir: u8) -> Vec<Arc<Segment>> {
-        let mut segments = self.log.segments.everywhere();
+        let mut segments = self.engine.log.segments.everywhere();
         segments.retain(|segment| {
             let Tertiary { wanted, there } = segment.tertiary();
             (wanted | there) >> number & 1 == 1 && there >> heir & 1 == 0 && segment.live_bytes() > 0
@@ -160,9 +99,9 @@ impl Store {
     fn check_apart(&self, old: &VolumeEntry, new: &VolumeEntry) -> Result<(), Error> {
         let both = old.bit() | new.bit();
         let policies = self.sets_in_policies()?;
-        let is_both = |set: u16| self.in_place_of(set) & both == both;
+        let is_both = |set: u16| self.volumes.in_place_of(set) & both == both;
         let asking = policies.iter().filter(|set| is_both(**set)).count();
-        let segments = self.log.segments.everywhere();
+        let segments = self.engine.log.segments.everywhere();
         let is_on_both = |segment: &&Arc<Segment>| {
             let Tertiary { wanted, there } = segment.tertiary();
             segment.live_bytes() > 0 && (wanted | there) & both == both
@@ -181,7 +120,7 @@ impl Store {
     /// Begins to retire a volume: from now on policies that name it mean its heir, and all that is on it is copied there. Going on with
     /// what was begun is no error. Durable when it returns.
     pub fn retire_volume(&self, number: u8, heir: u8) -> Result<(), Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let entry = self.volumes.volume_entry(number)?;
         match entry.succession.heir() {
@@ -221,7 +160,7 @@ impl Store {
             let Tertiary { wanted, there } = segment.tertiary();
             // What has no bytes alive any more goes as it is.
             let there = if segment.live_bytes() > 0 { there & !gone } else { there };
-            Tertiary { wanted: self.in_place_of(wanted) | (there & going), there }
+            Tertiary { wanted: self.volumes.in_place_of(wanted) | (there & going), there }
         };
         let is_behind = |segment: &Segment| {
             let Tertiary { wanted, there } = segment.tertiary();
@@ -229,21 +168,21 @@ impl Store {
                 && segment.live_bytes() > 0
                 && passed_on(segment) != segment.tertiary()
         };
-        self.log.end_segments(&is_behind);
-        let segments = self.log.segments.everywhere();
+        self.engine.log.end_segments(&is_behind);
+        let segments = self.engine.log.segments.everywhere();
         let behind: Vec<_> = segments.iter().filter(|segment| is_behind(segment)).collect();
         if behind.is_empty() {
             return Ok(());
         }
         {
-            let mut inner = self.inner.write();
+            let mut inner = self.engine.inner.write();
             for segment in behind {
                 segment.set_tertiary(passed_on(segment));
-                self.put_segment(&mut inner, segment);
+                self.engine.put_segment(&mut inner, segment);
             }
             inner.change += 1;
         }
-        self.commit(Io::BLOCKING)
+        self.engine.commit(Io::BLOCKING)
     }
 
     fn is_retired_now(&self, number: u8, heir: u8) -> bool {
