@@ -5,7 +5,7 @@
 //!
 //! Invariants: nothing that comes over the socket is believed before it was checked; no call here asks the mount itself,
 //! so its daemon may make all of them.
-//! Read next: `meet.rs`, `frame.rs`; the library is `crates/libstere`, the daemon's side `crates/stere/src/mount/library.rs`.
+//! Read next: `meet.rs`, `frame.rs`; the library is `crates/libstere`, the daemon's side `crates/daemon/src/library.rs`.
 #![cfg(target_os = "linux")]
 
 mod error;

@@ -6,11 +6,14 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::error::Result;
-use crate::mount::{self, Job, remount};
-use crate::registry::Registry;
+use stere_daemon::job::Job;
+use stere_daemon::mount;
+use stere_daemon::remount;
+use stere_machine::error::Result;
+use stere_machine::registry::Registry;
 
 const MOUNT_FAILED: u8 = 32;
+
 const WRONG_USAGE: u8 = 1;
 
 pub fn is_mount_helper(arguments: &[OsString]) -> bool {
@@ -71,7 +74,7 @@ fn perform(call: &Call) -> Result<()> {
     let job = Job::parse(&registry, &words, &call.options)?;
     if !call.is_fake {
         // Degraded is mounted, for mount(8).
-        crate::umount::settle(&registry);
+        stere_cli::umount::settle(&registry);
         mount::run(&registry, job, false)?;
     }
     Ok(())

@@ -1,70 +1,20 @@
-//! The command `stere`: pools made, mounted, looked at and checked. `cli.rs` is what can be typed; there is one module a noun.
+//! The program `stere`: commands are handed to `stere-cli`, mounts to `stere-daemon`.
 //!
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 done but degraded, 4 data lost. Errors go to stderr: what is wrong, and what
-//! to do. Read next: `cli.rs`, then `mount/serve.rs`, the process of a mount.
+//! to do. Read next: `crates/cli/src/arguments.rs`, then `crates/daemon/src/serve.rs`, the process of a mount.
 
-mod backup;
-mod capabilities;
-mod check;
-mod claim;
-mod class;
-mod cli;
-mod clock;
-mod control;
-mod create;
-mod demo;
-mod device;
-mod devices;
-mod digest;
-mod error;
-mod find;
-mod flush;
-mod free;
 mod helper;
-mod holders;
-mod keys;
-mod layout;
-mod locate;
-mod lose;
-mod man;
-mod metrics;
-mod mount;
-mod mountinfo;
-mod plugins;
-mod policy;
-mod pool;
-mod progress;
-mod public;
-mod quota;
-mod reconcile;
-mod registry;
-mod report;
-mod rescue;
-mod resize;
-mod rules;
-mod running;
-mod scrub;
-mod size;
-mod spec;
-mod stack;
-mod status;
-mod tier;
-mod umount;
-mod usage;
-mod versions;
-mod volumes;
-mod watch;
-
-use stere_people as people;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-
-use cli::{Cli, Command};
-use error::Result;
-use registry::Registry;
+use stere_cli::arguments::{Cli, Command};
+use stere_cli::umount;
+use stere_daemon::job::Job;
+use stere_daemon::{mount, receiver};
+use stere_machine::error::Result;
+use stere_machine::registry::Registry;
 
 fn main() -> ExitCode {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
@@ -131,44 +81,47 @@ fn run(cli: Cli) -> Result<u8> {
         umount::settle(&registry);
     }
     match cli.command {
-        Command::Create(arguments) => create::run(&registry, &arguments),
+        Command::Create(arguments) => stere_cli::create::run(&registry, &arguments),
         Command::Mount(arguments) => {
             let metrics = arguments.metrics.iter().map(|address| format!("metrics={address}"));
             let options: Vec<String> = arguments.options.iter().cloned().chain(metrics).collect();
-            let job = mount::Job::parse(&registry, &arguments.words, &options)?;
+            let job = Job::parse(&registry, &arguments.words, &options)?;
             mount::run(&registry, job, arguments.foreground)
         }
         Command::Umount(arguments) => umount::run(&registry, &arguments.place, arguments.lazy, arguments.force),
-        Command::Status(arguments) => status::run(&registry, &arguments),
-        Command::Check(arguments) => check::run(&registry, &arguments),
-        Command::Rescue(arguments) => rescue::run(&registry, &arguments),
-        Command::Device { command } => device::run(&registry, &command),
-        Command::Scrub { command } => scrub::run(&registry, &command),
-        Command::Pool { command } => pool::run(&registry, &command),
-        Command::Policy { command } => policy::run(&registry, &command),
-        Command::Versions { command } => versions::run(&command),
-        Command::Class { command } => class::run(&registry, &command),
-        Command::Backup { command } => backup::run(&registry, &command),
-        Command::Volume { command } => quota::run_volume(&registry, &command),
-        Command::Quota { command } => quota::run_quota(&registry, &command),
-        Command::Reconcile { command } => reconcile::run(&registry, &command),
-        Command::Tier { command } => tier::run(&registry, &command),
-        Command::Media { command } => tier::media(&registry, &command),
-        Command::Key { command } => keys::run(&registry, &command),
-        Command::Stack(arguments) => stack::run(&arguments),
-        Command::Plugin { command } => plugins::run(&registry, &command),
-        Command::Where(arguments) => layout::run(&registry, &arguments),
-        Command::Du(arguments) => usage::run(&registry, &arguments),
-        Command::Find(arguments) => find::run(&arguments),
-        Command::Digest(arguments) => digest::run(&registry, &arguments),
-        Command::Provenance(arguments) => watch::run_provenance(&arguments),
-        Command::Audit(arguments) => watch::run_audit(&registry, &arguments),
-        Command::Capabilities(arguments) => capabilities::run(&arguments),
-        Command::Lose(arguments) => lose::run(&registry, &arguments),
-        Command::Free(arguments) => free::run(&registry, &arguments),
-        Command::Flush(arguments) => flush::run(&registry, &arguments),
-        Command::Demo(arguments) => demo::run(&arguments),
-        Command::Man { directory } => man::run(&directory),
-        Command::Receive(arguments) => Ok(mount::receiver::run(&arguments)),
+        Command::Status(arguments) => stere_cli::status::run(&registry, &arguments),
+        Command::Check(arguments) => stere_cli::check::run(&registry, &arguments),
+        Command::Rescue(arguments) => stere_cli::rescue::run(&registry, &arguments),
+        Command::Device { command } => stere_cli::device::run(&registry, &command),
+        Command::Scrub { command } => stere_cli::scrub::run(&registry, &command),
+        Command::Pool { command } => stere_cli::pool::run(&registry, &command),
+        Command::Policy { command } => stere_cli::policy::run(&registry, &command),
+        Command::Versions { command } => stere_cli::versions::run(&command),
+        Command::Class { command } => stere_cli::class::run(&registry, &command),
+        Command::Backup { command } => stere_cli::backup::run(&registry, &command),
+        Command::Volume { command } => stere_cli::quota::run_volume(&registry, &command),
+        Command::Quota { command } => stere_cli::quota::run_quota(&registry, &command),
+        Command::Reconcile { command } => stere_cli::reconcile::run(&registry, &command),
+        Command::Tier { command } => stere_cli::tier::run(&registry, &command),
+        Command::Media { command } => stere_cli::tier::media::media(&registry, &command),
+        Command::Key { command } => stere_cli::keys::run(&registry, &command),
+        Command::Stack(arguments) => stere_cli::stack::run(&arguments),
+        Command::Plugin { command } => stere_cli::plugins::run(&registry, &command),
+        Command::Where(arguments) => stere_cli::layout::run(&registry, &arguments),
+        Command::Du(arguments) => stere_cli::usage::run(&registry, &arguments),
+        Command::Find(arguments) => stere_cli::find::run(&arguments),
+        Command::Digest(arguments) => stere_cli::digest::run(&registry, &arguments),
+        Command::Provenance(arguments) => stere_cli::watch::run_provenance(&arguments),
+        Command::Audit(arguments) => stere_cli::watch::run_audit(&registry, &arguments),
+        Command::Capabilities(arguments) => stere_cli::capabilities::run(&arguments),
+        Command::Lose(arguments) => stere_cli::lose::run(&registry, &arguments),
+        Command::Free(arguments) => stere_cli::free::run(&registry, &arguments),
+        Command::Flush(arguments) => stere_cli::flush::run(&registry, &arguments),
+        Command::Demo(arguments) => stere_cli::demo::run(&arguments),
+        Command::Man { directory } => stere_cli::man::run(&directory),
+        Command::Receive(arguments) => {
+            let mount = (arguments.major, arguments.minor);
+            Ok(receiver::run(&receiver::Start { mount, only: arguments.only }))
+        }
     }
 }

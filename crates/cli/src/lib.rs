@@ -1,0 +1,43 @@
+//! The commands of `stere`: arguments read, the daemon or the pool asked, the answer printed. One module a noun.
+//!
+//! `arguments.rs` is what can be typed. A command asks the daemon if the pool is mounted; otherwise it opens the pool itself
+//! where that is possible. What commands print is an interface. Read next: `arguments.rs`, `status.rs`.
+
+pub mod arguments;
+pub mod backup;
+pub mod capabilities;
+mod change;
+pub mod check;
+pub mod class;
+pub mod create;
+pub mod demo;
+pub mod device;
+pub mod digest;
+pub mod find;
+pub mod flush;
+pub mod free;
+mod holders;
+mod json;
+pub mod keys;
+pub mod layout;
+pub mod lose;
+pub mod man;
+pub mod plugins;
+pub mod policy;
+pub mod pool;
+mod progress;
+pub mod quota;
+pub mod reconcile;
+mod report;
+pub mod rescue;
+mod resize;
+mod rules;
+pub mod scrub;
+mod secret;
+pub mod stack;
+pub mod status;
+pub mod tier;
+pub mod umount;
+pub mod usage;
+pub mod versions;
+pub mod watch;

@@ -1,0 +1,108 @@
+//! `stere status`: from the daemon of a mounted pool, else read from its devices.
+
+use crate::arguments::StatusArguments;
+use crate::json::to_json;
+use crate::report;
+use stere_control::connection::{self, Connection};
+use stere_control::message::{Answer, Request};
+use stere_control::status::{RecoveryFacts, StatusReport};
+use stere_machine::error::{DONE, ERROR, Result, refused};
+use stere_machine::registry::Registry;
+use stere_online::open::open_to_read;
+use stere_online::report::Facts;
+
+pub fn run(registry: &Registry, arguments: &StatusArguments) -> Result<u8> {
+    if arguments.words.is_empty() {
+        return of_all(registry, arguments);
+    }
+    let report = of(registry, &arguments.words)?;
+    match arguments.json {
+        true => println!("{}", to_json(&report)?),
+        false => report::print_status(&report, arguments.bytes),
+    }
+    Ok(report.exit_code())
+}
+
+/// A pool, or why nothing can be said of it. In JSON both have `pool`, `state`, `survives`, `devices` and `next`.
+enum Known {
+    Told(Box<StatusReport>),
+    Unreachable { name: String, why: String },
+}
+
+impl Known {
+    fn json(&self) -> serde_json::Value {
+        match self {
+            Known::Told(report) => serde_json::to_value(report).unwrap_or_default(),
+            Known::Unreachable { name, why } => serde_json::json!({
+                "pool": name, "state": "unreachable", "survives": 0, "devices": [], "next": why,
+            }),
+        }
+    }
+
+    fn print(&self, exact: bool) {
+        match self {
+            Known::Told(report) => report::print_status(report, exact),
+            Known::Unreachable { name, why } => println!("pool {name}: unreachable\n{why}"),
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Known::Told(report) => report.exit_code(),
+            Known::Unreachable { .. } => ERROR,
+        }
+    }
+}
+
+/// Every pool that is known, whatever is wrong with one of them. As JSON always a list.
+fn of_all(registry: &Registry, arguments: &StatusArguments) -> Result<u8> {
+    let known: Vec<Known> = names(registry)?
+        .into_iter()
+        .map(|name| match of(registry, std::slice::from_ref(&name)) {
+            Ok(report) => Known::Told(Box::new(report)),
+            Err(error) => Known::Unreachable { name, why: error.to_string() },
+        })
+        .collect();
+    if arguments.json {
+        println!("{}", to_json(&known.iter().map(Known::json).collect::<Vec<_>>())?);
+    } else {
+        if known.is_empty() {
+            println!("no pool is known here; make one with `stere create`, or find one with `stere pool import`");
+        }
+        for (at, one) in known.iter().enumerate() {
+            if at > 0 {
+                println!("\n");
+            }
+            one.print(arguments.bytes);
+        }
+    }
+    Ok(known.iter().map(Known::exit_code).max().unwrap_or(DONE))
+}
+
+fn names(registry: &Registry) -> Result<Vec<String>> {
+    let mut names: Vec<String> = registry.list()?.into_iter().map(|record| record.name).collect();
+    names.extend(connection::daemons(registry).into_iter().map(|about| about.pool));
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// The state of the pool that these words name.
+pub fn of(registry: &Registry, words: &[String]) -> Result<StatusReport> {
+    if let [name] = words
+        && let Some(mut connection) = Connection::open(registry, name)
+    {
+        return match connection.ask(Request::Status)? {
+            Answer::Status(report) => Ok(*report),
+            _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+        };
+    }
+    let (assembly, opened, duration) = open_to_read(registry, words)?;
+    let facts = Facts {
+        mountpoint: None,
+        warnings: opened.warnings.clone(),
+        warnings_of_absent: opened.warnings_of_absent.clone(),
+        recovery: RecoveryFacts::new(&opened.recovery, duration.as_millis() as u64),
+    };
+    Ok(stere_online::report::gather(&stere_online::media::take_over(registry, &assembly, None, opened), &facts, None))
+}

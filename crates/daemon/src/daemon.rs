@@ -1,0 +1,90 @@
+//! What the threads of the process of a mount share, how they are started, and what ends the mount when one fails.
+
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use stere_fuse::{Forgetter, Session, Unmount, Unmounter};
+use stere_naming::FileSystem;
+
+use crate::backups::Backups;
+use crate::job::Job;
+use crate::library::Library;
+use stere_control::message::About;
+use stere_machine::error::{Error, Result};
+use stere_machine::mountinfo;
+use stere_online::report::Facts;
+use stere_online::running::Running;
+
+/// Without background work nothing would be durable unless it is synced, so the mount must not go on.
+pub struct UnmountOnPanic(pub Arc<Daemon>);
+
+impl Drop for UnmountOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.take_down();
+        }
+    }
+}
+
+/// What the threads of the process share.
+pub struct Daemon {
+    pub about: About,
+    pub(crate) facts: Facts,
+    pub(crate) unmounter: Unmounter,
+    pub forgetter: Forgetter,
+    pub running: Arc<Running>,
+    pub filesystem: Arc<FileSystem>,
+    pub library: Library,
+    pub backups: Backups,
+    pub stop: AtomicBool,
+    /// Clients that wait until everything is durable.
+    pub(crate) ending: Mutex<Vec<UnixStream>>,
+}
+
+impl Daemon {
+    pub(crate) fn new(
+        job: &Job,
+        facts: Facts,
+        session: &Session,
+        running: Arc<Running>,
+        filesystem: Arc<FileSystem>,
+    ) -> Result<Daemon> {
+        let ended_at_once = || Error::Refused("the mount ended at once; see the log".into());
+        let about = About {
+            process: std::process::id(),
+            pool: running.pool.clone(),
+            pool_id: running.id.clone(),
+            mountpoint: job.mountpoint.clone(),
+            device: mountinfo::find(&job.mountpoint).map(|mount| mount.device),
+            read_only: running.read_only,
+        };
+        Ok(Daemon {
+            about,
+            facts,
+            unmounter: session.unmounter().ok_or_else(ended_at_once)?,
+            forgetter: session.forgetter().ok_or_else(ended_at_once)?,
+            running,
+            filesystem,
+            library: Library::new(&job.options.fuse, session.turns()),
+            backups: Backups::default(),
+            stop: AtomicBool::new(false),
+            ending: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Takes the mount down, as far as that goes.
+    pub fn take_down(&self) {
+        if let Err(error) = self.unmounter.unmount(Unmount::Lazy) {
+            tracing::error!(%error, "the mount cannot be ended");
+        }
+    }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(Error::System)
+}

@@ -1,0 +1,89 @@
+//! How the mount ends when it is told to: by signals, by force, or because another machine took the pool.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use stere_fuse::Unmount;
+use stere_naming::Io;
+
+use crate::daemon::{Daemon, lock, spawn};
+use stere_control::connection;
+use stere_control::message::Answer;
+use stere_machine::clock;
+use stere_machine::error::Result;
+
+/// How long files may stay open after a signal before the mount is broken off.
+const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
+
+/// SIGTERM, SIGINT and SIGHUP end the mount in order. Who still has files open gets a little time.
+pub fn start_signals(daemon: Arc<Daemon>, mut signals: signal_hook::iterator::Signals) -> Result<()> {
+    spawn("signals", move || {
+        for signal in signals.forever() {
+            tracing::info!(signal, "told to stop");
+            let unmounter = &daemon.unmounter;
+            if unmounter.unmount(Unmount::Normal).is_err() {
+                tracing::warn!("files are open: the mount leaves the name space now and ends when they are closed");
+                if let Err(error) = unmounter.unmount(Unmount::Lazy) {
+                    tracing::error!(%error, "the mount cannot be ended");
+                }
+            }
+            // Also where it could be unmounted: other mounts of it may keep it.
+            end_soon(&daemon);
+        }
+    })
+}
+
+/// Another machine took the pool while this process stood still: nothing may be written any more, and what is read may be wrong.
+pub fn end_when_taken_over(daemon: &Arc<Daemon>) {
+    let daemon_of_claim = Arc::downgrade(daemon);
+    daemon.running.on_claim_lost(Box::new(move |cause| {
+        if let Some(daemon) = daemon_of_claim.upgrade() {
+            daemon.running.store.stop_writing(cause);
+            daemon.take_down();
+        }
+    }));
+}
+
+/// Ends the process after a while, if the mount has not ended by then. Without a thread it ends when nobody uses it any more.
+pub fn end_soon(daemon: &Arc<Daemon>) {
+    let daemon = daemon.clone();
+    drop(spawn("patience", move || {
+        std::thread::sleep(OPEN_FILES_PATIENCE);
+        if !daemon.stop.load(Ordering::Acquire) {
+            tracing::warn!("the mount is still in use: writing what is there and ending");
+            end_by_force(&daemon);
+        }
+    }));
+}
+
+/// A lazy mount cannot be unmounted any more, so the process makes everything durable and ends.
+fn end_by_force(daemon: &Daemon) {
+    daemon.running.gate.close();
+    let synced = daemon.filesystem.syncfs(&clock::own_caller(Io::BLOCKING));
+    let answer = match synced {
+        Ok(()) => Answer::Done,
+        Err(error) => {
+            tracing::error!(%error, "the last changes could not be made durable");
+            Answer::Failed { message: error.to_string(), ended: true }
+        }
+    };
+    for mut stream in lock(&daemon.ending).drain(..) {
+        connection::send(&mut stream, &answer);
+    }
+    std::process::exit(i32::from(stere_machine::error::ERROR));
+}
+
+/// Whoever started us may have blocked the signals that end a mount; a blocked one would wait for ever.
+pub fn unblock_signals() {
+    // SAFETY: the set is initialised by sigemptyset before it is used, and lives on this stack.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,27 @@
+//! The process of a mount: it owns the pool, the file system and the session, and answers commands and programs.
+//!
+//! `serve.rs` starts and ends it. Its threads each have a file: `work.rs` (commits, cleaning), `repair.rs`, `tertiary.rs` (media),
+//! `backup.rs`, `follow.rs` (events of plugins). `control_socket.rs` answers commands (by `answer/`), `public.rs` answers those
+//! who only use the mount. Read next: `daemon.rs`, what they share.
+
+mod answer;
+mod background;
+mod backup;
+mod backups;
+mod control_socket;
+mod daemon;
+mod ending;
+mod follow;
+pub mod job;
+mod library;
+mod metrics;
+pub mod mount;
+mod notify;
+mod options;
+mod public;
+pub mod receiver;
+pub mod remount;
+mod repair;
+mod serve;
+mod tertiary;
+mod work;

@@ -1,0 +1,307 @@
+//! The process of a mount: owns the pool, the file system and the session; ends when it is unmounted or told to stop.
+//!
+//! Three threads work beside the session: `work.rs` makes changes durable and cleans, `repair.rs` catches devices up, rebuilds
+//! and scrubs, and one answers the control socket; `public.rs` answers those who only use the mount.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use stere_device::Access;
+use stere_fuse::Session;
+use stere_multihost::Guard;
+use stere_naming::FileSystem;
+use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
+
+use crate::answer::keys;
+use crate::background::{Outcome, Ready};
+use crate::control_socket::{answer_waiting_clients, start_control};
+use crate::daemon::Daemon;
+use crate::ending::{end_when_taken_over, start_signals, unblock_signals};
+use crate::job::Job;
+use crate::notify::notify;
+use crate::{backup, follow, metrics, public, repair, tertiary, work};
+use stere_control::connection;
+use stere_control::status::RecoveryFacts;
+use stere_machine::devices::Target;
+use stere_machine::error::{DONE, Error, Result, refused};
+use stere_machine::registry::{Registry, check_name};
+use stere_machine::{claim, mountinfo, plugins, random};
+use stere_online::report::{self, Facts};
+use stere_online::running::Running;
+
+/// Mounts and serves until the mount ends.
+pub fn serve(registry: &Registry, job: Job) -> Result<u8> {
+    let mut ready = Ready::from_environment();
+    let background = ready.is_background();
+    match serve_until_the_end(registry, job, &mut ready) {
+        Err(error) if background => {
+            let (message, exit_code) = (error.to_string(), error.exit_code());
+            tracing::error!("{message}");
+            ready.tell(&Outcome::Failed { message, exit_code });
+            // Told to the parent, or already in the log.
+            Ok(exit_code)
+        }
+        other => other,
+    }
+}
+
+fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Result<u8> {
+    limit_memory();
+    unblock_signals();
+    let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
+    let (assembly, guard, opened, duration) = open(registry, &job, ready)?;
+    let degraded = !assembly.missing().is_empty();
+    let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
+    let warnings_of_absent = opened.warnings_of_absent.clone();
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let running = start_running(registry, &job, assembly, guard, opened);
+    let filesystem = open_filesystem(&running, &job)?;
+    let pool = running.pool.clone();
+    let metrics = job.options.metrics.map(metrics::listen).transpose()?;
+    let listener = connection::listen(registry, &pool)?;
+    if ready.is_abandoned() {
+        connection::remove(registry, &pool);
+        return refused("the command that began this mount was interrupted");
+    }
+    let session = mount(&running, &filesystem, &job)?;
+    let facts = Facts {
+        mountpoint: Some(job.mountpoint.display().to_string()),
+        warnings: warnings.clone(),
+        warnings_of_absent,
+        recovery: RecoveryFacts::new(&recovery, duration.as_millis() as u64),
+    };
+    let daemon = Arc::new(Daemon::new(&job, facts, &session, running, filesystem)?);
+    let workers = Workers::start(&daemon, &session, &job)?;
+    start_control(daemon.clone(), listener)?;
+    let is_private = !job.options.fuse.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
+    let socket = public::start(&daemon, is_private);
+    if let Some(server) = metrics {
+        let daemon = daemon.clone();
+        metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts, Some(&daemon.filesystem)))?;
+    }
+    start_signals(daemon.clone(), signals)?;
+    end_when_taken_over(&daemon);
+    ready.tell(&Outcome::Ready { degraded, warnings });
+    notify("READY=1");
+    tracing::info!(pool, mountpoint = %job.mountpoint.display(), ?duration, ?recovery, "ready");
+    let ended = session.wait(|| daemon.library.end(&daemon.running.gate));
+    drop(socket);
+    notify("STOPPING=1");
+    let worked = workers.end(&daemon);
+    let outcome = end(&daemon, ended, worked);
+    daemon.running.give_up_claim();
+    connection::remove(registry, &pool);
+    answer_waiting_clients(&daemon, &outcome);
+    outcome.map(|()| DONE)
+}
+
+/// The pool as it runs, with what the options of the mount say of it.
+fn start_running(
+    registry: &Registry,
+    job: &Job,
+    assembly: Assembly,
+    guard: Guard,
+    opened: stere_pool::Opened,
+) -> Arc<Running> {
+    let running = Arc::new(stere_online::media::take_over(registry, &assembly, Some(guard), opened));
+    running.store.set_health_limits(job.options.health_limits);
+    running.store.tier.recalls.set_recall_mode(job.options.recall);
+    running.store.tier.recalls.set_prefetch(job.options.prefetch);
+    running.gate.set_timeout(job.options.recall_timeout);
+    running.remember();
+    fill_other_halves_anew(&running, &assembly);
+    // The assembly ends here: it holds the devices open, and one that goes offline must be let go.
+    running
+}
+
+/// The file system on the pool, unlocked as far as the options say.
+fn open_filesystem(running: &Running, job: &Job) -> Result<Arc<FileSystem>> {
+    let naming_options = stere_naming::Options {
+        access_times: job.options.access_times,
+        files: stere_file::Options {
+            dirty_bytes_max: (job.options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
+            dirty_steps_max: work::STEPS_PER_COMMIT,
+            encryption_salt: Some(random::random()),
+            plugin_loader: plugins::loader(),
+            coders: stere_file::Coders::of_processors(),
+            ..stere_file::Options::default()
+        },
+        rules_bytes_max: (job.options.memory_bytes / 32).clamp(2 << 20, 64 << 20),
+        people: stere_people::system(),
+        processes: stere_people::processes::system(),
+        refused_programs: job.options.recall_deny.clone(),
+    };
+    let filesystem = Arc::new(FileSystem::new(running.store.clone(), naming_options)?);
+    keys::unlock_by_files(&filesystem, &job.options.key_files)?;
+    filesystem.reconciler().pause_reconcile(running.is_reconcile_paused());
+    Ok(filesystem)
+}
+
+fn mount(running: &Running, filesystem: &Arc<FileSystem>, job: &Job) -> Result<Session> {
+    let mut fuse = job.options.fuse.clone();
+    fuse.source = running.pool.clone();
+    fuse.read_only = running.read_only;
+    Ok(stere_fuse::mount(filesystem.clone(), running.store.clone(), &job.mountpoint, &fuse)?)
+}
+
+/// The threads that work beside the session until it ends.
+struct Workers {
+    commits: JoinHandle<()>,
+    others: [JoinHandle<()>; 4],
+}
+
+impl Workers {
+    fn start(daemon: &Arc<Daemon>, session: &Session, job: &Job) -> Result<Workers> {
+        let counter = || requests_of_all(daemon, session.request_counter());
+        let commits = work::start(daemon.clone(), counter(), job.options.commit, daemon.running.read_only)?;
+        let repairer = repair::start(daemon.clone(), counter(), &job.options)?;
+        let carrier = tertiary::start(daemon.clone(), counter(), &job.options)?;
+        let keeper = backup::start(daemon.clone(), daemon.running.read_only)?;
+        let follower = follow::start(daemon.clone(), daemon.running.read_only)?;
+        daemon.running.tertiary.set_turns(session.turns());
+        let notifier = session.notifier();
+        daemon.running.tertiary.set_forget(Box::new(move |inode| {
+            // Not to have it cached is no error.
+            drop(notifier.as_ref().map(|notifier| notifier.invalidate_inode(inode, -1, 0)));
+        }));
+        let waked = Arc::downgrade(daemon);
+        daemon.filesystem.units().wake_on_recalls(Box::new(move || {
+            waked.upgrade().into_iter().for_each(|daemon| daemon.running.tertiary.wake());
+        }));
+        Ok(Workers { commits, others: [repairer, carrier, keeper, follower] })
+    }
+
+    /// Tells them to stop and waits for all. Says whether none panicked.
+    fn end(self, daemon: &Daemon) -> bool {
+        daemon.stop.store(true, Ordering::Release);
+        self.commits.thread().unpark();
+        daemon.running.mending.wake();
+        daemon.running.tertiary.wake();
+        daemon.backups.wake();
+        self.others[3].thread().unpark();
+        let commits = self.commits.join();
+        let others = self.others.map(JoinHandle::join);
+        commits.is_ok() && others.iter().all(|ended| ended.is_ok())
+    }
+}
+
+/// Requests of the kernel and of those who go past it. Unchanged for a while: the mount is idle.
+fn requests_of_all(
+    daemon: &Arc<Daemon>,
+    of_kernel: impl Fn() -> u64 + Send + Sync + 'static,
+) -> impl Fn() -> u64 + Send + Sync + 'static {
+    let daemon = daemon.clone();
+    move || of_kernel() + daemon.library.served()
+}
+
+/// Opens the devices and the pool on them; also tells how long recovery took.
+fn open(registry: &Registry, job: &Job, ready: &mut Ready) -> Result<(Assembly, Guard, stere_pool::Opened, Duration)> {
+    if let Target::Remembered(record) = &job.target {
+        refuse_twice(registry, &record.name)?;
+    }
+    let access = if job.options.fuse.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let (wait, prefer) = (job.options.wait, job.options.prefer.as_deref());
+    let mut is_told = false;
+    let mut goes_on = |missing: &str| {
+        if !std::mem::replace(&mut is_told, true) {
+            ready.tell_waiting(&format!(
+                "waiting up to {} s for {missing}; interrupt to stop, or mount with -o wait=0 to go on without",
+                wait.as_secs()
+            ));
+        }
+        !ready.is_abandoned()
+    };
+    let (assembly, guard) =
+        claim::assemble_while(registry, &job.target, access, (wait, prefer), job.options.multihost, &mut goes_on)?;
+    check_name(&assembly.newest.pool_name)?;
+    refuse_twice(registry, &assembly.newest.pool_name)?;
+    let options = OpenOptions {
+        memory_bytes: job.options.memory_bytes,
+        read_only: job.options.fuse.read_only,
+        degraded: job.options.degraded,
+        epoch_nonce: stere_machine::random::epoch_nonce(),
+        ..OpenOptions::default()
+    };
+    let start = Instant::now();
+    let path_of =
+        |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
+    let opened = assembly.open(&options, &path_of)?;
+    Ok((assembly, guard, opened, start.elapsed()))
+}
+
+fn refuse_twice(registry: &Registry, pool: &str) -> Result<()> {
+    match connection::about(registry, pool) {
+        None => Ok(()),
+        Some(about) if mountinfo::find(&about.mountpoint).is_none_or(|mount| !mount.is_stere()) => refused(format!(
+            "the pool '{pool}' was unmounted from {}, and its daemon (process {}) still serves it to others, or is ending; `stere umount {pool}` tells who has it",
+            about.mountpoint.display(),
+            about.process
+        )),
+        Some(about) => refused(format!(
+            "a pool named '{pool}' is already mounted on {0}; use it there, or unmount it with `stere umount {0}`",
+            about.mountpoint.display()
+        )),
+    }
+}
+
+/// What was written only to the half that was not chosen is given up: its devices join the other half, empty.
+fn fill_other_halves_anew(running: &Running, assembly: &Assembly) {
+    if running.read_only {
+        return;
+    }
+    for one in assembly.left_out.iter().filter(|one| one.why == WhyLeftOut::OtherHistory) {
+        let Some(entry) = assembly.entries.iter().find(|entry| entry.id == one.member.superblock.device) else {
+            continue;
+        };
+        let (path, device) = (one.member.path.clone(), one.member.device.clone());
+        match running.fill_anew(entry, path, device) {
+            Ok(_) => tracing::warn!(device = entry.name, "written to without the others, not chosen: filled anew"),
+            Err(error) => tracing::error!(%error, device = entry.name, "the device stays left out"),
+        }
+    }
+    running.remember();
+}
+
+/// Makes the last changes durable.
+fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worked: bool) -> Result<()> {
+    match ended {
+        // There was nothing to make durable.
+        Err(stere_fuse::Error::Close(_)) if daemon.running.read_only => {}
+        other => other?,
+    }
+    if !worked {
+        return refused(
+            "the background work panicked, so the mount was taken down; everything that was synced is safe: mount again, and please report the panic message in the log",
+        );
+    }
+    if let Some(cause) = daemon.running.store.failure() {
+        return refused(format!(
+            "the pool had stopped writing ({cause}): what was not synced before that is lost; check the devices, then mount the pool again"
+        ));
+    }
+    daemon.running.remember();
+    if let Err(error) = daemon.running.keep_scrub_cursor() {
+        tracing::warn!(%error, "the next scrub begins where it was noted before");
+    }
+    if !daemon.running.read_only {
+        tertiary::keep_heat(daemon);
+        tertiary::copy_metadata_at_end(daemon);
+    }
+    daemon.running.store.close()?;
+    daemon.running.gate.close_media();
+    tracing::info!(pool = daemon.about.pool, "unmounted, everything is durable");
+    Ok(())
+}
+
+/// Keeps the allocator from holding on to more than the budget: few arenas, and large blocks go back at once.
+fn limit_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: plain settings of the allocator, before other threads are started.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 32 << 20);
+    }
+}

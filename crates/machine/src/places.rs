@@ -1,0 +1,61 @@
+//! Media as people name them: `dir:/path`, `s3://bucket`, `dav://host/folder`, `sftp://host/path`, `robot:changer`, opened.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stere_device::{DirectoryVolume, Volume};
+
+use crate::error::{Error, Result, refused};
+use crate::registry::Registry;
+
+/// A tape library that there is not, in a directory.
+const SIMULATED: &str = "robot:simulated:";
+pub const PLACE_BYTES_MAX: usize = 255;
+
+/// Whether this names a volume, not a device.
+pub fn is_place(text: &str) -> bool {
+    text.starts_with("dir:") || stere_tertiary::is_place(text) || stere_robot::is_place(text)
+}
+
+/// How to reach what is named; the volume itself may be away.
+pub fn open_place(place: &str) -> Result<Arc<dyn Volume>> {
+    match place.strip_prefix("dir:") {
+        Some(path) if Path::new(path).is_absolute() => Ok(Arc::new(DirectoryVolume::new(Path::new(path)))),
+        Some(path) => refused(format!("'{path}' does not begin at the root; name the whole path of the directory")),
+        None if stere_tertiary::is_place(place) => stere_tertiary::open(place).map_err(Error::Refused),
+        None if stere_robot::is_place(place) => open_library(place),
+        None => refused(format!(
+            "'{place}' is no place of a volume; there are dir:/path, s3://bucket/prefix, dav://host/folder, \
+             sftp://user@host/path and robot:CHANGER,drive=DRIVE"
+        )),
+    }
+}
+
+/// A tape library. What is on which cartridge is remembered on this machine, so that not all have to be looked at.
+fn open_library(place: &str) -> Result<Arc<dyn Volume>> {
+    let library: stere_robot::Place =
+        place.parse().map_err(|error: stere_robot::PlaceError| Error::Refused(error.to_string()))?;
+    let name = format!("{:08x}-{}", stere_format::crc32c(place.as_bytes()), library.set);
+    let catalogue = Registry::open().state().join("robots").join(name);
+    match library.open(place, Some(catalogue), false) {
+        Ok(library) => Ok(Arc::new(library)),
+        Err(why) => refused(why),
+    }
+}
+
+/// The place with a whole path, as it is remembered.
+pub fn whole_place(place: &str) -> Result<String> {
+    if let Some(path) = place.strip_prefix(SIMULATED) {
+        let (path, keys) =
+            path.split_once(',').map_or((path, String::new()), |(path, keys)| (path, format!(",{keys}")));
+        let path = std::path::absolute(PathBuf::from(path)).map_err(Error::System)?;
+        return Ok(format!("{SIMULATED}{}{keys}", path.display()));
+    }
+    let Some(path) = place.strip_prefix("dir:") else { return Ok(place.to_owned()) };
+    let path = std::path::absolute(PathBuf::from(path)).map_err(Error::System)?;
+    let place = format!("dir:{}", path.display());
+    match place.len() > PLACE_BYTES_MAX {
+        true => refused("the path of a volume has at most 250 bytes; mount it at a shorter one"),
+        false => Ok(place),
+    }
+}

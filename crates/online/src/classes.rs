@@ -1,0 +1,39 @@
+//! The pool's classes, with the room that there is for each.
+
+use std::collections::BTreeMap;
+
+use stere_format::Scheme;
+use stere_naming::Io;
+use stere_policy::{Class, Classes, Wish};
+use stere_store::Store;
+
+use stere_control::status::ClassReport;
+
+pub fn scheme(wish: Wish, devices: usize) -> Scheme {
+    let (data, parity) = wish.scheme(devices.max(1));
+    Scheme { data, parity }
+}
+
+/// The pool's classes; the built-in ones where they cannot be read.
+pub fn classes(store: &Store) -> Classes {
+    stere_naming::read_classes(store, Io::BLOCKING).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the pool's classes cannot be read");
+        Classes::default()
+    })
+}
+
+pub fn class_reports(store: &Store, classes: &Classes, devices: usize, have: &BTreeMap<u8, u8>) -> Vec<ClassReport> {
+    let report = |class: Class| {
+        let scheme = store.fit(scheme(classes.wish(class), devices));
+        let statistics = store.statistics(scheme);
+        ClassReport {
+            class: classes.name(class),
+            scheme: format!("{}+{}", scheme.data, scheme.parity),
+            // What new files get, or what files have if that is less.
+            survives: have.get(&class.code()).copied().unwrap_or(scheme.parity).min(scheme.parity),
+            total_bytes: statistics.total_bytes,
+            free_bytes: statistics.free_bytes.min(statistics.total_bytes),
+        }
+    };
+    classes.in_use().map(|(class, _)| report(class)).collect()
+}

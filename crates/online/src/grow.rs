@@ -1,0 +1,79 @@
+//! A device that has grown, in an open pool: let go of, opened in its new size, and taken back as one that was away for a moment.
+//!
+//! Invariant: the device is let go of only if everything can be read without it meanwhile; if it cannot be taken back in its new size
+//! it is taken back as it was.
+
+use std::path::PathBuf;
+
+use stere_device::Access;
+use stere_pool::{Holds, identify};
+use stere_store::DeviceIn;
+
+use crate::outcome::Outcome;
+use crate::running::Running;
+use stere_control::change::Forecast;
+use stere_machine::devices::open_device_with_retries;
+use stere_machine::error::{Result, refused};
+use stere_machine::size;
+
+impl Running {
+    /// Uses all of a device.
+    pub(super) fn resize(&self, word: &str, dry_run: bool) -> Result<Outcome> {
+        let entry = self.find(word)?;
+        let Some(attached) = self.attached(entry.index) else {
+            return refused(format!(
+                "device '{}' is not in use, so it cannot be resized; bring it back first",
+                entry.name
+            ));
+        };
+        let path = PathBuf::from(&attached.path);
+        let found_bytes = size_at(&path);
+        let Holds::Member(identity) = identify(&*attached.device) else {
+            return refused(format!("{} does not give its superblock; look at `stere status`", attached.path));
+        };
+        let Some(layout) = found_bytes.and_then(|bytes| identity.superblock.layout.grown(bytes)) else {
+            return refused(format!(
+                "device '{}' is not larger than the pool knows ({}); make it larger first",
+                entry.name,
+                size::show(entry.size_bytes)
+            ));
+        };
+        let said = format!(
+            "device {} grows from {} to {}",
+            entry.name,
+            size::show(entry.size_bytes),
+            size::show(layout.size_bytes)
+        );
+        if dry_run {
+            let mut forecast = self.forecast(&crate::forecast::Plan::Return(&entry))?;
+            forecast.text.clone_from(&said);
+            return Ok(Outcome::Forecast(Forecast { bytes_to_move: 0, seconds: 0, ..forecast }));
+        }
+        self.store.detach_device(entry.index, false)?;
+        drop((attached, self.note_detached(entry.index)));
+        let grown = || -> Result<()> {
+            let device = open_device_with_retries(&path, Access::ReadWrite)?;
+            let layout = layout.grown(device.size_bytes()).unwrap_or(layout);
+            let superblock = stere_format::Superblock { layout, ..identity.superblock.clone() };
+            let read_cost = Self::class_of(&entry).read_cost();
+            let device_in = DeviceIn { index: entry.index, superblock, device: device.clone(), read_cost };
+            self.store.attach_device(device_in)?;
+            self.note_attached(entry.index, path.display().to_string(), device);
+            Ok(())
+        };
+        match grown() {
+            Ok(()) => Ok(Outcome::Done(said)),
+            Err(error) => {
+                self.bring_back(&entry, &path, false)?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// How large what is there is now.
+fn size_at(path: &std::path::Path) -> Option<u64> {
+    use std::io::{Seek, SeekFrom};
+    // Block devices tell their size by where their end is.
+    std::fs::File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))).ok()
+}

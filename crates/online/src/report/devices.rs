@@ -1,0 +1,103 @@
+//! The devices of a pool as `device list` and `status` tell them.
+
+use stere_device::Device;
+use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
+use stere_store::HealthState;
+
+use crate::running::Running;
+use stere_control::status::DeviceReport;
+use stere_machine::size::show_duration;
+
+/// What takes less is not worth a word, however fast the others are.
+const SLOW_FROM_US: u32 = 100_000;
+
+pub fn reports(running: &Running) -> Vec<DeviceReport> {
+    let entries = running.store.device_entries();
+    entries.iter().map(|entry| report(running, entry, &entries)).collect()
+}
+
+fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> DeviceReport {
+    let index = entry.index;
+    let chunk_bytes = running.chunk_bytes;
+    // Devices of the table always have a usage; a device that went in this moment has none.
+    let usage = running.store.device_usage(index).unwrap_or_default();
+    let health = running.store.health(index);
+    let left_out = running.left_out(index);
+    let is_attached = running.attached(index).is_some();
+    let device = running.store.pool_devices().into_iter().find(|device| device.index() == index);
+    let silent_for = device.as_ref().and_then(|device| device.silent_for());
+    let latency_us = device.as_ref().map_or(0, |device| device.latency_us());
+    let is_slow = latency_us >= SLOW_FROM_US && running.store.slow_devices().contains(&index);
+    let is_sick = health.is_some_and(|health| health.state == HealthState::Sick);
+    let state = match DeviceState::from_code(entry.state) {
+        Some(DeviceState::Failed) => "failed",
+        Some(DeviceState::Offline) => "offline",
+        _ if !is_attached && left_out.is_some() => "left out",
+        _ if silent_for.is_some() => "silent",
+        _ if usage.is_suspended => "failing",
+        _ if !is_attached => "missing",
+        Some(DeviceState::Leaving) => "leaving",
+        Some(DeviceState::Removing) => "removing",
+        _ if is_sick => "sick",
+        _ if is_slow => "slow",
+        Some(DeviceState::Spare) => "spare",
+        _ if usage.missing > 0 => "catching up",
+        _ => "online",
+    };
+    DeviceReport {
+        name: entry.name.clone(),
+        path: running.path_of(entry).unwrap_or_default(),
+        class: Running::class_of(entry).word().into(),
+        state: state.into(),
+        size_bytes: entry.size_bytes,
+        used_bytes: usage.chunks * chunk_bytes,
+        read_errors: health.map_or(0, |health| health.read_errors),
+        checksum_errors: health.map_or(0, |health| health.checksum_errors),
+        id: entry.id.to_string(),
+        host: entry.host.clone(),
+        shelf: entry.shelf.clone(),
+        tags: entry.tags.clone(),
+        number: index + 1,
+        write_errors: health.map_or(0, |health| health.write_errors),
+        repaired_blocks: health.map_or(0, |health| health.repaired),
+        behind_bytes: if is_attached { usage.missing * chunk_bytes } else { 0 },
+        unusable_bytes: unusable_slots(entry, entries) * chunk_bytes,
+        leaves: DeviceState::from_code(entry.state) == Some(DeviceState::Removing),
+        why: match silent_for {
+            Some(silent_for) => Some(format!("it has not answered for {}", show_duration(silent_for.as_secs()))),
+            None if state == "slow" => {
+                Some(format!("it takes {} ms for 64 KiB, many times what the others take", latency_us / 1000))
+            }
+            None if state == "sick" => why_not_given_up(running, index),
+            None => left_out.filter(|_| !is_attached).map(|left_out| left_out.why),
+        },
+    }
+}
+
+/// Why a device that fails too often stays in use all the same.
+fn why_not_given_up(running: &Running, index: DeviceIndex) -> Option<String> {
+    let store = &running.store;
+    let (limit, health) = (store.health_limits().retire_errors, store.health(index)?);
+    if limit == 0 || health.errors() < limit {
+        return None;
+    }
+    let why = match store.devices_to_retire().contains(&index) {
+        true => "the other devices have no room for what it holds; add or replace one",
+        false => "not all that it holds can be read without it; put another in its place while it still answers",
+    };
+    Some(format!(
+        "it has failed {} times (retire_errors={limit}), and is not given up by itself: {why}",
+        health.errors()
+    ))
+}
+
+/// Two copies need two devices: of the largest, no more can be used than all others have together.
+fn unusable_slots(entry: &DeviceEntry, entries: &[DeviceEntry]) -> u64 {
+    let takes = |entry: &&DeviceEntry| DeviceState::from_code(entry.state) == Some(DeviceState::Active);
+    if entries.len() < 2 || !takes(&entry) {
+        return 0;
+    }
+    let others = entries.iter().filter(takes).filter(|other| other.index != entry.index);
+    let others: u64 = others.map(|other| u64::from(other.slot_count)).sum();
+    u64::from(entry.slot_count).saturating_sub(others)
+}
