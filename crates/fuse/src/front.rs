@@ -3,27 +3,26 @@
 //! Interrupts are ignored on purpose. Programs do not expect EINTR from stat, open, write or fsync of a local file
 //! system (its waits cannot be interrupted either), and some treat it as a broken disk. Waits for a device end with it.
 //! Those for a tertiary volume may take minutes: they are given up when their process is killed (`waiter.rs`).
+//! Read next: `perform.rs`, what each operation does.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use fuse_wire::abi::opcode;
 use fuse_wire::{Negotiated, Notifier, Operation, Request, Unmount, Unmounter, Write};
-use parking_lot::Mutex;
-use stere_naming::{Caller, FileSystem, Io, ROOT, Timestamp};
+use stere_naming::{FileSystem, Io, ROOT};
 use stere_store::{Call, Cancellation, PendingRead};
 
 use crate::answer::{Answer, Failure};
 use crate::beside;
 use crate::cached::{self, CachedRange, Paged};
+use crate::clock::now;
 use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::lanes::{Lane, Lanes, Work};
 use crate::options::MountOptions;
-use crate::perform::Outcome;
+use crate::performer::{Outcome, Performer};
 use crate::removals::Removals;
 use crate::searches::{self, Next, Searches};
 use crate::turns::{Claim, Come, Turn, Turns};
@@ -48,14 +47,7 @@ pub(crate) enum Job {
 
 /// Everything requests need.
 pub(crate) struct Front {
-    pub filesystem: Arc<FileSystem>,
-    /// How long the kernel may believe what it is told.
-    pub ttl: Duration,
-    /// Flags for opened files and directories.
-    pub open_flags: u32,
-    pub open_directory_flags: u32,
-    /// The kernel is to give up asking for times of birth.
-    pub no_birth_times: bool,
+    performer: Performer,
     pub turns: Arc<Turns>,
     lanes: Lanes<Job>,
     /// None where nobody is to search so.
@@ -66,8 +58,6 @@ pub(crate) struct Front {
     notifier: OnceLock<Notifier>,
     paged: Paged,
     removals: Removals,
-    /// Where the listings of open directories end, by handle.
-    pub listings: Mutex<HashMap<u64, u64>>,
     panicked: AtomicBool,
     /// For what requests leave behind.
     own: Weak<Front>,
@@ -75,16 +65,9 @@ pub(crate) struct Front {
 
 impl Front {
     pub fn new(filesystem: Arc<FileSystem>, options: &MountOptions) -> Arc<Self> {
-        use fuse_wire::abi::fopen;
         let limits = &options.limits;
-        let cache_directories = if options.cache_directories { fopen::CACHE_DIR } else { 0 };
         Arc::new_cyclic(|own| Self {
-            filesystem,
-            ttl: options.time_to_live,
-            // The mount is the only writer: what the kernel has cached stays true over close and open.
-            open_flags: fopen::KEEP_CACHE,
-            open_directory_flags: fopen::KEEP_CACHE | cache_directories,
-            no_birth_times: options.no_birth_times,
+            performer: Performer::new(filesystem, options),
             turns: Turns::new(options.recall_limits),
             lanes: Lanes::new(limits.reading, limits.changing, limits.syncing, limits.recalling, limits.searching),
             searches: (!options.no_find).then(Searches::default),
@@ -94,7 +77,6 @@ impl Front {
             notifier: OnceLock::new(),
             paged: Paged::default(),
             removals: Removals::default(),
-            listings: Mutex::default(),
             panicked: AtomicBool::new(false),
             own: Weak::clone(own),
         })
@@ -131,22 +113,16 @@ impl Front {
         self.served.load(Ordering::Relaxed)
     }
 
-    /// Who calls. Groups are not needed: the kernel has checked permissions.
-    pub fn caller<'a>(&self, request: &Request, umask: u32, io: Io<'a>) -> Caller<'a> {
-        let context = request.context();
-        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), io, process: context.pid }
-    }
-
-    /// The file system's own caller.
-    pub fn own_caller(io: Io<'_>) -> Caller<'_> {
-        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), io, process: 0 }
+    /// What requests are performed on.
+    pub fn filesystem(&self) -> &Arc<FileSystem> {
+        &self.performer.filesystem
     }
 
     /// Performs it, and again while removed files may be about to give their room.
     fn perform_with_room(&self, request: &mut Request, io: Io<'_>) -> Outcome {
         let mut tries = 0;
         loop {
-            let outcome = self.perform(request, io);
+            let outcome = self.performer.perform(request, io);
             let is_full = matches!(outcome, Err(Failure::Errno(libc::ENOSPC | libc::EDQUOT)));
             if is_full && !io.may_block() && self.removals.are_recent() {
                 return Err(Failure::WouldBlock);
@@ -172,7 +148,7 @@ impl Front {
         match outcome {
             Ok(answer) => match self.paged.passed_by(&request) {
                 Some(range) => self.lanes.submit(Lane::Syncing, Job::Passed(request, answer, range)),
-                None => answer.send(request, self.ttl),
+                None => answer.send(request, self.performer.ttl),
             },
             Err(Failure::Errno(errno)) => request.reply_error(errno),
             Err(Failure::WouldBlock) if !io.may_recall() => return Some(request),
@@ -236,8 +212,8 @@ impl Front {
                 self.searches.iter().for_each(|searches| searches.forget(inode, lookups));
                 return;
             }
-            let caller = Self::own_caller(Io::NON_BLOCKING);
-            match self.filesystem.forget(&caller, inode) {
+            let caller = Performer::own_caller(Io::NON_BLOCKING);
+            match self.filesystem().forget(&caller, inode) {
                 Ok(()) => {}
                 Err(stere_naming::Error::WouldBlock) => waiting.push(inode),
                 Err(error) => self.forget_failed(inode, &error),
@@ -258,7 +234,7 @@ impl Front {
     fn answer_search(&self, searches: &Searches, request: Request, io: Io<'_>) {
         if request.node() == ROOT {
             // What somebody has called so himself goes first.
-            match self.filesystem.lookup(&self.caller(&request, 0, io), ROOT, searches::NAME) {
+            match self.filesystem().lookup(&self.performer.caller(&request, 0, io), ROOT, searches::NAME) {
                 Err(stere_naming::Error::NotFound) => {}
                 Err(stere_naming::Error::WouldBlock) => {
                     return self.lanes.submit(Lane::Searching, Job::Search(request));
@@ -269,9 +245,9 @@ impl Front {
                 }
             }
         }
-        let Next::Search(request) = searches.answer(&self.filesystem, request) else { return };
+        let Next::Search(request) = searches.answer(self.filesystem(), request) else { return };
         if io.may_recall() {
-            return searches.search(&self.filesystem, request);
+            return searches.search(self.filesystem(), request);
         }
         match searches.may_begin(&request) {
             true => self.lanes.submit(Lane::Searching, Job::Search(request)),
@@ -299,7 +275,7 @@ impl Front {
             }
             Job::Recall(request, turn) => {
                 let waiter = Waiter::of(&request);
-                self.wait_for(request, Call::cancelled_by(Cancellation::when(move || waiter.is_gone())));
+                self.complete(request, Call::cancelled_by(Cancellation::when(move || waiter.is_gone())));
                 drop(turn);
             }
             Job::Search(request) => {
@@ -315,16 +291,16 @@ impl Front {
             Job::Retain(request) => {
                 // What was stored through a mapping before was accepted, and is refused once the file is retained.
                 self.invalidate(&CachedRange::whole(request.node()));
-                self.wait_for(request, Call::default());
+                self.complete(request, Call::default());
             }
             Job::Passed(request, answer, range) => {
                 self.invalidate(&range);
-                answer.send(request, self.ttl);
+                answer.send(request, self.performer.ttl);
             }
             Job::Invalidate(range) => self.invalidate(&range),
             Job::Forgets(inodes) => {
                 for inode in inodes {
-                    if let Err(error) = self.filesystem.forget(&Self::own_caller(Io::BLOCKING), inode) {
+                    if let Err(error) = self.filesystem().forget(&Performer::own_caller(Io::BLOCKING), inode) {
                         self.forget_failed(inode, &error);
                     }
                 }
@@ -338,16 +314,16 @@ impl Front {
 
     /// Contents may be on volumes only, and names too where some were put away.
     fn may_need_volumes(&self, opcode: u32) -> bool {
-        matches!(opcode, opcode::READ | opcode::WRITE) || self.filesystem.store().has_folds()
+        matches!(opcode, opcode::READ | opcode::WRITE) || self.filesystem().store().has_folds()
     }
 
     /// A request that needs a tertiary volume: is refused, or waits for its turn.
     fn recall(&self, request: Request) {
-        if self.filesystem.recalls().is_recall_refused(request.context().pid) {
+        if self.filesystem().recalls().is_recall_refused(request.context().pid) {
             // Whatever it needs of a volume is refused, so it waits for none.
-            return self.wait_for(request, Call::default());
+            return self.complete(request, Call::default());
         }
-        if !self.filesystem.recalls().recalls_wait() {
+        if !self.filesystem().recalls().recalls_wait() {
             return self.lanes.submit(Lane::Recalling, Job::Recall(request, None));
         }
         let (node, offset, length) = match request.operation() {
@@ -357,7 +333,9 @@ impl Front {
         };
         let volumes = match self.turns.are_by_volumes() {
             // What cannot be found out now is told when it is read.
-            true => self.filesystem.recalls().volumes_of_released(Io::DEVICES_ONLY, node, offset, length).unwrap_or(0),
+            true => {
+                self.filesystem().recalls().volumes_of_released(Io::DEVICES_ONLY, node, offset, length).unwrap_or(0)
+            }
             false => 0,
         };
         let claim = Claim { user: request.context().uid, volumes };
@@ -372,7 +350,7 @@ impl Front {
     /// Does what a worker may wait for.
     fn serve(&self, request: Request, call: Call) {
         if !self.may_need_volumes(request.opcode()) {
-            return self.wait_for(request, call);
+            return self.complete(request, call);
         }
         // Who waits for a tertiary volume waits elsewhere, and not before those who wait for devices.
         if let Some(request) = self.attempt(request, Io::DEVICES_ONLY.of(&call)) {
@@ -380,8 +358,8 @@ impl Front {
         }
     }
 
-    fn wait_for(&self, request: Request, call: Call) {
-        let call = self.filesystem.recalls().refusing_recalls(request.context().pid, call);
+    fn complete(&self, request: Request, call: Call) {
+        let call = self.filesystem().recalls().refusing_recalls(request.context().pid, call);
         let left = self.attempt(request, Io::BLOCKING.of(&call));
         assert!(left.is_none(), "a request was waited for and is not answered");
     }
@@ -460,12 +438,4 @@ fn lane_of(opcode: u32) -> Lane {
         opcode::IOCTL => Lane::Syncing,
         _ => Lane::Changing,
     }
-}
-
-/// The clock of all calls.
-pub(crate) fn now() -> Timestamp {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes into a live variable; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
-    Timestamp { seconds: time.tv_sec, nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0) }
 }

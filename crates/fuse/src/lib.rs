@@ -12,12 +12,14 @@
 mod answer;
 mod beside;
 mod cached;
+mod clock;
 mod complaints;
 mod error;
 mod front;
 mod lanes;
 mod options;
 mod perform;
+mod performer;
 mod removals;
 mod searches;
 mod session;

@@ -13,15 +13,10 @@ mod trim;
 use fuse_wire::{Operation, Request};
 use stere_naming::Io;
 
-use crate::answer::{Answer, Failure};
-use crate::front::Front;
+use crate::performer::{Outcome, Performer};
 use directory::Listing;
 
-pub(crate) type Outcome = Result<Answer, Failure>;
-
-const UNSUPPORTED: Outcome = Err(Failure::Errno(libc::ENOSYS));
-
-impl Front {
+impl Performer {
     /// Does what the request asks, as far as it can be done without waiting if `wait` says so.
     pub(crate) fn perform(&self, request: &mut Request, io: Io<'_>) -> Outcome {
         let operation = request.operation();

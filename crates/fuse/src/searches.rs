@@ -17,7 +17,7 @@ use fuse_wire::{Attributes, DirectoryEntry, Entry, Operation, Request};
 use parking_lot::Mutex;
 use stere_naming::{Caller, FileSystem, Io, ROOT};
 
-use crate::front::now;
+use crate::clock::now;
 use crate::waiter::Waiter;
 
 /// What the directory is called.

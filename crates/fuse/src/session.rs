@@ -10,6 +10,7 @@ use stere_store::Store;
 use crate::error::Error;
 use crate::front::Front;
 use crate::options::MountOptions;
+use crate::performer::Performer;
 use crate::turns::Turns;
 
 /// Makes the kernel forget what it has in memory; for others than those who answer its requests.
@@ -106,7 +107,7 @@ impl Session {
             return Err(Error::WorkerPanicked);
         }
         ended?;
-        self.front.filesystem.close(&Front::own_caller(Io::BLOCKING)).map_err(Error::Close)
+        self.front.filesystem().close(&Performer::own_caller(Io::BLOCKING)).map_err(Error::Close)
     }
 
     /// Unmounts. `wait` then returns, when files that are still open (after a lazy one) are closed.

@@ -17,7 +17,7 @@ use stere_device::{Buffer, DeviceError};
 use stere_format::{Address, BLOCK_BYTES, STRIPE_UNIT_BYTES, Scheme, SegmentChunks};
 use stere_stripe::{Attempt, RowPiece, Stripe, StripeError, row_pieces};
 
-use crate::read::Part;
+use crate::part::Part;
 
 /// What one window covers at most.
 const WINDOW_BYTES: usize = 256 << 10;

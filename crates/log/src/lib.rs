@@ -8,10 +8,13 @@
 mod ahead;
 mod error;
 mod heat;
+mod part;
 mod read;
 mod recent;
 mod recover;
 mod repair;
+mod repairs;
+mod row;
 mod segment;
 mod stranded;
 mod stream;
@@ -31,8 +34,9 @@ use stere_stripe::Stripe;
 
 pub use error::LogError;
 pub use heat::HeatCell;
-pub use read::{Part, RowContents, are_of, is_digest_of, read_by_block, read_whole};
-pub use repair::RepairTotals;
+pub use part::{Part, are_of, is_digest_of};
+pub use read::{RowContents, read_by_block, read_whole};
+pub use repairs::RepairTotals;
 pub use segment::{FormerPlaces, Segment, SegmentTable};
 pub use stream::StreamKey;
 pub use verify::{Needed, Verified, proves_chunk};
@@ -40,10 +44,9 @@ pub use write::{Appended, ROW_BYTES_TARGET};
 
 use ahead::ReadAhead;
 use recent::RecentRows;
-use repair::Repairs;
-use stranded::Stranded;
+use repairs::Repairs;
+use row::{RowInMemory, Stranded};
 use stream::Stream;
-use write::RowInMemory;
 
 /// Limits of a log.
 #[derive(Clone, Debug)]

@@ -10,33 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use stere_faults::{Bug, is_planted};
 use stere_format::{Address, SegmentChunks};
 use stere_stripe::{ReadReport, Repair};
 
 use crate::Log;
+use crate::repairs::RepairTotals;
 use crate::segment::Segment;
-
-/// What was repaired since the log was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RepairTotals {
-    /// Reads that found something bad and gave right bytes all the same.
-    pub reads: u64,
-    /// Blocks of chunks that were written again.
-    pub blocks: u64,
-    /// Times that a device did not take the right bytes.
-    pub failures: u64,
-}
-
-/// Totals, and what waits for somebody to look at it.
-#[derive(Default)]
-pub(crate) struct Repairs {
-    reads: AtomicU64,
-    blocks: AtomicU64,
-    failures: AtomicU64,
-    unwritable: Mutex<Vec<(u64, usize)>>,
-}
 
 impl Log {
     /// Counts what a read found bad and, unless the pool is only read, writes the right bytes there. `bytes` are what the

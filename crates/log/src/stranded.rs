@@ -17,19 +17,8 @@ use stere_device::{DeviceError, SharedBuffer};
 use stere_format::SegmentKind;
 
 use crate::Log;
+use crate::row::RowInMemory;
 use crate::segment::Segment;
-use crate::write::RowInMemory;
-
-/// What waits to be appended elsewhere.
-#[derive(Default)]
-pub(crate) struct Stranded {
-    /// By segment: the first row that failed. All behind it counts.
-    from: BTreeMap<u64, u32>,
-    /// Whether something came that nobody has looked at.
-    is_new: bool,
-    /// Whether chunks were given up since somebody recorded that.
-    is_unrecorded: bool,
-}
 
 impl Log {
     /// Notes that the rows of a segment from this one on are on too few devices.

@@ -5,7 +5,7 @@
 use stere_device::Io;
 use stere_faults::{Bug, is_planted};
 
-use crate::read::Part;
+use crate::part::Part;
 use crate::{Log, LogError};
 
 /// Larger reads are worth a thread of their own: most of their time goes into their bytes.

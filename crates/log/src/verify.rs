@@ -10,7 +10,8 @@ use stere_format::{Address, BLOCK_BYTES, Checksums, RecordSubject, RowHeader, Su
 use stere_stripe::Whole;
 
 use crate::Log;
-use crate::read::{RowContents, is_digest_of};
+use crate::part::is_digest_of;
+use crate::read::RowContents;
 use crate::segment::Segment;
 
 /// What proving a segment showed.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use stere_device::{Completion, DeviceError, SharedBuffer};
+use stere_device::{Completion, DeviceError};
 use stere_faults::{Bug, is_planted};
 use stere_format::{
     Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, SummaryEntry,
 };
 use stere_stripe::{Kept, StripeError, split_tag, write_tag};
 
+use crate::row::{FlyingRow, RowInMemory};
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
 use crate::{DataKind, Io, Log, LogError, MetaRoom};
@@ -40,22 +41,6 @@ fn row_bytes_for(length: usize) -> usize {
 pub struct Appended {
     pub address: Address,
     pub segment: Arc<Segment>,
-}
-
-/// A row on its way to the devices.
-pub(crate) struct FlyingRow {
-    pub buffer: SharedBuffer,
-    pub segment: Arc<Segment>,
-    pub completion: Completion,
-    /// Worth being kept when it has arrived.
-    pub is_wanted: bool,
-}
-
-pub(crate) enum RowInMemory {
-    Open(Arc<Mutex<Stream>>),
-    Flying(FlyingRow),
-    /// Its writes have ended. It is kept because it is on too few devices, or on one of several only and not flushed yet.
-    Kept(SharedBuffer),
 }
 
 impl Log {

@@ -8,6 +8,7 @@ use crate::class::{Class, SchemeWish, TierWish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::error::PolicyError;
+use crate::number::number;
 use crate::record::RecordSize;
 use crate::residency::{ResidencySetting, ResidencySettings};
 use crate::switches::{Switch, Switches};
@@ -580,22 +581,6 @@ fn place(code: u8) -> Option<u8> {
 fn bad(setting: Setting, value: &[u8]) -> PolicyError {
     let (key, expected) = (setting.word(), setting.expected());
     PolicyError::BadValue { key, value: String::from_utf8_lossy(value).into_owned(), expected }
-}
-
-/// A plain decimal number; signs and blanks, which `parse` would take, are refused.
-pub(crate) fn number(text: &str) -> Option<u8> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok()
-}
-
-/// The same of greater numbers.
-pub(crate) fn number_of_versions(text: &str) -> Option<u32> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok()
 }
 
 /// Volumes are numbers here; who knows the pool's volumes turns names into `#SET` and back.

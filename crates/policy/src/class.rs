@@ -61,7 +61,7 @@ impl Class {
     /// What was spelled so.
     pub fn from_text(text: &str) -> Option<Class> {
         let built_in = Class::BUILT_IN.into_iter().find(|class| class.text() == text);
-        let by_number = || text.strip_prefix('#').and_then(crate::attribute::number);
+        let by_number = || text.strip_prefix('#').and_then(crate::number::number);
         built_in.or_else(|| by_number().filter(|code| *code >= Class::USER_CODE_MIN).map(Class::User))
     }
 

@@ -47,7 +47,7 @@ impl Compression {
             "lz4" => Some(Compression::LZ4),
             "zstd" => Some(Compression::ZSTD),
             _ => {
-                let level = text.strip_prefix("zstd:").and_then(crate::attribute::number)?;
+                let level = text.strip_prefix("zstd:").and_then(crate::number::number)?;
                 (1..=LEVEL_MAX).contains(&level).then_some(Compression(ZSTD + level))
             }
         }

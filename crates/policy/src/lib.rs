@@ -18,6 +18,7 @@ mod encryption;
 mod error;
 mod keys;
 mod moment;
+mod number;
 mod processes;
 mod record;
 mod residency;

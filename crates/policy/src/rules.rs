@@ -10,6 +10,7 @@
 
 mod condition;
 mod decision;
+mod error;
 mod here;
 mod parse;
 
@@ -22,8 +23,8 @@ use crate::residency::ResidencySetting;
 
 pub use condition::Condition;
 pub use decision::{Decided, Decision, merge, residency_of};
+pub use error::RuleError;
 pub use here::Here;
-pub use parse::RuleError;
 
 use here::{Gates, Paths, Patterns};
 

@@ -2,9 +2,9 @@
 //!
 //! Both are upper bounds: a version goes when it is beyond either. Reads no clock.
 
-use crate::attribute::number_of_versions;
 use crate::error::PolicyError;
 use crate::moment::{parse_length, show_length};
+use crate::number::number_of_versions;
 
 /// What is said of versions at one file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -73,7 +73,7 @@ impl Walk<'_> {
         let is_tree_damaged = !self.keys.damaged_nodes.is_empty() || self.report.state.root == "segments";
         let wanted: HashSet<u64> = self.holes.iter().flat_map(|hole| &hole.pieces).map(|piece| piece.blob).collect();
         if (is_tree_damaged || !wanted.is_empty()) && !self.names_only {
-            let seen = self.search(&wanted, is_tree_damaged);
+            let seen = self.search_nodes(&wanted, is_tree_damaged);
             let holes = std::mem::take(&mut self.holes);
             let (found, loose) = seen;
             if !loose.is_empty() {
@@ -173,7 +173,7 @@ impl Walk<'_> {
     }
 
     /// Goes through the summaries of all data segments: copies of wanted blobs, and blobs that nothing names any more.
-    fn search(&mut self, wanted: &HashSet<u64>, with_loose: bool) -> (HashMap<u64, Vec<Seen>>, Vec<Seen>) {
+    fn search_nodes(&mut self, wanted: &HashSet<u64>, with_loose: bool) -> (HashMap<u64, Vec<Seen>>, Vec<Seen>) {
         let mut found: HashMap<u64, Vec<Seen>> = HashMap::new();
         let mut loose: Vec<Seen> = Vec::new();
         let segments = self.keys.media.found();

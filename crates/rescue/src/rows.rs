@@ -91,7 +91,7 @@ impl Media {
             while offset < u64::from(self.stripe().chunk_bytes()) {
                 let length = (u64::from(self.stripe().chunk_bytes()) - offset).min(SEARCH_BYTES as u64) as usize;
                 let first = (offset / BLOCK_BYTES as u64) as u32;
-                let bytes = self.chunk_bytes(segment, place, chunk, first, length);
+                let bytes = self.read_chunk(segment, place, chunk, first, length);
                 for (block, content) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
                     let header = RowHeader::decode(&content[..RowHeader::SIZE]);
                     if header.is_ok_and(|header| header.segment == segment && header.row_block == block) {
@@ -105,7 +105,7 @@ impl Media {
     }
 
     /// Raw bytes of a chunk, or what the other chunks say they are; nothing where neither can be read.
-    fn chunk_bytes(&self, segment: u64, place: &SegmentChunks, chunk: usize, first: u32, length: usize) -> Vec<u8> {
+    fn read_chunk(&self, segment: u64, place: &SegmentChunks, chunk: usize, first: u32, length: usize) -> Vec<u8> {
         if !place.is_missing(chunk)
             && let Some(at) = place.chunks.get(chunk)
             && let Some(member) = self.members.members.iter().find(|it| it.handle == at.device)

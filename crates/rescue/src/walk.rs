@@ -170,7 +170,7 @@ impl<'a> Walk<'a> {
             if let Some((entry, trust)) = frame.entries.pop_front() {
                 self.entry(&entry, trust)?;
             } else if let Some(from) = frame.next.take() {
-                self.list(from);
+                self.list_from(from);
             } else {
                 self.leave()?;
             }
@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads the next names of the directory on top.
-    fn list(&mut self, from: Key) {
+    fn list_from(&mut self, from: Key) {
         let Some(frame) = self.stack.last_mut() else { return };
         let batch = self.keys.scan(from, Key::dirent(frame.inode, u64::MAX));
         frame.next = batch.next;

@@ -1,8 +1,9 @@
 //! Files of a crate that need each other: the largest set in which every file leads to every other.
 //!
 //! A file leads to another when it names a path into it (`crate::`, `super::`, a module of its own), or calls a method
-//! that only the other file defines in an `impl`. Re-exports and `mod` lines say where things are and need nothing, so
-//! they lead nowhere; a name that a file only re-exports leads to where it is defined.
+//! that only the other file defines in an `impl`; methods of a trait are called through it, so they lead nowhere.
+//! Re-exports and `mod` lines say where things are and need nothing, so they lead nowhere; a name that a file only
+//! re-exports leads to where it is defined.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,16 +31,19 @@ const STANDARD: &[&str] = &[
     "copied",
     "count",
     "drain",
+    "elapsed",
     "entry",
     "eq",
     "expect",
     "extend",
+    "fill",
     "filter",
     "find",
     "first",
     "flush",
     "fmt",
     "fold",
+    "for_each",
     "from",
     "get",
     "get_mut",
@@ -62,6 +66,7 @@ const STANDARD: &[&str] = &[
     "max",
     "min",
     "next",
+    "or",
     "parse",
     "pop",
     "position",
@@ -118,7 +123,7 @@ struct Crate<'a> {
     sources: Vec<&'a Source>,
     /// For each file, the names that it re-exports and the paths they come from, below the root.
     exports: Vec<BTreeMap<String, Vec<String>>>,
-    /// Methods that exactly one file defines.
+    /// Methods that exactly one file defines, and not for a trait.
     methods: BTreeMap<String, usize>,
 }
 
@@ -157,8 +162,11 @@ impl<'a> Crate<'a> {
                 defined.entry(name).or_default().insert(index);
             }
         }
+        let of_traits: BTreeSet<String> =
+            sources.iter().flat_map(|source| count::methods_of_traits(&source.code)).collect();
         let only = |(name, files): (String, BTreeSet<usize>)| {
-            let is_telling = files.len() == 1 && !STANDARD.contains(&name.as_str());
+            let is_called_here = !STANDARD.contains(&name.as_str()) && !of_traits.contains(&name);
+            let is_telling = files.len() == 1 && is_called_here;
             files.into_iter().next().filter(|_| is_telling).map(|file| (name, file))
         };
         let methods = defined.into_iter().filter_map(only).collect();
@@ -194,7 +202,8 @@ impl<'a> Crate<'a> {
     fn path_starts(&self, here: &[String], code: &str) -> Vec<(usize, Vec<String>)> {
         let is_start = |start: &usize| {
             let before = code[..*start].trim_end();
-            !before.ends_with("::") && !before.ends_with('.')
+            // `pub(super)` says who may see a thing, and needs nothing.
+            !before.ends_with("::") && !before.ends_with('.') && !before.ends_with("pub(")
         };
         let mut starts = Vec::new();
         for start in count::whole_words(code, "crate").filter(is_start) {

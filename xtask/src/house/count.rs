@@ -206,6 +206,22 @@ pub fn methods(code: &str) -> Vec<(String, Vec<String>)> {
     all
 }
 
+/// The names of methods that stand in an `impl` of a trait.
+pub fn methods_of_traits(code: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut open = false;
+    for line in code.lines() {
+        if impl_type(line).is_some() {
+            open = line.contains(" for ") && !line.trim_end().ends_with("{}");
+        } else if line.starts_with('}') {
+            open = false;
+        } else if open && let Some(name) = method_name(line) {
+            names.insert(name.to_owned());
+        }
+    }
+    names
+}
+
 /// The function that this line defines, if it stands directly in an `impl`.
 fn method_name(line: &str) -> Option<&str> {
     let inner = line.strip_prefix("    ").filter(|rest| !rest.starts_with(' '))?;

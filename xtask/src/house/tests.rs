@@ -23,6 +23,11 @@ fn a_circle_is_found_through_paths_and_through_methods() {
     let caller = ("crates/x/src/b.rs", "fn f(t: &T) { t.only_there(); }\n");
     let definer = ("crates/x/src/a.rs", "use crate::b::f;\nimpl Thing {\n    pub fn only_there(&self) {}\n}\n");
     assert_eq!(circle_of(&[lib, definer, caller]), ["src/a.rs", "src/b.rs"]);
+    let of_trait = ("crates/x/src/a.rs", "use crate::b::f;\nimpl Act for Thing {\n    fn only_there(&self) {}\n}\n");
+    assert_eq!(circle_of(&[lib, of_trait, caller]).len(), 1, "what is called through a trait leads to no file");
+    let parent = ("crates/x/src/a.rs", "mod c;\nfn f() { c::g(); }\n");
+    let child = ("crates/x/src/a/c.rs", "pub(super) fn g() {}\n");
+    assert_eq!(circle_of(&[parent, child]).len(), 1, "who may see a thing is no need of it");
 }
 
 #[test]

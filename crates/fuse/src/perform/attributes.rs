@@ -3,13 +3,12 @@
 use fuse_wire::{AttributeChanges, Operation, Request, Statfs, TimeChange};
 use stere_naming::{FileSystemStatistics, Io, SetAttributes, SetMode, SetTime, Timestamp};
 
-use super::{Outcome, UNSUPPORTED};
 use crate::answer::{Answer, Failure};
-use crate::front::Front;
+use crate::performer::{Outcome, Performer, UNSUPPORTED};
 
 const CREATE_AND_REPLACE: u32 = (libc::XATTR_CREATE | libc::XATTR_REPLACE).cast_unsigned();
 
-impl Front {
+impl Performer {
     pub(super) fn attribute_operation(&self, request: &Request, operation: &Operation<'_>, io: Io<'_>) -> Outcome {
         let filesystem = &self.filesystem;
         let caller = self.caller(request, 0, io);

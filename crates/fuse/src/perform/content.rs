@@ -4,15 +4,14 @@ use fuse_wire::{CopyFileRange, Operation, Request, Write};
 use stere_naming::{Error, Handle, Io, Whence};
 
 use super::names::open_flags;
-use super::{Outcome, UNSUPPORTED};
 use crate::answer::{Answer, Failure};
 use crate::cached;
-use crate::front::Front;
+use crate::performer::{Outcome, Performer, UNSUPPORTED};
 
 /// The longest copy done in one request; callers go on with the rest. Bounds how long a worker is away.
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
-impl Front {
+impl Performer {
     /// Reads straight into the answer.
     pub(super) fn read(&self, request: &mut Request, io: Io<'_>, node: u64, offset: u64, size: usize) -> Outcome {
         let caller = self.caller(request, 0, io);
@@ -83,7 +82,7 @@ impl Front {
                 let length = length.min(COPY_BYTES_MAX);
                 Ok(Answer::Copied(filesystem.copy_range(&caller, node_in, offset_in, node_out, offset_out, length)?))
             }
-            Operation::Destroy => match filesystem.close(&Front::own_caller(io)) {
+            Operation::Destroy => match filesystem.close(&Performer::own_caller(io)) {
                 // Nothing can be made durable, and why was said when it began.
                 Ok(()) | Err(Error::ReadOnly(_)) => Ok(Answer::Done),
                 Err(error) => Err(error.into()),

@@ -5,9 +5,8 @@ use std::ops::ControlFlow;
 use fuse_wire::{DirectoryEntry, DirectoryWriter, Entry, Request};
 use stere_naming::Io;
 
-use super::Outcome;
 use crate::answer::{Answer, entry};
-use crate::front::Front;
+use crate::performer::{Outcome, Performer};
 
 /// Arguments of READDIR and READDIRPLUS.
 pub(super) struct Listing {
@@ -17,7 +16,7 @@ pub(super) struct Listing {
     pub size: usize,
 }
 
-impl Front {
+impl Performer {
     /// Fills the request's buffer with names behind the cookie `offset`, with attributes if `plus`: those that were there when the
     /// directory was opened, or listed from its beginning. So a listing ends whatever is made and renamed meanwhile.
     pub(super) fn readdir(&self, request: &mut Request, io: Io<'_>, listing: Listing, plus: bool) -> Outcome {

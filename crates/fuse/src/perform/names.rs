@@ -3,11 +3,10 @@
 use fuse_wire::{Operation, Request};
 use stere_naming::{Attributes, Error, Handle, Io, OpenFlags};
 
-use super::{Outcome, UNSUPPORTED};
 use crate::answer::{Answer, entry};
-use crate::front::Front;
+use crate::performer::{Outcome, Performer, UNSUPPORTED};
 
-impl Front {
+impl Performer {
     pub(super) fn name_operation(&self, request: &Request, operation: &Operation<'_>, io: Io<'_>) -> Outcome {
         let filesystem = &self.filesystem;
         let caller = |umask| self.caller(request, umask, io);

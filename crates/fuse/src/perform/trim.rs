@@ -3,16 +3,15 @@
 use fuse_wire::Ioctl;
 use stere_naming::Caller;
 
-use super::Outcome;
 use crate::answer::{Answer, Failure};
-use crate::front::Front;
+use crate::performer::{Outcome, Performer};
 
 /// `_IOWR('X', 121, struct fstrim_range)` of linux/fs.h.
 const FITRIM: u32 = 0xC018_5879;
 /// `start`, `len` and `minlen`, each of 64 bits.
 const RANGE_BYTES: usize = 24;
 
-impl Front {
+impl Performer {
     /// Only FITRIM is known. The pool has no addresses that a caller could know, so the range is all or nothing.
     ///
     /// FICLONE never gets here: the kernel's FUSE has no remap_file_range. copy_file_range(2) shares blocks.

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use globset::{Glob, GlobBuilder};
 
 use super::condition::{Comparison, Condition, Fact};
+use super::error::RuleError;
 use super::here::{Gates, Paths, Patterns};
 use super::{Kind, People, Places, Rule, RuleSet, Stacks, Vocabulary, Weight};
 use crate::attribute::{ANYWHERE_WORD, Own, Setting};
@@ -22,18 +23,6 @@ pub const COMPILED_BYTES_MAX: usize = 16 << 10;
 const PATTERN_WEIGHT_BYTES: usize = 512;
 const PLAIN_WEIGHT: usize = 16;
 const COMPILED_WEIGHT: usize = 128;
-
-/// What is wrong with rules, and where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, column {column}: {what}")]
-pub struct RuleError {
-    /// Counted from 1.
-    pub line: usize,
-    /// Counted from 1, in bytes.
-    pub column: usize,
-    /// What is wrong and what to write instead.
-    pub what: String,
-}
 
 /// A piece of the text with its place.
 #[derive(Clone, Copy)]

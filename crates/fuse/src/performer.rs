@@ -1,0 +1,60 @@
+//! What operations are performed with: the file system, and what the kernel is told of opened files and of time.
+//!
+//! Nothing here waits for its turn or is repeated; `front.rs` does that. Read next: `perform.rs`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuse_wire::Request;
+use fuse_wire::abi::fopen;
+use parking_lot::Mutex;
+use stere_naming::{Caller, FileSystem, Io};
+
+use crate::answer::{Answer, Failure};
+use crate::clock::now;
+use crate::options::MountOptions;
+
+pub(crate) type Outcome = Result<Answer, Failure>;
+
+pub(crate) const UNSUPPORTED: Outcome = Err(Failure::Errno(libc::ENOSYS));
+
+/// Performs operations.
+pub(crate) struct Performer {
+    pub filesystem: Arc<FileSystem>,
+    /// How long the kernel may believe what it is told.
+    pub ttl: Duration,
+    /// Flags for opened files and directories.
+    pub open_flags: u32,
+    pub open_directory_flags: u32,
+    /// The kernel is to give up asking for times of birth.
+    pub no_birth_times: bool,
+    /// Where the listings of open directories end, by handle.
+    pub listings: Mutex<HashMap<u64, u64>>,
+}
+
+impl Performer {
+    pub fn new(filesystem: Arc<FileSystem>, options: &MountOptions) -> Performer {
+        let cache_directories = if options.cache_directories { fopen::CACHE_DIR } else { 0 };
+        Performer {
+            filesystem,
+            ttl: options.time_to_live,
+            // The mount is the only writer: what the kernel has cached stays true over close and open.
+            open_flags: fopen::KEEP_CACHE,
+            open_directory_flags: fopen::KEEP_CACHE | cache_directories,
+            no_birth_times: options.no_birth_times,
+            listings: Mutex::default(),
+        }
+    }
+
+    /// Who calls. Groups are not needed: the kernel has checked permissions.
+    pub fn caller<'a>(&self, request: &Request, umask: u32, io: Io<'a>) -> Caller<'a> {
+        let context = request.context();
+        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), io, process: context.pid }
+    }
+
+    /// The file system's own caller.
+    pub fn own_caller(io: Io<'_>) -> Caller<'_> {
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), io, process: 0 }
+    }
+}
