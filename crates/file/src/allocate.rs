@@ -313,6 +313,7 @@ fn fill_holes(
         Some(last) if existing.len() == EXTENTS_PER_STEP => last.end().next_multiple_of(BLOCK).min(range.end),
         _ => range.end,
     };
+    assert!(reached > range.start, "each step fills some of the range");
     let mut at = range.start;
     for extent in &existing {
         if extent.start > at {

@@ -113,6 +113,7 @@ impl Files {
                 Err(error) if done > 0 && is_full(&error) => {}
                 Err(error) => return Err(error),
             }
+            assert!(done <= head + shared, "no more is shared than was asked for");
             if done < head + shared {
                 return Ok(done);
             }
@@ -218,6 +219,7 @@ pub(crate) fn share_step(
         Some(last) if sources.len() == SHARED_PER_STEP => last.end().next_multiple_of(BLOCK).min(end),
         _ => end,
     };
+    assert!(reached > copy.from && reached <= end, "each step shares some of the range");
     let to = |offset: u64| copy.to + (offset - copy.from);
     let cleared: Range<u64> = copy.to..to(reached).next_multiple_of(BLOCK);
     let mut allocation = Allocation::default();

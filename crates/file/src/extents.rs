@@ -63,6 +63,7 @@ pub(crate) fn clear(
     let complete = touching.len() <= limit;
     touching.truncate(limit);
     for extent in touching {
+        assert!(extent.start < range.end && extent.end() > range.start, "an extent that lies in the range");
         allocation.less(Allocation::of(&extent));
         allocation.add(cut_out(transaction, inode, &extent, &range)?);
     }
@@ -176,6 +177,7 @@ pub(crate) fn put_preallocated(
     inode: u64,
     range: Range<u64>,
 ) -> Result<Allocation, Error> {
+    assert!(range.start % BLOCK == 0 && range.end % BLOCK == 0, "room is set aside in whole blocks");
     let mut allocation = Allocation::default();
     let mut at = range.start;
     while at < range.end {
@@ -208,6 +210,7 @@ pub(crate) fn shift(
     }
     for extent in &extents {
         let start = extent.start.checked_add_signed(distance).ok_or(Error::TooBig)?;
+        assert!(start % BLOCK == 0, "extents are moved by whole blocks");
         Extent { start, ..*extent }.put(transaction, inode);
     }
     Ok(true)
@@ -215,6 +218,7 @@ pub(crate) fn shift(
 
 /// Splits the extent across `at` (block-aligned), if there is one.
 pub(crate) fn split(transaction: &mut Transaction<'_>, inode: u64, at: u64) -> Result<(), Error> {
+    assert!(at % BLOCK == 0, "extents are split at block boundaries");
     let touching = extents_touching(transaction, inode, at, at + 1, 1)?;
     let Some(extent) = touching.first().filter(|extent| extent.start < at) else { return Ok(()) };
     part(extent, extent.start..at).put(transaction, inode);

@@ -41,6 +41,9 @@ impl Ranges {
             range.end = range.end.max(self.0[behind - 1].end);
         }
         self.0.splice(first..behind, [range]);
+        let is_before = |pair: &[Range<u32>]| pair[0].end < pair[1].start;
+        let neighbours = &self.0[first.saturating_sub(1)..self.0.len().min(first + 2)];
+        assert!(neighbours.windows(2).all(is_before), "ranges rise, and neither overlap nor touch");
     }
 
     /// Removes everything from `end` on.

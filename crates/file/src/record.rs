@@ -78,6 +78,7 @@ impl Record {
             self.bytes.splice(0..0, std::iter::repeat_n(0, missing));
             self.base = start;
         }
+        assert!(self.base % BLOCK == 0 && self.base <= start, "the bytes begin at a block, before what is covered");
         let length = (end - self.base) as usize;
         if length > self.bytes.len() {
             self.bytes.resize(length, 0);
@@ -87,6 +88,7 @@ impl Record {
     /// Drops everything from `end` on.
     pub fn truncate(&mut self, end: u32) {
         self.dirty.truncate(end);
+        assert!(self.dirty.end().is_none_or(|dirty| dirty <= end), "what was cut off is not dirty");
         let keep = end.saturating_sub(self.base) as usize;
         self.bytes.truncate(keep);
     }

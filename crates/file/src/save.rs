@@ -140,6 +140,7 @@ impl Files {
             let mut value = keys::inode(transaction, inode)?;
             let mut allocation = Allocation::default();
             for new in appended {
+                assert!(new.start % BLOCK == 0, "blobs begin at whole blocks of the file");
                 let end = new.end().next_multiple_of(BLOCK);
                 let (freed, _) = extents::clear(transaction, inode, new.start..end, usize::MAX - 1)?;
                 assert!(

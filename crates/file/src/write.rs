@@ -53,6 +53,7 @@ fn parts(offset: u64, data: &[u8]) -> Vec<Part<'_>> {
         parts.push(Part { record: at / RECORD_BYTES, start: start as u32, data });
         (at, rest) = (at + length, behind);
     }
+    assert_eq!(at, offset + data.len() as u64, "the parts are the whole write");
     parts
 }
 
@@ -109,12 +110,14 @@ impl Files {
     ) -> Result<usize, Error> {
         let storing = self.storing_change(context, inode)?;
         let granted = self.grant_write(context, inode, content, offset, data.len())?;
+        assert!(granted <= data.len(), "no more is granted than was asked for");
         let range = offset..offset + granted as u64;
         let stored = self.grant_stored(context, inode, content, &storing, range);
         if stored.is_err() {
             self.keep_promised(inode, content);
         }
         let StoredGrant { length: granted, at_once } = stored?;
+        assert!(granted <= data.len(), "stored bytes are granted for what was written");
         let range = offset..offset + granted as u64;
         let mut edges = self.edges_needed(context, inode, content, &range, edges)?;
         self.read_edges(context, inode, &mut edges)?;

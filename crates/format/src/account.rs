@@ -38,6 +38,7 @@ impl AccountingValue {
     const STRUCTURE: &'static str = "accounting";
 
     pub fn encode(&self) -> Vec<u8> {
+        assert!(self.next_volume != 0, "volumes are numbered from 1");
         let mut out = Vec::with_capacity(Self::SIZE);
         let parts =
             u8::from(self.charged.is_some()) * Self::HAS_CHARGED + u8::from(self.metadata > 0) * Self::HAS_METADATA;
@@ -148,6 +149,7 @@ impl AccountValue {
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::SIZE);
+        assert!(self.place.is_none_or(|place| place.directory != 0), "a volume has its directory");
         let form = self.place.map_or(0, |place| if place.is_deleted { 2 } else { 1 });
         let of_stored = (self.soft.stored, self.soft.stored_since);
         let has_soft = SoftLimits { stored: None, stored_since: 0, ..self.soft } != SoftLimits::default();

@@ -28,6 +28,7 @@ impl Address {
 
     #[inline]
     pub fn encode(&self) -> [u8; Self::SIZE] {
+        assert!(self.row_is_possible() && self.record_is_possible(), "an address names a record of a row");
         let mut bytes = [0; Self::SIZE];
         bytes[0..8].copy_from_slice(&self.segment.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.row_block.to_le_bytes());
@@ -91,6 +92,7 @@ impl NodeReference {
 
     #[inline]
     pub fn encode(&self) -> [u8; Self::SIZE] {
+        assert!(self.level <= Self::LEVEL_MAX, "a tree has few levels");
         let mut bytes = [0; Self::SIZE];
         bytes[..Address::SIZE].copy_from_slice(&self.address.encode());
         bytes[20..24].copy_from_slice(&self.crc32c.to_le_bytes());

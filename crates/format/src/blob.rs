@@ -217,6 +217,9 @@ impl BlobValue {
     }
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
+        assert!((1..=BLOB_LOGICAL_BYTES_MAX).contains(&self.logical_bytes), "a blob has content, and not too much");
+        assert!(self.references >= 1, "a blob that nobody refers to is deleted");
+        assert!(self.live.is_subset_of(&self.present), "what is live is stored");
         let blocks = self.blocks();
         let all = BlockBitmap::full(blocks);
         let (live_all, present_all) = (self.live == all, self.present == all);

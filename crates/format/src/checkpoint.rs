@@ -117,6 +117,10 @@ impl CheckpointRecord {
 
     /// The whole record; store it in [`CheckpointRecord::parts`].
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
+        let are_rising = self.devices.windows(2).all(|pair| pair[0].index < pair[1].index);
+        assert!(are_rising, "devices are listed once, by index");
+        let are_rising = self.meta_segments.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        assert!(are_rising, "segments are listed once, by number");
         let mut out = Vec::with_capacity(4096 + 128 * (self.devices.len() + self.meta_segments.len()));
         out.extend_from_slice(&Self::MAGIC);
         out.extend_from_slice(&[Self::VERSION, 0, 0, 0, 0, 0, 0, 0]);
@@ -140,7 +144,9 @@ impl CheckpointRecord {
             let start = out.len();
             out.put_u16(0);
             value.encode_to(&mut out);
-            let length = (out.len() - start - 2) as u16;
+            let length = out.len() - start - 2;
+            assert!(length <= usize::from(u16::MAX), "the length of a segment's entry fits in its field");
+            let length = length as u16;
             out[start..start + 2].copy_from_slice(&length.to_le_bytes());
         }
         let checksum = crate::crc32c(&out);

@@ -26,6 +26,8 @@ impl ChunkHeader {
     const STRUCTURE: &'static str = "chunk header";
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
+        let width = self.place.scheme.width();
+        assert!(usize::from(self.chunk) < width && self.place.chunks.len() == width, "a chunk of its segment");
         let start = out.len();
         out.extend_from_slice(&Self::MAGIC);
         let scheme = self.place.scheme;

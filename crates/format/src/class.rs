@@ -52,6 +52,7 @@ impl ClassResidency {
     pub const SIZE: usize = 16;
 
     fn encode_to(&self, out: &mut Vec<u8>) {
+        assert!(self.names == 1 || self.names_seconds == 0, "an age is of names that go");
         out.extend_from_slice(&[self.pin, self.unit, self.names]);
         out.put_zeros(5);
         out.put_u64(self.names_seconds);

@@ -36,6 +36,9 @@ impl ExtentValue {
 
     #[inline]
     pub fn encode(&self) -> [u8; Self::SIZE] {
+        assert!(self.length >= 1, "an extent has bytes");
+        let is_plain = self.flags == ExtentFlags::Plain;
+        assert!(is_plain || (self.blob, self.blob_offset, self.charge) == (0, 0, 0), "what is reserved has no blob");
         let mut bytes = [0; Self::SIZE];
         bytes[0] = Self::VERSION;
         bytes[1] = self.flags as u8;

@@ -124,9 +124,11 @@ impl Bundle {
     }
 
     pub fn encode(&self) -> Vec<u8> {
+        assert!(self.entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "each key is there once, in order");
         let mut out = vec![Self::VERSION, 0, 0, 0];
         out.put_u32(self.entries.len() as u32);
         for (key, value) in &self.entries {
+            assert!(value.len() <= VALUE_BYTES_MAX, "a value that a tree takes");
             put_key(&mut out, key);
             out.put_u32(value.len() as u32);
             out.extend_from_slice(value);

@@ -44,6 +44,7 @@ impl Heartbeat {
 
     /// The host's name must fit into its field.
     pub fn encode(&self) -> Vec<u8> {
+        assert!(self.host.len() < Self::HOST_FIELD_BYTES, "the name of a host fits in its field");
         let mut out = Vec::with_capacity(Self::SIZE);
         out.extend_from_slice(&Self::MAGIC);
         out.extend_from_slice(&[Self::VERSION, if self.is_live { LIVE } else { 0 }, 0, 0]);

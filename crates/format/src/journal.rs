@@ -45,6 +45,7 @@ impl JournalPosition {
     pub const SIZE: usize = 16;
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
+        assert!(self.position % BLOCK_BYTES as u64 == 0, "records begin at whole blocks");
         out.put_u64(self.position);
         out.put_u64(self.sequence);
     }
@@ -91,6 +92,9 @@ impl JournalHeader {
     }
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
+        assert!(self.payload_length <= Self::PAYLOAD_BYTES_MAX, "a payload fits in a journal");
+        let is_later = self.durable_sequence < self.at.sequence || self.at.sequence == 0;
+        assert!(is_later, "a record proves only those before it");
         let start = out.len();
         out.extend_from_slice(&Self::MAGIC);
         out.extend_from_slice(&[Self::VERSION, u8::from(self.group_end), 0, 0]);

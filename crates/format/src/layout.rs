@@ -108,6 +108,7 @@ impl DeviceLayout {
     }
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
+        assert!(self.is_possible(), "journal and slots lie on the device, apart");
         out.put_u64(self.size_bytes);
         out.put_u32(self.chunk_bytes);
         out.put_u32(self.slot_count);

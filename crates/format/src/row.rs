@@ -32,6 +32,9 @@ impl RowHeader {
     const STRUCTURE: &'static str = "row header";
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
+        assert!(self.row_block >= 1 && self.row_height >= 1, "a row lies behind the header of its chunks");
+        let sector = SECTOR_BYTES as u32;
+        assert!(self.summary_offset >= sector && self.summary_offset % sector == 0, "a summary begins at a sector");
         let start = out.len();
         out.extend_from_slice(&Self::MAGIC);
         out.extend_from_slice(&[Self::VERSION, 0, 0, 0]);
@@ -156,6 +159,9 @@ impl SummaryEntry {
     const STRUCTURE: &'static str = "row summary";
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
+        let sector = SECTOR_BYTES as u32;
+        assert!(self.offset >= sector && self.offset % sector == 0, "a record begins at a sector behind the header");
+        assert!((1..=RECORD_BYTES_MAX).contains(&self.length), "a record has bytes, and not too many");
         let hint = &self.hint[..self.hint.len().min(255)];
         let (kind, detail, logical_bytes) = match self.subject {
             RecordSubject::Blob { encoding, logical_bytes, .. } => (KIND_BLOB, encoding.0, logical_bytes),
@@ -178,6 +184,7 @@ impl SummaryEntry {
                 out.put_zeros(24 - Key::SIZE);
             }
             RecordSubject::Checkpoint { generation, part, parts } => {
+                assert!(part < parts, "a part of the record");
                 out.put_u64(generation);
                 out.put_u32(part);
                 out.put_u32(parts);

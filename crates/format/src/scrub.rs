@@ -48,6 +48,7 @@ impl ScrubCursor {
         {
             out.put_u64(value);
         }
+        assert_eq!(out.len(), Self::SIZE, "a cursor is as long as its page says");
         out
     }
 

@@ -102,6 +102,8 @@ impl VolumeEntry {
 
     pub fn encode(&self) -> Vec<u8> {
         let (state, without_metadata) = (u8::from(self.is_offline), u8::from(!self.takes_metadata));
+        let heir = self.succession.heir();
+        assert!(heir.is_none_or(|heir| heir != self.number), "another volume has what was meant for this one");
         let [succession, heir] = self.succession.encode();
         let mut out = vec![Self::VERSION, self.class, state, without_metadata, succession, heir, 0, 0];
         out.extend_from_slice(&self.id.0);
@@ -249,6 +251,7 @@ impl TierMarks {
     }
 
     pub fn encode(self) -> [u8; Self::SIZE] {
+        assert!(TierMarks::new(self.high, self.low).is_some(), "the low mark is below the high one");
         [Self::VERSION, self.high, self.low]
     }
 

@@ -73,6 +73,9 @@ fn gather<'a>(bytes: &'a [u8], data: usize, start: u64, pieces: &[RowPiece]) -> 
             (from, left) = (from + length, left - length);
         }
     }
+    let gathered: usize = runs.iter().map(Range::len).sum();
+    let wanted: usize = pieces.iter().map(|piece| piece.length).sum();
+    assert_eq!(gathered, wanted, "a window gives all bytes of the pieces");
     match &runs[..] {
         [run] => Cow::Borrowed(&bytes[run.clone()]),
         _ => Cow::Owned(runs.iter().flat_map(|run| &bytes[run.clone()]).copied().collect()),
@@ -219,6 +222,7 @@ impl ReadAhead {
             state.windows.pop_front();
         }
         let (data, bytes) = (usize::from(place.scheme.data), Arc::new(bytes));
+        assert!(bytes.len() % data == 0 && bytes.len() <= WINDOW_BYTES, "a window is as long on each data chunk");
         state.windows.push_back(Window { segment: place.segment, start: window.start, data, bytes, mismatches: 0 });
         true
     }
@@ -248,6 +252,7 @@ impl State {
         } else if self.tracks.len() >= TRACKS_MAX {
             self.tracks.pop_front();
         }
+        assert!(self.tracks.len() < TRACKS_MAX, "few reads are remembered");
         self.tracks.push_back((place.segment, place.log_end));
         position.is_some()
     }

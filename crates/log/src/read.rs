@@ -189,8 +189,10 @@ impl Log {
             });
             wanted_next += 1;
         }
+        assert_eq!(requests.len(), wanted.len(), "each part that is wanted is asked for");
         let outcomes = self.stripe.read_many(&mut requests);
         drop(requests);
+        assert_eq!(outcomes.len(), wanted.len(), "each part has its outcome");
         let mut first_error = None;
         for (((index, outcome), mut bounce), placed) in wanted.iter().zip(outcomes).zip(bounces).zip(&places) {
             let part = &mut parts[*index];

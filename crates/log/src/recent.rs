@@ -67,6 +67,7 @@ impl RecentRows {
             kept.bytes -= row.capacity_bytes();
             gone.push(row);
         }
+        assert_eq!(kept.order.len(), kept.rows.len(), "each row that is kept has its turn to go");
         drop(kept);
         // Giving memory back to the system takes its time.
         drop(gone);

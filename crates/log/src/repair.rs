@@ -33,6 +33,7 @@ impl Log {
         if report.bad.is_empty() {
             return;
         }
+        assert_eq!(bytes.len(), range.len(), "what is written again is what was read");
         self.repairs.reads.fetch_add(1, Ordering::Relaxed);
         self.stripe.count_bad(report);
         if !self.options.repairs || is_planted(Bug::RepairForgotten) {

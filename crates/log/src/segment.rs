@@ -153,6 +153,7 @@ impl Segment {
         assert!(tertiary.there != 0 && self.is_sealed(), "only what is elsewhere is released");
         let mut places = self.places.write();
         let before = places.current.chunks.clone();
+        assert_eq!(before.len(), self.scheme.width(), "what is released is on devices");
         let scheme = self.scheme;
         places.replace(SegmentChunks { scheme, missing: 0, chunks: ChunkPlaces::new() });
         self.released.store(true, Ordering::Release);
@@ -280,6 +281,7 @@ impl Segment {
         }
         let mut changed = SegmentChunks::clone(&places.current);
         for (chunk, slot) in slots {
+            assert!(*chunk < changed.chunks.len(), "a chunk of this segment");
             changed.chunks[*chunk] = *slot;
             changed.missing &= !(1 << chunk);
         }

@@ -41,6 +41,7 @@ impl Log {
         let from = stranded.from.entry(segment.id).or_insert(row_block);
         *from = row_block.min(*from);
         stranded.is_new = true;
+        assert!(stranded.from.get(&segment.id).is_some_and(|from| *from <= row_block), "this row is among them");
     }
 
     pub(crate) fn note_unrecorded(&self) {
@@ -110,7 +111,11 @@ impl Log {
                 None => {}
             }
         }
-        *self.kept_bytes.lock() -= taken.iter().map(|buffer| buffer.len()).sum::<usize>();
+        let taken_bytes: usize = taken.iter().map(|buffer| buffer.len()).sum();
+        let mut kept_bytes = self.kept_bytes.lock();
+        assert!(*kept_bytes >= taken_bytes, "what is kept is counted");
+        *kept_bytes -= taken_bytes;
+        drop(kept_bytes);
         taken
     }
 
@@ -140,7 +145,9 @@ impl Log {
         if is_wanted {
             self.recent.keep(id, buffer);
         }
-        *self.flying_bytes.lock() -= length;
+        let mut flying_bytes = self.flying_bytes.lock();
+        assert!(*flying_bytes >= length, "what is under way is counted");
+        *flying_bytes -= length;
     }
 
     /// Whether all of a row that is still in memory is on its devices.

@@ -64,11 +64,14 @@ impl OpenRow {
     pub fn finish_record(&mut self, segment: u64, length: usize, mut entry: SummaryEntry) -> Address {
         let offset = self.used_bytes;
         let end = offset + align(length, SECTOR_BYTES);
+        assert!(offset % SECTOR_BYTES == 0, "records begin at sectors");
         // The tail of the last sector may hold bytes of an earlier use of the buffer.
         self.buffer.as_mut_slice()[offset + length..end].fill(0);
         entry.offset = u32::try_from(offset).expect("rows are far below 4 GiB");
         entry.length = u32::try_from(length).expect("records are far below 4 GiB");
         entry.encode_to(&mut self.summary);
+        let summary = align(self.summary.len(), SECTOR_BYTES);
+        assert!(end + summary <= self.limit_bytes, "a row leaves room for what it tells of its records");
         self.record_count += 1;
         self.used_bytes = end;
         Address { segment, row_block: self.row_block, offset: entry.offset, length: entry.length }

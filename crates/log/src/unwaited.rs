@@ -60,6 +60,7 @@ impl Log {
         let placed = part.segment.placed();
         let address = part.address;
         self.stripe.look_at_arrived(io, &placed, &address, &range, |blocks| {
+            assert_eq!(blocks.len(), covering.len(), "all blocks of the part have arrived");
             let is_right = part.matches(blocks) || is_planted(Bug::ArrivedBelieved);
             if is_right {
                 part.into.copy_from_slice(&blocks[skip..skip + part.into.len()]);

@@ -152,6 +152,7 @@ impl Log {
                 row_block = next;
                 continue;
             };
+            assert!(height > 0 && row_block + height <= end, "a proven row lies within its chunk");
             verified.rows += 1;
             row_block += height;
         }

@@ -457,6 +457,8 @@ impl Log {
             Err(StripeError::TooFewDevices { .. }) if key.site.only != 0 => return Err(LogError::NoSpace),
             placed => placed?,
         };
+        assert_eq!(place.scheme, key.scheme, "a segment has the scheme that was asked for");
+        assert!(key.home.is_none_or(|home| place.chunks[0].device == home), "a home takes its own segments");
         let id = self.next_segment.fetch_add(1, Ordering::AcqRel);
         let is_users = key.kind == SegmentKind::Data && key.temperature == 0;
         self.begun_by_users.fetch_add(u64::from(is_users), Ordering::AcqRel);
@@ -492,6 +494,8 @@ impl Log {
         bytes[used_bytes..used_bytes + summary.len()].copy_from_slice(&summary);
         bytes[used_bytes + summary.len()..].fill(0);
         let height = stere_stripe::row_height(segment.scheme, length);
+        assert!(row_block + height <= self.chunk_blocks(), "a row ends within its chunks");
+        assert_eq!(row_block, segment.written_blocks(), "rows follow one another");
         let header = RowHeader {
             pool: self.pool_id,
             segment: segment.id,
@@ -506,6 +510,7 @@ impl Log {
         bytes[..RowHeader::SIZE].copy_from_slice(&header.encode());
         buffer.set_length(length);
         let buffer = buffer.share();
+        assert!(buffer.len() % BLOCK_BYTES == 0, "a row is whole blocks");
         let completion = Completion::new();
         // Until all its writes are submitted the row counts as under way: others may look at its completion before that.
         let submitting = completion.ticket(write_tag(0, 0));

@@ -22,6 +22,7 @@ struct Degraded {
 impl Stripe {
     /// Rebuilds failed requests in groups; those that worked are marked so. `left` are the chunks of each that were too slow.
     pub(crate) fn rebuild_neighbours(&self, requests: &mut [ReadRequest<'_>], fast: &mut [Fast], left: &[u32]) {
+        assert!(fast.len() == requests.len() && left.len() == requests.len(), "each request has its outcome");
         let mut degraded: Vec<Degraded> = Vec::new();
         for (index, request) in requests.iter().enumerate() {
             // Copies are not rebuilt, they are read elsewhere.

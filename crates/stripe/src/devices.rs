@@ -203,7 +203,8 @@ impl Device for PoolDevice {
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.device.flush()?;
-        self.flushed.fetch_max(covered, Ordering::AcqRel);
+        let before = self.flushed.fetch_max(covered, Ordering::AcqRel);
+        assert!(before.max(covered) <= self.ended.load(Ordering::Acquire), "only writes that have ended are flushed");
         Ok(())
     }
 

@@ -32,7 +32,9 @@ pub fn row_height(scheme: Scheme, row_bytes: usize) -> u32 {
     let stripe = data * STRIPE_UNIT_BYTES;
     // The first chunk has the longest share of the last, partial stripe.
     let last = (row_bytes % stripe).min(STRIPE_UNIT_BYTES);
-    (row_bytes / stripe * (STRIPE_UNIT_BYTES / BLOCK_BYTES) + last.div_ceil(BLOCK_BYTES)) as u32
+    let height = (row_bytes / stripe * (STRIPE_UNIT_BYTES / BLOCK_BYTES) + last.div_ceil(BLOCK_BYTES)) as u32;
+    assert!(row_capacity(scheme, height) >= row_bytes, "a row holds the bytes that its height was computed for");
+    height
 }
 
 /// Most logical bytes that a row of this height can hold without being higher.
@@ -68,6 +70,7 @@ pub fn row_pieces(scheme: Scheme, row_block: u32, range: Range<u64>) -> impl Ite
             at: (next - range.start) as usize,
             length: (end - next) as usize,
         };
+        assert!(piece.length > 0 && (data == 1 || piece.length as u64 <= UNIT), "a piece is a part of one unit");
         next = end;
         Some(piece)
     })

@@ -28,6 +28,7 @@ impl Homes {
         let best =
             self.credit.iter().max_by_key(|&(&index, &credit)| (!is_full(index), credit, std::cmp::Reverse(index)));
         let chosen = *best?.0;
+        assert!(weights.iter().any(|(there, _)| *there == chosen), "only a device that is there is chosen");
         *self.credit.get_mut(&chosen)? -= total;
         Some(chosen)
     }

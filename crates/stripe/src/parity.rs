@@ -110,6 +110,8 @@ impl ParityCoder {
     ) -> Result<(), StripeError> {
         let data = usize::from(scheme.data);
         assert_eq!(known.len(), data, "exactly as many units as there were data units");
+        let is_wanted = |chunk: usize| wanted.iter().any(|(number, _)| *number == chunk);
+        assert!(!known.iter().any(|(chunk, _)| is_wanted(*chunk)), "no unit is both known and wanted");
         if is_copies(scheme) {
             wanted.iter_mut().for_each(|(_, unit)| unit.copy_from_slice(known[0].1));
             return Ok(());

@@ -58,6 +58,7 @@ impl Stripe {
                 return false;
             }
         }
+        assert_eq!(bytes.len(), (range.end - range.start) as usize, "the pieces are the whole part");
         look(&bytes)
     }
 }

@@ -249,6 +249,9 @@ impl Placement {
             missing |= u32::from(!slots.is_open) << chunk;
             chunks.push(ChunkPlace { device, slot });
         }
+        assert_eq!(chunks.len(), width, "a segment has as many chunks as it is wide");
+        let missing_count = missing.count_ones() as usize;
+        assert!(missing_count <= usize::from(scheme.parity), "the devices that are there hold the content");
         SegmentChunks { scheme, missing, chunks }
     }
 
@@ -410,6 +413,8 @@ impl Placement {
                     places.push(ChunkPlace { device: *device, slot });
                 }
             }
+            let is_left = slots.map.free_count() as usize >= FREE_BESIDE_DISCARD;
+            assert!(is_left || spare == 0, "slots stay free beside those that are discarded");
         }
         places
     }
@@ -587,6 +592,7 @@ impl Placement {
             }
             let parity = usize::from(scheme.parity).min(present.saturating_sub(1));
             let data = present.saturating_sub(parity).min(usize::from(scheme.data));
+            assert!(parity + data <= present, "a fitted scheme is as wide as there are devices at most");
             // Both are below the scheme's own width, so they fit in a byte.
             if let Some(fitted) = Scheme::new(data as u8, parity as u8).filter(|_| data <= open) {
                 return Ok(fitted);

@@ -230,6 +230,7 @@ impl Stripe {
             let offset = chunk_start + piece.chunk_offset;
             parts.push(Part { device, offset, request: index, chunk, can_be_left, out });
         }
+        assert!(rest.is_empty(), "the parts are the whole request");
         Some(())
     }
 
@@ -297,6 +298,7 @@ impl Stripe {
             let can_be_left = attempt == Attempt::Cheapest && self.has_spare(segment);
             parts.push(Part { device, offset: start + piece.chunk_offset, request: 0, chunk, can_be_left, out });
         }
+        assert!(rest.is_empty(), "the parts are the whole range");
         let groups = read_parts(parts);
         groups.into_iter().find_map(|group| group.failure).map_or(Ok(()), |error| Err(error.into()))
     }

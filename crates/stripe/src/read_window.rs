@@ -81,6 +81,7 @@ impl<'a> ReadWindow<'a> {
                 }
             }));
         }
+        assert_eq!(jobs.len(), devices.len(), "each chunk that is there is read from its device");
         run_on_devices(&devices, length * jobs.len(), jobs);
         for (chunk, _, unit) in reads {
             self.units[chunk] = Some(unit);
@@ -131,6 +132,7 @@ impl<'a> ReadWindow<'a> {
             let (segment, readable) = (self.number, sources.len());
             return Err(StripeError::TooFewChunks { segment, readable, needed, failed: self.failed() });
         }
+        assert!(sources.iter().all(|chunk| exclude >> chunk & 1 == 0), "what is suspected is no source");
         let known: Vec<(usize, &[u8])> =
             sources.into_iter().filter_map(|chunk| self.unit(chunk).map(|unit| (chunk, unit))).collect();
         let mut rebuilt: Vec<Buffer> = wanted.iter().map(|_| self.stripe.buffers.take(self.length())).collect();
@@ -204,6 +206,8 @@ impl<'a> ReadWindow<'a> {
                 Some((_, unit)) => &unit[..],
                 None => self.unit(piece.chunk).expect("chunks that were not rebuilt have been read"),
             };
+            let end = piece.chunk_offset + piece.length as u64;
+            assert!(piece.chunk_offset >= self.range.start && end <= self.range.end, "the window holds all pieces");
             let start = (piece.chunk_offset - self.range.start) as usize;
             out[piece.at..piece.at + piece.length].copy_from_slice(&unit[start..start + piece.length]);
         }

@@ -274,8 +274,9 @@ impl<'a> Suspects<'a> {
 
     fn next(&mut self) -> Option<u32> {
         let positions = self.positions.as_mut()?;
-        let set = positions.iter().fold(0, |set, &at| set | 1 << self.candidates[at]);
+        let set = positions.iter().fold(0_u32, |set, &at| set | 1 << self.candidates[at]);
         let (size, count) = (positions.len(), self.candidates.len());
+        assert_eq!(set.count_ones() as usize, size, "no candidate is suspected twice");
         match (0..size).rev().find(|&digit| positions[digit] < count - size + digit) {
             None => self.positions = None,
             Some(digit) => {

@@ -206,6 +206,7 @@ impl Stripe {
         // Slots start at whole blocks, so widening stays within the slot.
         let start = chunk_offset / block_bytes * block_bytes;
         let end = (chunk_offset + bytes.len() as u64).next_multiple_of(block_bytes);
+        assert!(end <= u64::from(self.chunk_bytes), "the blocks of a part stay within its slot");
         let slot_offset = device.slot_offset(place)?;
         let mut blocks = self.buffers.take((end - start) as usize);
         let (head, block) = ((chunk_offset - start) as usize, block_bytes as usize);

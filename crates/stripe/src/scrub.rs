@@ -42,6 +42,7 @@ impl Stripe {
             chunks.iter().filter(|&&chunk| window.unit(chunk).is_some()).fold(0, |set, chunk| set | 1 << chunk);
         let is_there = |bad: &&BadChunk| !matches!(&bad.cause, BadCause::Device(error) if error.is_absence());
         let failed = window.failed().iter().filter(is_there).fold(0, |set, bad| set | 1 << bad.chunk);
+        assert_eq!(readable & failed, 0, "a chunk is read or fails");
         let data = if parity::is_copies(scheme) { 0 } else { usize::from(scheme.data) };
         let lost: Vec<usize> = (0..data).filter(|chunk| readable >> chunk & 1 == 0).collect();
         let rebuilt = match lost.is_empty() && readable != 0 {
@@ -127,6 +128,7 @@ impl Stretch {
             let start = chunk_offset as usize - row_block as usize * BLOCK_BYTES;
             row.extend_from_slice(&unit[start..start + length]);
         }
+        assert_eq!(row.len(), length, "a row is put together from all of its pieces");
         Some(Cow::Owned(row))
     }
 

@@ -77,7 +77,7 @@ impl SlotMap {
         }
         let slot = self.next_free(self.cursor).or_else(|| self.next_free(0))?;
         let is_new = self.mark_used(slot);
-        assert!(is_new, "a free slot was found");
+        assert!(is_new && slot < self.slot_count, "a free slot of the device was found");
         self.cursor = slot + 1;
         Some(slot)
     }

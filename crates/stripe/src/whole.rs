@@ -160,6 +160,7 @@ impl Whole {
         for (piece, start) in self.pieces(row_block, length) {
             scratch.extend_from_slice(&self.units[piece.chunk][start..start + piece.length]);
         }
+        assert_eq!(scratch.len(), length, "a row is put together from all of its pieces");
         Some(scratch)
     }
 

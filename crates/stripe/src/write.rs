@@ -88,7 +88,11 @@ impl Stripe {
                 vec![Piece::new(Arc::clone(&parity[chunk - data]), 0..shape.height_bytes)]
             }
         });
-        Ok(units.collect())
+        let units: Vec<Vec<Piece>> = units.collect();
+        let unit_bytes = if parity::is_copies(scheme) { row.len() } else { height_bytes };
+        let is_whole = |pieces: &Vec<Piece>| stere_device::length_of(pieces) == unit_bytes;
+        assert!(units.iter().all(is_whole), "all chunks of a row are equally high");
+        Ok(units)
     }
 
     /// The parity units, each as high as the row; none for copies.

@@ -25,8 +25,12 @@ fn ranges_and_keys_that_do_not_rise_are_refused() {
     let mut empty = fold();
     empty.ranges[0].1 = empty.ranges[0].0;
     assert!(FoldValue::decode(&empty.encode()).is_err());
-    let twice = Bundle { entries: vec![(Key::inode(9), vec![1]), (Key::inode(9), vec![2])] };
-    assert!(Bundle::decode(&twice.encode()).is_err());
+    let rising = Bundle { entries: vec![(Key::inode(9), vec![1]), (Key::inode(10), vec![2])] };
+    let mut twice = rising.encode();
+    assert_eq!(Bundle::decode(&twice), Ok(rising));
+    let second = Bundle::FIXED_BYTES + Bundle::entry_bytes(1);
+    twice.copy_within(Bundle::FIXED_BYTES..Bundle::FIXED_BYTES + 17, second);
+    assert!(Bundle::decode(&twice).is_err());
     assert!(Bundle::decode(&Bundle::default().encode()).is_err());
 }
 

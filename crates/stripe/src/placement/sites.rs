@@ -53,6 +53,7 @@ impl Placement {
         let outcome = act(self);
         for (index, is_open) in hidden {
             if let Some(slots) = self.devices.get_mut(&index) {
+                assert!(slots.is_hidden && !slots.is_open, "a hidden device stays closed");
                 (slots.is_hidden, slots.is_open) = (false, is_open);
             }
         }

@@ -60,6 +60,7 @@ impl Spread {
         self.has_chosen |= chosen.len() < open.len();
         for index in chosen {
             let credit = self.credit.entry(*index).or_default();
+            assert!(credit.abs() <= CREDIT_MAX, "credit is bounded either way");
             *credit = (*credit - PART).max(-CREDIT_MAX);
         }
     }
@@ -111,6 +112,7 @@ impl Placement {
             choice.len() == width && self.shared(choice) <= shared && self.leaves(choice, scheme, kept, after)
         });
         let chosen = found.unwrap_or(fullest);
+        assert!(chosen.iter().all(|index| self.is_open(*index)), "only open devices are chosen");
         self.spread.pay(&chosen, &open);
         chosen
     }
