@@ -20,8 +20,8 @@ use stere_format::{
 };
 use stere_store::{Error, Io, Store, Transaction};
 
+use crate::block::BLOCK;
 use crate::charge;
-use crate::extents::BLOCK;
 use crate::keys::Keys;
 use crate::metadata::{attributes_of, changed_attributes, counted_metadata};
 use crate::pending_charges::Book;

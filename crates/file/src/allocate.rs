@@ -7,8 +7,9 @@ use std::ops::Range;
 
 use stere_format::InodeValue;
 
+use crate::block::BLOCK;
 use crate::error::Error;
-use crate::extents::{self, Allocation, BLOCK, EXTENTS_PER_STEP};
+use crate::extents::{self, Allocation, EXTENTS_PER_STEP};
 use crate::keys::{self, extents_touching};
 use crate::state::Content;
 use crate::write::is_shared;
@@ -69,7 +70,7 @@ impl Files {
             0 => self.preallocate(context, inode, content, range, keep_size),
             PUNCH_HOLE if keep_size => self.punch(context, inode, content, range),
             ZERO_RANGE => self.zero(context, inode, content, range, keep_size),
-            COLLAPSE_RANGE | INSERT_RANGE if self.is_encrypted(context.io, inode, offset..extents::END)? => {
+            COLLAPSE_RANGE | INSERT_RANGE if self.is_encrypted(context.io, inode, offset..crate::block::END)? => {
                 // Each record opens only at its place.
                 Err(Error::Unsupported("ranges of encrypted files cannot be inserted or collapsed; copy the file"))
             }

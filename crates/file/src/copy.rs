@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use stere_store::Transaction;
 
+use crate::block::BLOCK;
 use crate::error::Error;
-use crate::extents::part;
-use crate::extents::{self, Allocation, BLOCK};
+use crate::extents::{self, Allocation, part};
 use crate::keys::{self, extents_touching};
 use crate::state::Content;
 use crate::table::Held;

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use stere_faults::{Bug, is_planted};
 
+use crate::block::BLOCK;
 use crate::error::Error;
-use crate::extents::BLOCK;
 use crate::keys::{Extent, extents_touching};
 use crate::record::RECORD_BYTES;
 use crate::state::Content;

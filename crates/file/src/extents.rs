@@ -6,14 +6,13 @@
 
 use std::ops::Range;
 
-use stere_format::{BLOCK_BYTES, ExtentFlags, ExtentValue};
+use stere_format::{ExtentFlags, ExtentValue};
 use stere_store::Transaction;
 
+use crate::block::{BLOCK, END};
 use crate::error::Error;
 use crate::keys::{Extent, extents_touching};
 use crate::set_aside;
-
-pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Extents touched by one transaction at most; larger changes go in steps.
 pub(crate) const EXTENTS_PER_STEP: usize = 512;
@@ -148,9 +147,6 @@ pub(crate) fn cut_end(
     allocation.add(rest);
     Ok((allocation, complete))
 }
-
-/// Behind every extent.
-pub(crate) const END: u64 = 1 << 62;
 
 /// Puts an extent over bytes of a blob whose reference the caller has taken; the place must be free.
 pub(crate) fn put_plain(

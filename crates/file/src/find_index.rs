@@ -8,48 +8,46 @@
 //! Read next: `crates/features/src/search/candidates.rs`.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use stere_format::{FindIndexValue, InodeValue, Key, XattrBucket, crc32c, key};
 use stere_store::{Error, Io, Store, Transaction};
 
 use crate::keys::Keys;
-use crate::{Files, HAS_ATTRIBUTES};
+
+pub use crate::index_building::IndexCheck;
 
 /// Inodes that one step enters, or entries that it removes.
-const INODES_PER_STEP: usize = 128;
-const ENTRIES_PER_STEP: usize = 1024;
+pub(crate) const INODES_PER_STEP: usize = 128;
+pub(crate) const ENTRIES_PER_STEP: usize = 1024;
 /// What may move while somebody reads the index; more, and he passes over all inodes instead.
 const MOVED_MAX: usize = 65_536;
 /// Attributes that are indexed.
 const PREFIX: &[u8] = b"user.";
-
 const OFF: u8 = 0;
-const BUILDING: u8 = 1;
-const COMPLETE: u8 = 2;
+pub(crate) const BUILDING: u8 = 1;
+pub(crate) const COMPLETE: u8 = 2;
 
 /// Entries, and how many things come to each.
 pub type IndexEntries = BTreeMap<Key, u32>;
 
 /// What of the index is in memory.
 pub(crate) struct FindIndex {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: AtomicU8,
-    readers: AtomicUsize,
-    moved: Mutex<Vec<u64>>,
+pub(crate) struct Shared {
+    pub(crate) state: AtomicU8,
+    pub(crate) readers: AtomicUsize,
+    pub(crate) moved: Mutex<Vec<u64>>,
 }
 
 /// One who reads the index: what moves in it meanwhile is noted.
 pub struct IndexReading<'a> {
-    shared: &'a Shared,
+    pub(crate) shared: &'a Shared,
 }
 
 impl IndexReading<'_> {
@@ -134,7 +132,7 @@ pub fn find_index(keys: &impl Keys) -> Result<Option<FindIndexValue>, Error> {
 }
 
 /// Enters, or takes away, so many things that come to an entry.
-fn change(transaction: &mut Transaction<'_>, key: Key, by: i64) -> Result<(), Error> {
+pub(crate) fn change(transaction: &mut Transaction<'_>, key: Key, by: i64) -> Result<(), Error> {
     if key.kind != key::kind::FIND_ATTRIBUTE {
         match by {
             0 => {}
@@ -153,7 +151,7 @@ fn change(transaction: &mut Transaction<'_>, key: Key, by: i64) -> Result<(), Er
 }
 
 /// Adds what comes to an entry now, and takes away what did before.
-fn count(changes: &mut BTreeMap<Key, i64>, before: Vec<Key>, after: Vec<Key>) {
+pub(crate) fn count(changes: &mut BTreeMap<Key, i64>, before: Vec<Key>, after: Vec<Key>) {
     before.into_iter().for_each(|key| *changes.entry(key).or_default() -= 1);
     after.into_iter().for_each(|key| *changes.entry(key).or_default() += 1);
 }
@@ -208,162 +206,4 @@ impl FindIndex {
         });
         Ok(())
     }
-}
-
-impl Files {
-    /// Begins to read the index; none while it is not complete.
-    pub fn read_index(&self) -> Option<IndexReading<'_>> {
-        let shared = &self.find_index.shared;
-        if shared.state.load(Ordering::Acquire) != COMPLETE {
-            return None;
-        }
-        let _moved = shared.moved.lock();
-        shared.readers.fetch_add(1, Ordering::AcqRel);
-        Some(IndexReading { shared })
-    }
-
-    /// Inodes of which something may be in memory that the index does not tell.
-    pub fn in_memory(&self) -> Vec<u64> {
-        self.table.inodes()
-    }
-
-    /// Builds some of the index of a pool that has none, or whose index is to be built anew. Tells whether there is more to do.
-    pub fn index_some(&self, io: Io<'_>) -> Result<bool, Error> {
-        let shared = self.find_index.shared.clone();
-        match shared.state.load(Ordering::Acquire) {
-            COMPLETE => return Ok(false),
-            // Before the record is there: from then on every transaction is looked at.
-            _ => shared.state.store(BUILDING, Ordering::Release),
-        }
-        self.store.update(io, |transaction| {
-            let next = match find_index(transaction)? {
-                None => 0,
-                Some(FindIndexValue::Built { next }) => next,
-                Some(FindIndexValue::Clearing) => {
-                    if clear_some(transaction)? {
-                        transaction.put(Key::find_index(), &FindIndexValue::Built { next: 0 }.encode());
-                    }
-                    return Ok(true);
-                }
-            };
-            let next = if next == u64::MAX { next } else { build_some(transaction, next)? };
-            transaction.put(Key::find_index(), &FindIndexValue::Built { next }.encode());
-            if next == u64::MAX {
-                let shared = shared.clone();
-                transaction.on_effect(move || shared.state.store(COMPLETE, Ordering::Release));
-            }
-            Ok(next != u64::MAX)
-        })
-    }
-}
-
-/// Holds the index against the inodes and attributes that it is of, whose keys are shown to it in any order.
-#[derive(Default)]
-pub struct IndexCheck {
-    /// Inodes below this one are in it; none if there is nothing to check.
-    below: Option<u64>,
-    /// What is there and was not met yet.
-    entries: FxHashMap<Key, u32>,
-    wrong: Vec<(u64, String)>,
-}
-
-impl IndexCheck {
-    /// Reads the whole index.
-    pub fn new(store: &Store) -> Result<IndexCheck, Error> {
-        let mut check = IndexCheck::default();
-        let Some(FindIndexValue::Built { next }) = store.view(Io::BLOCKING, |view| find_index(view))? else {
-            return Ok(check);
-        };
-        check.below = Some(next);
-        let (from, to) = (Key::new(key::tree::INDEXES, 0, 0, 0), Key::new(key::tree::INDEXES + 1, 0, 0, 0));
-        store.for_each_key(from, to, |key, bytes| {
-            if is_entry(key) {
-                match entry_count(key, bytes) {
-                    Some(count) => drop(check.entries.insert(*key, count)),
-                    None => check.wrong.push((key.position, format!("the index of searches has a bad value at {key}"))),
-                }
-            }
-        })?;
-        Ok(check)
-    }
-
-    /// A key of an inode.
-    pub fn visit(&mut self, key: &Key, bytes: &[u8]) {
-        if self.below.is_none_or(|below| key.object >= below) {
-            return;
-        }
-        let entries = match key.kind {
-            key::kind::INODE => inode_entries(key.object, bytes),
-            key::kind::XATTR => attribute_entries(key.object, bytes),
-            _ => return,
-        };
-        for entry in entries {
-            match self.entries.get_mut(&entry) {
-                Some(count) if *count > 1 => *count -= 1,
-                Some(_) => drop(self.entries.remove(&entry)),
-                None => {
-                    let text =
-                        format!("inode {} is not in the index of searches as it should be ({entry})", key.object);
-                    self.wrong.push((key.object, text));
-                }
-            }
-        }
-    }
-
-    /// What is wrong, by inode.
-    pub fn finish(mut self) -> Vec<(u64, String)> {
-        let left = self.entries.keys().map(|key| {
-            (key.position, format!("the index of searches has inode {} at {key} for nothing", key.position))
-        });
-        self.wrong.extend(left);
-        self.wrong.sort();
-        self.wrong
-    }
-}
-
-/// Removes some entries; tells whether none is left.
-fn clear_some(transaction: &mut Transaction<'_>) -> Result<bool, Error> {
-    let mut entries = Vec::new();
-    let from = Key::new(key::tree::INDEXES, 0, 0, 0);
-    transaction.scan(from, Key::new(key::tree::INDEXES + 1, 0, 0, 0), |key, _| {
-        if is_entry(key) {
-            entries.push(*key);
-        }
-        if entries.len() == ENTRIES_PER_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    let is_last = entries.len() < ENTRIES_PER_STEP;
-    entries.into_iter().for_each(|key| transaction.delete(key));
-    Ok(is_last)
-}
-
-/// Enters some inodes from this one on; tells which is the next.
-fn build_some(transaction: &mut Transaction<'_>, from: u64) -> Result<u64, Error> {
-    let (mut at, mut changes) = (from, BTreeMap::new());
-    for _ in 0..INODES_PER_STEP {
-        let mut found = None;
-        let end = Key::new(key::tree::NAMES + 1, 0, 0, 0);
-        transaction.scan(Key::inode(at), end, |key, bytes| {
-            found = Some((key.object, (key.kind == key::kind::INODE).then(|| bytes.to_vec())));
-            ControlFlow::Break(())
-        })?;
-        let Some((inode, bytes)) = found else {
-            at = u64::MAX;
-            break;
-        };
-        if let Some(bytes) = bytes {
-            count(&mut changes, Vec::new(), inode_entries(inode, &bytes));
-            let flags = InodeValue::decode(&bytes).map_or(0, |value| value.flags);
-            if flags & HAS_ATTRIBUTES != 0 {
-                transaction.scan(Key::xattr(inode, 0), Key::xattr(inode, u64::MAX), |_, bytes| {
-                    count(&mut changes, Vec::new(), attribute_entries(inode, bytes));
-                    ControlFlow::Continue(())
-                })?;
-            }
-        }
-        at = inode + 1;
-    }
-    for (key, by) in changes {
-        change(transaction, key, by)?;
-    }
-    Ok(at)
 }

@@ -9,7 +9,8 @@ use stere_store::Io;
 
 use crate::copy::Copy;
 use crate::error::Error;
-use crate::{Context, Files, keys, laid_over};
+use crate::state::laid_over;
+use crate::{Context, Files, keys};
 
 /// A file whose content is about to change; it is locked, and all of it is saved.
 pub struct Unchanged<'a> {

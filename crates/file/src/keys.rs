@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use stere_format::{ExtentFlags, ExtentValue, InodeValue, Key};
 use stere_store::{Transaction, Value, View};
 
+use crate::block::BLOCK;
 use crate::error::Error;
-use crate::extents::BLOCK;
 
 /// What a view and a transaction have in common.
 pub trait Keys {

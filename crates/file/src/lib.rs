@@ -11,13 +11,16 @@
 
 pub mod accounts;
 mod allocate;
+mod block;
 mod charge;
 mod coders;
+mod content_digests;
 mod copy;
 mod dedup;
 mod digests;
 mod edges;
 mod encode;
+mod encoding;
 mod encrypted;
 mod error;
 mod extents;
@@ -25,25 +28,36 @@ mod facts;
 pub mod find_index;
 mod first_handle;
 mod following;
+mod grants;
+mod handles;
+mod holding;
 mod home;
+mod index_building;
 mod kept;
 mod keys;
 pub mod metadata;
+mod metadata_counting;
 pub mod named_in;
 mod orphan;
+mod orphans;
 mod pending_charges;
 mod plugins;
 mod policy;
 mod ranges;
 mod read;
+mod recall;
 mod recalled;
 mod reconcile;
 mod record;
 mod save;
+mod sealing;
 mod seek;
 mod set_aside;
 mod size;
 mod state;
+mod stored_facts;
+mod stored_grants;
+mod storing;
 mod table;
 mod versions;
 mod write;
@@ -56,7 +70,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use stere_crypt::Keyring;
 use stere_device::BufferPool;
-use stere_format::{DeviceEntry, DeviceState, FileKind, InodeValue, Scheme, Site, Timestamp};
+use stere_format::{DeviceEntry, DeviceState, InodeValue, Scheme, Site, Timestamp};
 use stere_policy::{Class, Effective, Resolver};
 use stere_store::{Io, Placement, Store};
 
@@ -65,13 +79,14 @@ pub use coders::Coders;
 pub use dedup::{Deduplicated, Twins};
 pub use digests::DigestKind;
 pub use error::Error;
-pub use facts::{StoredExtent, StoredFact, stored_extents};
+pub use facts::{StoredExtent, stored_extents};
 pub use first_handle::FirstHandle;
 pub use following::Following;
 pub use kept::Unchanged;
 pub use keys::{Keys, inode, inode_if_any, put_inode};
-pub use orphan::{Gone, OrphanKind};
+pub use metadata::HAS_ATTRIBUTES;
 pub use orphan::{Unlink, free_empty, list_nameless, unlist};
+pub use orphans::{Gone, OrphanKind};
 pub use plugins::{Plugins, own_stack, set_own_stack};
 use policy::says;
 pub use policy::{
@@ -84,20 +99,19 @@ pub use record::RECORD_BYTES;
 pub use seek::Whence;
 pub use set_aside::counted as preallocated_bytes;
 pub use size::AttributeChange;
+pub use stored_facts::StoredFact;
 pub use versions::{
     HAS_VERSIONS, OF_VERSIONS, own_versions, set_own_versions, set_version_order, stored_wish, version_order, wished,
 };
 
 use accounts::Accounts;
 use digests::Digests;
-use encode::{AskedEncoding, Decoded, Storing};
+use encoding::Decoded;
 use find_index::FindIndex;
 use set_aside::SetAside;
-use state::{Content, State};
+use state::Content;
 use table::Table;
 
-/// Flag of inodes that have, or had, extended attributes; the naming layer sets it.
-pub const HAS_ATTRIBUTES: u32 = 1;
 /// The largest size of a file.
 pub const FILE_BYTES_MAX: u64 = 16 << 40;
 
@@ -149,7 +163,7 @@ pub struct Files {
     dirty_bytes: AtomicU64,
     /// Counts calls of `step`, as a measure of age.
     age: AtomicU64,
-    orphans: Mutex<BTreeMap<u64, orphan::Orphan>>,
+    orphans: Mutex<BTreeMap<u64, orphans::Orphan>>,
     orphan_count: AtomicUsize,
     freeing: Mutex<()>,
     /// Removed inodes are kept until the kernel forgets them.
@@ -169,50 +183,6 @@ pub struct Files {
 }
 
 impl Files {
-    /// Contents over `store`. Reads the list of orphans, and frees none of them yet (see `step`).
-    pub fn new(store: Arc<Store>, options: Options) -> Result<Files, Error> {
-        let orphans = orphan::load(&store)?;
-        let resolver = Arc::new(Resolver::new(options.default_class));
-        let plugins = Arc::new(Plugins::new(options.plugin_loader.clone()));
-        let accounts = Accounts::load(&store)?;
-        let following = Arc::new(Following::load(&store, plugins.clone(), resolver.clone())?);
-        let digests = Arc::new(Digests::load(&store)?);
-        let find_index = Arc::new(FindIndex::load(&store)?);
-        let (counting, noting, telling) = (accounts.clone(), following.clone(), digests.clone());
-        let indexing = find_index.clone();
-        store.set_settler(Box::new(move |transaction| {
-            indexing.settle(transaction)?;
-            telling.settle(transaction)?;
-            counting.settle(transaction)?;
-            noting.settle(transaction)
-        }));
-        let files = Files {
-            resolver,
-            table: Table::new(),
-            dirty_bytes: AtomicU64::new(0),
-            age: AtomicU64::new(0),
-            orphan_count: AtomicUsize::new(orphans.len()),
-            orphans: Mutex::new(orphans),
-            freeing: Mutex::default(),
-            holds_removed: AtomicBool::new(false),
-            set_aside: Mutex::default(),
-            decoded: Decoded::default(),
-            stored: BufferPool::new(encode::STORED_BYTES_KEPT),
-            keyring: Arc::new(Keyring::new(options.encryption_salt)),
-            plugins,
-            accounts,
-            following,
-            digests,
-            find_index,
-            recalled: recalled::Recalled::default(),
-            written: written::Written::default(),
-            store,
-            options,
-        };
-        files.hold_set_aside(Io::BLOCKING)?;
-        Ok(files)
-    }
-
     /// The store below.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
@@ -233,141 +203,14 @@ impl Files {
         &self.following
     }
 
+    /// The pool's plugins. Who reads what the pool says of them puts it there.
+    pub fn plugins(&self) -> &Arc<Plugins> {
+        &self.plugins
+    }
+
     /// The policies' resolver; whoever changes a policy or moves a directory invalidates it.
     pub fn resolver(&self) -> &Resolver {
         &self.resolver
-    }
-
-    /// Notes one more open handle of an inode that exists.
-    pub fn open(&self, context: &Context<'_>, inode: u64) -> Result<InodeValue, Error> {
-        let held = self.table.hold(inode);
-        let mut state = held.write(context.io)?;
-        let value = self.store.view(context.io, |view| keys::inode(view, inode))?;
-        state.opens += 1;
-        Ok(value)
-    }
-
-    /// Lets one handle go. The last one saves what was written; an inode without a name is freed.
-    pub fn release(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
-        let held = self.table.hold(inode);
-        let mut state = held.write(context.io)?;
-        if state.opens == 0 {
-            return Err(Error::Invalid("the inode is not open; release a handle once"));
-        }
-        let removed = self.orphan_kind(inode) == Some(OrphanKind::Removed);
-        let mut outcome = Ok(());
-        if state.opens == 1 && !removed {
-            outcome = match &mut state.content {
-                Some(content) if content.is_dirty() => self.save_all(context, inode, content),
-                _ => Ok(()),
-            };
-            if outcome.as_ref().is_err_and(Error::would_block) {
-                return outcome;
-            }
-        }
-        state.opens -= 1;
-        if state.opens == 0 {
-            state.is_kept = false;
-            if self.is_removed_for_good(inode) {
-                self.free_orphan_now(context, inode, &mut state);
-            } else if !state.is_dirty() {
-                state.content = None;
-            }
-        }
-        outcome
-    }
-
-    /// Saves everything of one file; the caller commits.
-    pub fn save(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
-        let Some(held) = self.table.find(inode) else { return Ok(()) };
-        let mut state = held.write(context.io)?;
-        if state.opens == 0 && self.is_removed_for_good(inode) {
-            return Ok(());
-        }
-        match &mut state.content {
-            Some(content) if content.is_dirty() => self.save_all(context, inode, content),
-            _ => Ok(()),
-        }
-    }
-
-    /// Saves everything of all files; the caller commits. The first error is told after all files have been tried.
-    pub fn save_everything(&self, context: &Context<'_>) -> Result<(), Error> {
-        let mut outcome = Ok(());
-        for inode in self.table.inodes() {
-            let saved = self.save(context, inode);
-            if saved.as_ref().is_err_and(Error::would_block) {
-                return saved;
-            }
-            outcome = outcome.and(saved);
-        }
-        outcome
-    }
-
-    /// The inode as users see it: what is on media under what is in memory. `None` when there is no such inode.
-    pub fn attributes(&self, io: Io<'_>, inode: u64) -> Result<Option<InodeValue>, Error> {
-        let read = || self.store.view(io, |view| keys::inode_if_any(view, inode));
-        let Some(held) = self.table.find(inode) else { return read() };
-        let state = held.read(io)?;
-        let value = read()?;
-        Ok(value.map(|value| laid_over(value, &state)))
-    }
-
-    /// As `attributes` for an inode the caller's own look-up found; `removals` is the table's count from before it.
-    pub fn refresh(
-        &self,
-        io: Io<'_>,
-        inode: u64,
-        value: InodeValue,
-        removals: u64,
-    ) -> Result<Option<InodeValue>, Error> {
-        let in_memory = value.kind() == Some(FileKind::File) && self.table.contains(inode);
-        if in_memory || self.table.removals() != removals { self.attributes(io, inode) } else { Ok(Some(value)) }
-    }
-
-    /// How many inodes have left memory so far; see `refresh`.
-    pub fn removals(&self) -> u64 {
-        self.table.removals()
-    }
-
-    /// Changes an inode's attributes in a transaction, with what is in memory of it locked. `change` gets the inode as users
-    /// see it; times it sets replace those in memory.
-    pub fn change_attributes(
-        &self,
-        context: &Context<'_>,
-        inode: u64,
-        change: &dyn Fn(&mut stere_store::Transaction<'_>, &mut InodeValue) -> Result<(), Error>,
-    ) -> Result<InodeValue, Error> {
-        let held = self.table.hold(inode);
-        let mut state = held.write(context.io)?;
-        if self.is_promised(inode)
-            && let Some(content) = &mut state.content
-        {
-            // Who owns the file from now on owns what it has, too.
-            self.save_all(context, inode, content)?;
-        }
-        let seen = self.store.update(context.io, |transaction| {
-            let stored = keys::inode(transaction, inode)?;
-            let (stored_size, stored_blocks) = (stored.size, stored.blocks_bytes);
-            let mut value = laid_over(stored, &state);
-            let (seen_size, seen_blocks) = (value.size, value.blocks_bytes);
-            change(transaction, &mut value)?;
-            // The size on media changes only together with the data.
-            (value.size, value.blocks_bytes) = (stored_size, stored_blocks);
-            keys::put_inode(transaction, inode, &value);
-            (value.size, value.blocks_bytes) = (seen_size, seen_blocks);
-            Ok::<_, Error>(value)
-        })?;
-        if let Some(content) = &mut state.content {
-            (content.modified, content.changed) = (None, None);
-        }
-        Ok(seen)
-    }
-
-    /// Runs `change` with what is in memory of the inode locked.
-    pub fn locked<T>(&self, context: &Context<'_>, inode: u64, change: impl FnOnce() -> T) -> Result<T, Error> {
-        let held = self.table.hold(inode);
-        let _state = held.write(context.io)?;
-        Ok(change())
     }
 
     /// The policy that holds for an inode.
@@ -380,55 +223,6 @@ impl Files {
         self.resolver.directory(directory, &mut |number| {
             Ok::<_, Error>(keys::inode_if_any(keys, number)?.map(|value| says(&value)))
         })
-    }
-
-    /// How new data of a file is stored.
-    fn storing(&self, io: Io<'_>, inode: u64) -> Result<Storing, Error> {
-        let effective = self.store.view(io, |view| {
-            let value = keys::inode(view, inode)?;
-            self.effective(view, inode, &value)
-        })?;
-        self.storing_of(&effective)
-    }
-
-    /// The same for data that somebody writes now: not if the file is retained.
-    fn storing_change(&self, context: &Context<'_>, inode: u64) -> Result<Storing, Error> {
-        let effective = self.store.view(context.io, |view| {
-            let value = keys::inode(view, inode)?;
-            check_changeable(&value, context.now)?;
-            self.effective(view, inode, &value)
-        })?;
-        self.storing_of(&effective)
-    }
-
-    /// Refuses to change a file that is retained; asked with the file locked, so that this holds until it is changed.
-    fn check_not_retained(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
-        self.store.view(context.io, |view| check_changeable(&keys::inode(view, inode)?, context.now))
-    }
-
-    /// Whether a file is open, or not all of it is saved.
-    pub fn is_in_memory(&self, inode: u64) -> bool {
-        self.table.contains(inode)
-    }
-
-    /// What a policy asks for.
-    fn storing_of(&self, effective: &Effective) -> Result<Storing, Error> {
-        let (placement, compression) = (self.placement_of(effective), effective.wish.compression);
-        let stack = match self.plugins.codecs(effective.plugins) {
-            0 => None,
-            number => Some((number, self.plugins.stack(number).map_err(Error::Plugin)?)),
-        };
-        let sealing = self.sealing(effective.wish.encryption)?;
-        let record_bytes = effective.wish.record.bytes().min(RECORD_BYTES).min(self.store.blob_bytes_max() as u64);
-        let checksum = encode::kind_of(effective.wish.checksum);
-        Ok(Storing { placement, compression, sealing, stack, record_bytes, checksum })
-    }
-
-    /// The encoding that a policy asks for, whether or not its key can be used now.
-    fn asked(&self, effective: &Effective) -> AskedEncoding {
-        let key = self.keyring.meant(effective.wish.encryption).ok().flatten().unwrap_or(0);
-        let (compression, checksum) = (effective.wish.compression, encode::kind_of(effective.wish.checksum));
-        AskedEncoding { compression, key, stack: self.plugins.codecs(effective.plugins), checksum }
     }
 
     /// Where a policy wants data; the store fits it to the devices there are.
@@ -467,60 +261,9 @@ impl Files {
         self.store.device_entries().iter().filter(|entry| !is_spare(entry)).count().max(1)
     }
 
-    /// Background work: saves what has been in memory for long and frees orphans, a piece of each. Tells whether there
-    /// is more to do.
-    pub fn step(&self, context: &Context<'_>, budget: usize) -> Result<bool, Error> {
-        let age = self.age.fetch_add(1, Ordering::AcqRel) + 1;
-        let saved = self.save_old(context, age);
-        // A file that cannot be saved must not keep the room of removed ones from coming back.
-        let more = self.free_some_orphans(context, budget);
-        self.hold_set_aside(context.io)?;
-        saved.and(more)
-    }
-
-    /// Saves what has been in memory for long; the first error is told after all have been tried.
-    fn save_old(&self, context: &Context<'_>, age: u64) -> Result<(), Error> {
-        let mut outcome = Ok(());
-        for inode in self.table.inodes() {
-            let Some(held) = self.table.find(inode) else { continue };
-            let Ok(mut state) = held.write(Io::NON_BLOCKING) else { continue };
-            if state.opens == 0 && self.is_removed_for_good(inode) {
-                continue;
-            }
-            let Some(content) = &mut state.content else { continue };
-            if content.is_dirty() && content.dirty_since + self.options.dirty_steps_max <= age {
-                outcome = outcome.and(self.save_all(context, inode, content));
-            }
-        }
-        outcome
-    }
-
     /// Memory held by bytes that are not yet handed to the store.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes.load(Ordering::Acquire)
-    }
-
-    fn load<'state>(
-        &self,
-        context: &Context<'_>,
-        inode: u64,
-        state: &'state mut State,
-    ) -> Result<&'state mut Content, Error> {
-        if self.orphan_kind(inode) == Some(OrphanKind::Truncating) {
-            self.finish_truncation(context, inode)?;
-        }
-        if state.content.is_none() {
-            let content = self.store.view(context.io, |view| {
-                let value = keys::inode(view, inode)?;
-                match value.kind() {
-                    Some(FileKind::File) => Content::load(view, inode, &value),
-                    Some(FileKind::Directory) => Err(Error::IsDirectory(inode)),
-                    _ => Err(Error::NotAFile(inode)),
-                }
-            })?;
-            state.content = Some(content);
-        }
-        Ok(state.content.as_mut().expect("loaded just now"))
     }
 
     fn note_memory(&self, before: u64, after: u64) {
@@ -537,20 +280,4 @@ impl Files {
             content.dirty_since = self.age.load(Ordering::Acquire);
         }
     }
-}
-
-/// The inode with what is in memory of it laid over.
-fn laid_over(value: InodeValue, state: &State) -> InodeValue {
-    match &state.content {
-        Some(content) => laid_over_content(value, content),
-        None => value,
-    }
-}
-
-fn laid_over_content(mut value: InodeValue, content: &Content) -> InodeValue {
-    value.size = content.size;
-    value.blocks_bytes += content.unsaved_growth_bytes();
-    value.mtime = content.modified.unwrap_or(value.mtime);
-    value.ctime = content.changed.map_or(value.ctime, |changed| changed.max(value.ctime));
-    value
 }

@@ -7,19 +7,19 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use stere_format::{AccountingValue, FileKind, InodeValue, Key, XattrBucket, key};
-use stere_store::{Error, Io, Transaction};
+use stere_format::{FileKind, InodeValue, Key, XattrBucket, key};
+use stere_store::{Error, Transaction};
 
-use crate::accounts::{Sums, accounting, add_metadata, in_blocks};
+use crate::accounts::in_blocks;
 use crate::keys::Keys;
-use crate::{Files, HAS_ATTRIBUTES};
+
+/// Flag of inodes that have, or had, extended attributes; the naming layer sets it.
+pub const HAS_ATTRIBUTES: u32 = 1;
 
 /// What an attribute counts beside the bytes of its name and value; names in directories count the same.
 const ENTRY_BYTES: u64 = 24;
 /// So much of an inode's attributes, and of its names or target, counts nothing.
 const FREE_BYTES: u64 = 512;
-/// Inodes that one transaction looks at.
-const INODES_PER_STEP: usize = 128;
 
 /// What so many bytes of metadata count.
 fn counted(bytes: u64) -> u64 {
@@ -74,34 +74,4 @@ pub(crate) fn next_inode(transaction: &Transaction<'_>, from: u64) -> Result<Opt
         ControlFlow::Break(())
     })?;
     Ok(found)
-}
-
-impl Files {
-    /// In a pool from before metadata counted, counts that of some inodes. Tells whether there are more.
-    pub fn count_metadata_some(&self, io: Io<'_>) -> Result<bool, Error> {
-        let is_done = |accounting: &AccountingValue| accounting.metadata == AccountingValue::ALL;
-        if self.store.view(io, |view| accounting(view))?.is_none_or(|accounting| is_done(&accounting)) {
-            return Ok(false);
-        }
-        self.store.update(io, |transaction| {
-            let Some(accounting) = accounting(transaction)?.filter(|accounting| !is_done(accounting)) else {
-                return Ok(false);
-            };
-            let (mut at, mut sums) = (accounting.metadata, Sums::new());
-            for _ in 0..INODES_PER_STEP {
-                let Some((inode, value)) = next_inode(transaction, at)? else {
-                    at = AccountingValue::ALL;
-                    break;
-                };
-                if let Some(value) = value.filter(|_| inode < accounting.counted) {
-                    add_metadata(&mut sums, &value, attributes_of(transaction, inode, &value)?);
-                }
-                at = inode + 1;
-            }
-            transaction.put(Key::accounting(), &AccountingValue { metadata: at, ..accounting }.encode());
-            transaction.set_charge_pending();
-            self.accounts.enter(transaction, sums)?;
-            Ok::<_, Error>(at != AccountingValue::ALL)
-        })
-    }
 }

@@ -89,6 +89,7 @@ fn add(directories: &mut Directories, directory: u64) {
 
 fn subtract(directories: &mut Directories, directory: u64) {
     if let Some(count) = directories.get_mut(&directory) {
+        assert!(*count > 0, "a directory that is noted has a name of the file");
         *count -= 1;
         if *count == 0 {
             directories.remove(&directory);

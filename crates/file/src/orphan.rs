@@ -5,90 +5,29 @@
 //! what it has looked up; a file whose truncation is not finished is not extended before it is. Locks: an entry, then `freeing`, then
 //! the store; who has `freeing` never waits for an entry.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 use stere_faults::{Bug, is_planted};
 use stere_format::{InodeValue, Key};
-use stere_store::{Io, Store, Transaction};
+use stere_store::{Io, Transaction};
 
 use crate::error::Error;
 use crate::extents::{self, EXTENTS_PER_STEP};
-use crate::keys;
+use crate::orphans::{Gone, Orphan, OrphanKind};
 use crate::policy::{own_locks, own_policy};
 use crate::state::State;
-use crate::{Context, Files};
+use crate::{Context, Files, keys};
 
 /// Pieces of removed inodes that are freed before an unmount goes on.
 const STEPS_AT_THE_END: usize = 4096;
 /// Such pieces that are freed for a caller who found no room, or asks how much there is.
 const STEPS_FOR_ROOM: usize = 1024;
 
-/// Why an inode is on the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OrphanKind {
-    /// It has no name; it is freed when nobody has it open.
-    Removed,
-    /// It was cut; extents behind its size are still to be freed.
-    Truncating,
-}
-
-/// An inode on the list, as it is in memory.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Orphan {
-    kind: OrphanKind,
-    /// The kernel has not forgotten it yet.
-    held: bool,
-}
-
-/// What became of an inode that lost a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gone {
-    /// It has other names.
-    Stays,
-    /// It was freed.
-    Freed,
-    /// It is on the list of orphans.
-    Orphan,
-}
-
-impl OrphanKind {
-    pub(crate) fn encode(self) -> [u8; 1] {
-        [match self {
-            OrphanKind::Removed => 1,
-            OrphanKind::Truncating => 2,
-        }]
-    }
-
-    /// Anything unknown is left alone: it was written by a later version.
-    fn decode(bytes: &[u8]) -> Option<OrphanKind> {
-        match bytes {
-            [1] => Some(OrphanKind::Removed),
-            [2] => Some(OrphanKind::Truncating),
-            _ => None,
-        }
-    }
-}
-
-/// Reads the list from media.
-pub(crate) fn load(store: &Store) -> Result<BTreeMap<u64, Orphan>, Error> {
-    store.view(Io::BLOCKING, |view| {
-        let mut orphans = BTreeMap::new();
-        view.scan(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
-            if key.kind == stere_format::key::kind::ORPHAN {
-                orphans.extend(OrphanKind::decode(bytes).map(|kind| (key.object, Orphan { kind, held: false })));
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(orphans)
-    })
-}
-
 /// Puts an inode on the list on media; `Files::note_orphan` follows when the transaction took effect.
 pub(crate) fn put(transaction: &mut Transaction<'_>, inode: u64, kind: OrphanKind) {
-    transaction.put(Key::orphan(inode), &kind.encode());
+    transaction.put(Key::orphan(inode), &kind.to_bytes());
 }
 
 /// Takes a name's link away from an inode in a transaction.
@@ -117,7 +56,7 @@ fn drop_link(
 /// Frees a bounded piece of an inode, and the inode with its last piece. Tells whether that was the last.
 fn delete_step(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeValue) -> Result<bool, Error> {
     if value.blocks_bytes > 0 || value.size > 0 {
-        let (allocation, complete) = extents::clear(transaction, inode, 0..extents::END, EXTENTS_PER_STEP)?;
+        let (allocation, complete) = extents::clear(transaction, inode, 0..crate::block::END, EXTENTS_PER_STEP)?;
         value.blocks_bytes = allocation.apply(value.blocks_bytes);
         if !complete {
             return Ok(false);

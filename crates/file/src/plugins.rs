@@ -13,8 +13,6 @@ use parking_lot::{Mutex, MutexGuard};
 use stere_format::{InodeValue, PluginRecord, PluginStack};
 use stere_plugin::{Events, Loader, Member, PluginFailure, Stack, StackFailure, UserPlugin};
 
-use crate::Files;
-
 /// What an inode says that shall have no plugins; what is above it is 1 + the number of a stack.
 const NONE: u16 = 1;
 
@@ -237,11 +235,4 @@ pub fn set_own_stack(value: &mut InodeValue, stack: Option<u16>) {
     let mut policy = value.policy.unwrap_or_default();
     policy.plugins = stack.map_or(0, |stack| stack + NONE);
     value.policy = (policy != stere_format::InodePolicy::default()).then_some(policy);
-}
-
-impl Files {
-    /// The pool's plugins. Who reads what the pool says of them puts it there.
-    pub fn plugins(&self) -> &Arc<Plugins> {
-        &self.plugins
-    }
 }

@@ -7,10 +7,10 @@ use stere_store::{Io, Owner, Piece, View};
 
 use crate::error::Error;
 use crate::keys::{self, visit_extents};
-use crate::recalled::is_any_released;
+use crate::recall::is_any_released;
 use crate::record::RECORD_BYTES;
-use crate::state::Content;
-use crate::{Context, Files, laid_over};
+use crate::state::{Content, laid_over};
+use crate::{Context, Files};
 
 /// What a read gives besides the bytes.
 #[derive(Debug)]

@@ -10,10 +10,11 @@ use stere_format::{ChecksumKind, FileKind, Scheme, Site};
 use stere_policy::{Algorithm, Effective, TierWish};
 use stere_store::{BlobHandle, Move, Owner, Placement};
 
-use crate::encode::{AskedEncoding, is_as_asked};
+use crate::block::END;
+use crate::encode::is_as_asked;
+use crate::encoding::AskedEncoding;
 use crate::encrypted::is_of_other_key;
 use crate::error::Error;
-use crate::extents::END;
 use crate::facts::{StoredExtent, stored_extents};
 use crate::{Context, Files, keys};
 

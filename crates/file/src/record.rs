@@ -12,7 +12,6 @@ use crate::ranges::Ranges;
 
 /// Bytes of a record; also the alignment of records in a file.
 pub const RECORD_BYTES: u64 = 128 * 1024;
-
 const BLOCK: u32 = BLOCK_BYTES as u32;
 
 /// Dirty bytes of one record.

@@ -6,13 +6,13 @@
 use stere_format::Timestamp;
 use stere_store::{NewBlob, Owner};
 
-use crate::encode::Storing;
+use crate::block::BLOCK;
+use crate::encoding::Storing;
 use crate::error::Error;
-use crate::extents::{self, Allocation, BLOCK};
-use crate::keys;
+use crate::extents::{self, Allocation};
 use crate::record::RECORD_BYTES;
 use crate::state::Content;
-use crate::{Context, Files};
+use crate::{Context, Files, keys};
 
 /// Records that go in one transaction.
 const RECORDS_PER_STEP: usize = 128;

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use crate::block::BLOCK;
 use crate::error::Error;
-use crate::extents::BLOCK;
 use crate::keys::visit_extents;
 use crate::{Context, Files};
 

@@ -5,12 +5,12 @@
 
 use stere_format::{InodeValue, Key};
 
+use crate::block::BLOCK;
 use crate::error::Error;
-use crate::extents::{self, BLOCK, EXTENTS_PER_STEP};
-use crate::keys;
-use crate::orphan::{self, OrphanKind};
-use crate::state::Content;
-use crate::{Context, FILE_BYTES_MAX, Files, laid_over_content};
+use crate::extents::{self, EXTENTS_PER_STEP};
+use crate::orphans::OrphanKind;
+use crate::state::{Content, laid_over_content};
+use crate::{Context, FILE_BYTES_MAX, Files, keys};
 
 /// A change of other attributes that takes effect together with the size.
 pub type AttributeChange<'a> = &'a dyn Fn(&mut stere_store::Transaction<'_>, &mut InodeValue) -> Result<(), Error>;
@@ -71,7 +71,7 @@ impl Files {
             value.blocks_bytes = blocks_bytes;
             keys::put_inode(transaction, inode, &value);
             if !complete {
-                transaction.put(Key::orphan(inode), &OrphanKind::Truncating.encode());
+                transaction.put(Key::orphan(inode), &OrphanKind::Truncating.to_bytes());
             }
             self.pay(transaction, inode, size, stored_size);
             Ok::<_, Error>((value, complete))
@@ -81,7 +81,7 @@ impl Files {
         }
         let (mut value, complete) = resized?;
         if !complete {
-            self.note_orphan(inode, orphan::OrphanKind::Truncating);
+            self.note_orphan(inode, crate::orphans::OrphanKind::Truncating);
         }
         if size < content.size {
             let freed = content.cut(size);

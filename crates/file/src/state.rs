@@ -96,7 +96,9 @@ impl Content {
             self.records.remove(&boundary);
         }
         self.size = size;
-        before - self.memory_bytes()
+        let after = self.memory_bytes();
+        assert!(after <= before, "what is cut off a file takes no memory");
+        before - after
     }
 }
 
@@ -124,4 +126,20 @@ impl Content {
         })?;
         Ok(Content { size: value.size, stored_size: value.size, extents_end, ..Content::new_file() })
     }
+}
+
+/// The inode with what is in memory of it laid over.
+pub(crate) fn laid_over(value: InodeValue, state: &State) -> InodeValue {
+    match &state.content {
+        Some(content) => laid_over_content(value, content),
+        None => value,
+    }
+}
+
+pub(crate) fn laid_over_content(mut value: InodeValue, content: &Content) -> InodeValue {
+    value.size = content.size;
+    value.blocks_bytes += content.unsaved_growth_bytes();
+    value.mtime = content.modified.unwrap_or(value.mtime);
+    value.ctime = content.changed.map_or(value.ctime, |changed| changed.max(value.ctime));
+    value
 }

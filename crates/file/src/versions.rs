@@ -7,7 +7,6 @@ use stere_policy::Versions;
 pub const OF_VERSIONS: u32 = 1 << 8;
 /// Flag of directories with versions below them.
 pub const HAS_VERSIONS: u32 = 1 << 9;
-
 const NO: u8 = 1;
 const KEPT: u8 = 2;
 const VERSION: u8 = 3;

@@ -8,15 +8,16 @@ use std::ops::Range;
 use stere_format::{BlobEncoding, BlobFlags, DeviceIndex};
 use stere_store::{Io, Owner, Placement, Reservation, View};
 
-use crate::charge::StoredGrant;
+use crate::block::BLOCK;
 use crate::edges::Edge;
-use crate::encode::{Passed, Storing};
+use crate::encode::Passed;
+use crate::encoding::Storing;
 use crate::error::Error;
-use crate::extents::BLOCK;
 use crate::keys::extents_touching;
 use crate::record::RECORD_BYTES;
 use crate::save::{Appended, growing};
 use crate::state::Content;
+use crate::stored_grants::StoredGrant;
 use crate::{Context, FILE_BYTES_MAX, Files};
 
 /// So often what is beside a write is read with the file unlocked, before it is read with the file locked.

@@ -64,6 +64,7 @@ impl RecentRows {
         while kept.bytes > self.bytes_max {
             let oldest = kept.order.pop_front().expect("what is kept has an order");
             let row = kept.rows.remove(&oldest).expect("the order names what is kept");
+            assert!(kept.bytes >= row.capacity_bytes(), "a row that goes was counted when it was kept");
             kept.bytes -= row.capacity_bytes();
             gone.push(row);
         }

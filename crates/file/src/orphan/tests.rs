@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stere_device::MemoryDevice;
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, FileKind, PoolId, Superblock, Timestamp};
-use stere_store::{DeviceIn, StoreOptions};
+use stere_store::{DeviceIn, Store, StoreOptions};
 
 use super::*;
 use crate::Options;
