@@ -136,7 +136,7 @@ type Proof = (CheckReport, Vec<Finding>, HashMap<u64, String>);
 
 /// Both checks, and the paths of what they found and of these inodes.
 fn prove(store: &Store, metadata_only: bool, others: &[u64]) -> Result<Proof> {
-    let checked = store.check(!metadata_only)?;
+    let checked = store.checker.check(!metadata_only)?;
     let mut findings = checked.findings.clone();
     findings.extend(stere_naming::check(store)?);
     let inodes: HashSet<u64> =

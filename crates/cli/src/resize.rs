@@ -57,7 +57,7 @@ pub fn run(registry: &Registry, pool: &str, word: &str, how: How) -> Result<u8> 
     if opened.read_only {
         return refused("the pool can only be read while devices are missing; attach them, then resize");
     }
-    opened.store.adopt_device_size(entry.index)?;
+    opened.store.devices.adopt_device_size(entry.index)?;
     opened.store.close()?;
     drop(claim);
     let old = registry.find(pool)?;

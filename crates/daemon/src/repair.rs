@@ -68,7 +68,7 @@ pub fn start(
 ) -> Result<JoinHandle<()>> {
     let (rate_bytes, spare_after, scrub_every) = (options.repair_rate_bytes, options.spare, options.scrub);
     let (device_timeout, discards) = (options.device_timeout, options.discard);
-    daemon.running.store.set_deadlines(device_timeout);
+    daemon.running.store.devices.set_deadlines(device_timeout);
     let run = move || {
         if daemon.running.read_only {
             return;
@@ -116,7 +116,7 @@ impl<F: Fn() -> u64> Repairer<F> {
             let worked = self.work(|running| running.mend_step(STEP_BYTES)) || self.scrub();
             if !worked {
                 if self.discards {
-                    let discarded = self.daemon.running.store.discard_freed(DISCARDED_AT_ONCE);
+                    let discarded = self.daemon.running.store.space().discard_freed(DISCARDED_AT_ONCE);
                     self.told(discarded.map_err(Error::from));
                 }
                 self.daemon.running.mending.sleep(LOOK_EVERY);
@@ -172,7 +172,7 @@ impl<F: Fn() -> u64> Repairer<F> {
             return;
         }
         let running = self.daemon.running.clone();
-        let reviewed = running.store.review_damage(REVIEWED_AT_ONCE).map_err(Error::from);
+        let reviewed = running.store.damage().review_damage(REVIEWED_AT_ONCE).map_err(Error::from);
         self.told(reviewed);
         self.next_review = Instant::now() + REVIEW_EVERY;
     }
@@ -185,7 +185,7 @@ impl<F: Fn() -> u64> Repairer<F> {
             running.remember();
             self.entries.clone_from(&entries);
         }
-        running.store.set_deadlines(self.device_timeout);
+        running.store.devices.set_deadlines(self.device_timeout);
         let silent: Vec<DeviceIndex> =
             entries.iter().map(|entry| entry.index).filter(|index| running.is_silent(*index)).collect();
         if self.silent.iter().any(|index| !silent.contains(index)) {

@@ -107,7 +107,7 @@ fn start_running(
     opened: stere_pool::Opened,
 ) -> Arc<Running> {
     let running = Arc::new(stere_online::media::take_over(registry, &assembly, Some(guard), opened));
-    running.store.set_health_limits(job.options.health_limits);
+    running.store.health.set_health_limits(job.options.health_limits);
     running.store.tier.recalls.set_recall_mode(job.options.recall);
     running.store.tier.recalls.set_prefetch(job.options.prefetch);
     running.gate.set_timeout(job.options.recall_timeout);

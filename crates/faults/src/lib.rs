@@ -70,7 +70,7 @@ pub enum Bug {
     SlowWaitedFor,
     /// log, `repair.rs`: what a read finds bad is not written again (P-30).
     RepairForgotten,
-    /// store, `scrub/row.rs`: of a row that is bad somewhere only the first chunk is put right (P-31).
+    /// store, `rows.rs`: of a row that is bad somewhere only the first chunk is put right (P-31).
     ScrubTrusting,
     /// store, `scrub/segment.rs`: a row is passed over where a larger one from before shows on the first copy (P-31).
     HiddenRowPassed,

@@ -158,7 +158,7 @@ impl RulesForecast<'_> {
             goes_to,
             lies_on,
             would_take_bytes,
-            may_lie_on: self.forecasts.core.store.devices_allowed(after.wish.only),
+            may_lie_on: self.forecasts.core.store.places().devices_allowed(after.wish.only),
         }))
     }
 

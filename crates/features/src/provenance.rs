@@ -184,7 +184,8 @@ impl PolicyProvenance {
 
     /// Which devices are missed by what is written now.
     fn away(&self, effective: &stere_policy::Effective) -> String {
-        let (allowed, open) = (self.core.store.devices_allowed(effective.wish.only), self.core.store.open_devices());
+        let (allowed, open) =
+            (self.core.store.places().devices_allowed(effective.wish.only), self.core.store.open_devices());
         let entries = self.core.store.device_entries().into_iter();
         let is_missed =
             |entry: &stere_format::DeviceEntry| allowed.contains(&entry.index) && !open.contains(&entry.index);

@@ -43,10 +43,10 @@ impl UnmetPolicies {
     pub fn why_unkept(&self, scheme: Option<SchemeWish>, only: u8) -> Option<String> {
         let devices = match only {
             0 => self.core.files.device_count(),
-            only => self.core.store.devices_of_place(only),
+            only => self.core.store.places().devices_of_place(only),
         };
         if devices == 0 {
-            let words = self.core.store.place_words(only).unwrap_or_default().join(",");
+            let words = self.core.store.places().place_words(only).unwrap_or_default().join(",");
             return Some(format!(
                 "no device has the tag, class or name {words}, so nothing can be written there; give it to one with `stere device label`, or unset only="
             ));
@@ -161,7 +161,8 @@ impl UnmetPolicies {
         let impossible: Vec<u8> =
             impossible.into_iter().flat_map(|class| classes.all_of(class)).map(Class::code).collect();
         let is_empty = |number: &u8| {
-            self.core.store.place_words(*number).is_some() && self.core.store.devices_of_place(*number) == 0
+            self.core.store.places().place_words(*number).is_some()
+                && self.core.store.places().devices_of_place(*number) == 0
         };
         let empty: Vec<u8> = (PLACE_NUMBER_MIN..=u8::MAX).filter(is_empty).collect();
         let of = |numbers: &[u8], key: fn(u8, u64) -> Key| {

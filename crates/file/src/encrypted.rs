@@ -118,7 +118,8 @@ impl Files {
         let bytes = run.end - run.start;
         let mut data = vec![0; bytes as usize];
         self.read_stored(context.io, inode, run.start, &mut data)?;
-        let _room_until_entered = self.store.reserve(context.io, storing.placement, storing.stored_bytes_max(bytes))?;
+        let _room_until_entered =
+            self.store.space().reserve(context.io, storing.placement, storing.stored_bytes_max(bytes))?;
         let home = self.home(context.io, inode, content.home, storing.placement)?;
         let owner = Owner { inode, offset: run.start };
         let appended = self.append_whole(context, storing, home, owner, &data)?;

@@ -27,7 +27,7 @@ impl Files {
         let (data, parity) = self.resolver.classes().wish(self.options.default_class).scheme(self.device_count());
         let mut scheme = match held.scheme {
             Some(scheme) => scheme,
-            None => self.store.widest_scheme(Scheme { data, parity }),
+            None => self.store.space().widest_scheme(Scheme { data, parity }),
         };
         if let Some((own, _)) = granted.filter(|(own, _)| stere_store::takes_more(*own, scheme)) {
             scheme = own;
@@ -35,7 +35,7 @@ impl Files {
         let class = self.options.default_class.code();
         let placement = Placement { scheme, class, site: stere_format::Site::ANYWHERE };
         let (before, granted) = (held.reservation.take(), granted.map(|(_, granted)| granted));
-        held.reservation = self.store.renew_promise(before, placement, wanted, granted);
+        held.reservation = self.store.space().renew_promise(before, placement, wanted, granted);
         held.bytes = wanted;
         held.scheme = (wanted > 0).then_some(scheme);
         Ok(())

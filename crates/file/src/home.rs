@@ -25,16 +25,16 @@ impl Files {
         known: Option<DeviceIndex>,
         placement: Placement,
     ) -> Result<Option<DeviceIndex>, Error> {
-        if !self.store.is_unreplicated(placement) {
+        if !self.store.places().is_unreplicated(placement) {
             return Ok(None);
         }
-        let suits = |home: &DeviceIndex| self.store.suits(placement, *home);
+        let suits = |home: &DeviceIndex| self.store.places().suits(placement, *home);
         if let Some(home) = known.filter(suits) {
             return Ok(Some(home));
         }
         match self.store.view(io, |view| stored_home(view, inode))?.filter(suits) {
             Some(home) => Ok(Some(home)),
-            None => Ok(self.store.choose_home(placement)),
+            None => Ok(self.store.places().choose_home(placement)),
         }
     }
 }

@@ -239,7 +239,7 @@ impl Files {
 
     /// The scheme that new data of a policy gets with the devices there are.
     pub fn scheme_now(&self, effective: &Effective) -> Scheme {
-        self.store.fit_for(self.placement_of(effective))
+        self.store.places().fit_for(self.placement_of(effective))
     }
 
     /// Where a policy wants data.
@@ -251,7 +251,7 @@ impl Files {
     pub fn devices_for(&self, effective: &Effective) -> usize {
         match effective.wish.only {
             0 => self.device_count(),
-            only => self.store.devices_of_place(only).max(1),
+            only => self.store.places().devices_of_place(only).max(1),
         }
     }
 

@@ -245,7 +245,7 @@ impl Files {
     pub fn free_removed(&self, io: Io<'_>, is_scarce: bool) -> Result<bool, Error> {
         let more = self.free_ready_orphans(io)?;
         self.hold_set_aside(io)?;
-        match self.store.release_emptied(io, is_scarce) {
+        match self.store.space().release_emptied(io, is_scarce) {
             Err(stere_store::Error::WouldBlock) => Err(stere_store::Error::WouldBlock.into()),
             // What cannot be given back now keeps nobody from what there is.
             _ => Ok(more),

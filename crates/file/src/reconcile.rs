@@ -159,8 +159,8 @@ impl Files {
             }
             for (set, moves) in moves.iter().filter(|(_, moves)| !moves.is_empty()) {
                 let moved = match *set {
-                    0 => self.store.relocate(moves, placement, home)?,
-                    set => self.store.archive_used(moves, placement, set, used_seconds)?,
+                    0 => self.store.cleaning().relocate(moves, placement, home)?,
+                    set => self.store.cleaning().archive_used(moves, placement, set, used_seconds)?,
                 };
                 done.moved_bytes += moved.bytes;
                 done.damaged_blobs += moved.damaged;
@@ -209,7 +209,7 @@ impl Files {
         let now = self.store.tier.media.in_place_of(blob.tertiary_wanted());
         // It was gathered when there were fewer devices, and no volume has it yet.
         let is_weaker = || {
-            let possible = self.store.fit_for(placement.staging());
+            let possible = self.store.places().fit_for(placement.staging());
             blob.volumes() == 0 && blob.scheme().parity < possible.parity
         };
         match wanted {
@@ -282,11 +282,11 @@ impl Files {
         if blob.site() != placement.site {
             return judge_site(blob, placement.site, shared);
         }
-        let (now, possible) = (blob.scheme(), self.store.fit_for(placement));
+        let (now, possible) = (blob.scheme(), self.store.places().fit_for(placement));
         if now == possible {
             // Together again on one device, if that has room.
             let is_apart = home.is_some_and(|home| {
-                !blob.is_shared() && blob.home() != Some(home) && self.store.has_room_at_home(placement, home)
+                !blob.is_shared() && blob.home() != Some(home) && self.store.places().has_room_at_home(placement, home)
             });
             return if is_apart { Judgement::Moves } else { Judgement::Right };
         }

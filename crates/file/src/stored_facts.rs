@@ -63,7 +63,7 @@ impl Files {
                     survives: self.store.losses_borne(&extent.blob),
                     tertiary: self.store.tier.media.in_place_of(extent.blob.tertiary_wanted()),
                     site: extent.blob.site(),
-                    lies: self.store.lies(&extent.blob),
+                    lies: self.store.places().lies(&extent.blob),
                 });
                 fact.bytes += bytes;
                 let is_shared = extent.blob.is_shared();

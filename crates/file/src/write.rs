@@ -274,7 +274,8 @@ impl Files {
             // Its room is held, that of its metadata too.
             Err(Error::Store(stere_store::Error::NoSpace)) if self.is_set_aside(context, inode, &range)? => Ok(None),
             Err(Error::Store(stere_store::Error::NoSpace))
-                if self.is_replacement(context, inode, &range, true)? && self.store.may_replace(context.io)? =>
+                if self.is_replacement(context, inode, &range, true)?
+                    && self.store.space().may_replace(context.io)? =>
             {
                 Ok(None)
             }
@@ -286,7 +287,7 @@ impl Files {
     pub(crate) fn promise(&self, io: Io<'_>, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
         let mut may_be_freed = true;
         loop {
-            match self.store.reserve(io, placement, bytes) {
+            match self.store.space().reserve(io, placement, bytes) {
                 Err(stere_store::Error::NoSpace) if may_be_freed => may_be_freed = self.free_removed(io, true)?,
                 reserved => return Ok(reserved?),
             }

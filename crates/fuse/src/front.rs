@@ -314,7 +314,7 @@ impl Front {
 
     /// Contents may be on volumes only, and names too where some were put away.
     fn may_need_volumes(&self, opcode: u32) -> bool {
-        matches!(opcode, opcode::READ | opcode::WRITE) || self.filesystem().store().has_folds()
+        matches!(opcode, opcode::READ | opcode::WRITE) || self.filesystem().store().offload().has_folds()
     }
 
     /// A request that needs a tertiary volume: is refused, or waits for its turn.

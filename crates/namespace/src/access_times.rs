@@ -104,10 +104,10 @@ impl LazyTimes {
     /// Saves all times of access; the caller commits.
     pub fn save_lazy_times(&self, io: Io<'_>) -> Result<(), Error> {
         let mut all = self.all();
-        if self.core.store.has_folds() {
+        if self.core.store.offload().has_folds() {
             // A time of access brings nothing back from a volume.
             let (away, here): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|(inode, _)| self.core.store.is_folded(&Key::inode(*inode)));
+                all.into_iter().partition(|(inode, _)| self.core.store.offload().is_folded(&Key::inode(*inode)));
             self.saved(&away);
             all = here;
         }

@@ -352,7 +352,7 @@ impl PolicyClasses {
     /// Devices came, went or are labelled otherwise: notes those files to be looked at whose policy names a place that means other devices
     /// now. What lies elsewhere than its segment notes is not their business: mending moves it.
     pub fn follow_labels(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        let changed = self.core.store.take_changed_places();
+        let changed = self.core.store.places().take_changed_places();
         if changed.is_empty() {
             return Ok(());
         }
@@ -361,7 +361,7 @@ impl PolicyClasses {
             concerned.into_iter().try_for_each(|inode| self.core.reconcile.note(transaction, inode))
         });
         if noted.is_err() {
-            self.core.store.put_changed_places(changed);
+            self.core.store.places().put_changed_places(changed);
         }
         noted
     }

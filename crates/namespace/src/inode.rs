@@ -146,7 +146,7 @@ impl Core {
         let wish = resolver.classes().wish(resolver.default_class());
         let (data, parity) = wish.scheme(self.files.device_count());
         let class = resolver.default_class().code();
-        let statistics = self.store.statistics_of(stere_format::Scheme { data, parity }, class);
+        let statistics = self.store.space().statistics_of(stere_format::Scheme { data, parity }, class);
         let block_bytes = stere_format::BLOCK_BYTES as u32;
         let blocks = statistics.total_bytes / u64::from(block_bytes);
         let blocks_free = (statistics.free_bytes / u64::from(block_bytes)).min(blocks);

@@ -65,7 +65,7 @@ pub fn lost_files(store: &Store, loss: &Loss, visit: &mut dyn FnMut(LostFile) ->
 
 /// How many bytes of a file cannot be read now: known to be damaged, or on devices that are away.
 pub fn unreadable_bytes(store: &Store, io: Io<'_>, inode: u64) -> Result<u64, Error> {
-    if !store.has_damage() && !store.is_any_away() {
+    if !store.damage().has_damage() && !store.losses.is_any_away() {
         return Ok(0);
     }
     let (mut bytes, mut from) = (0, Some(0));
@@ -73,7 +73,7 @@ pub fn unreadable_bytes(store: &Store, io: Io<'_>, inode: u64) -> Result<u64, Er
         let (extents, next) = stere_file::stored_extents(store, io, inode, at, EXTENTS_PER_VIEW)?;
         for extent in extents {
             let (first, behind) = (extent.blob_offset, extent.blob_offset + extent.length);
-            let lost = store.unreadable_ranges(&extent.blob);
+            let lost = store.losses.unreadable_ranges(&extent.blob);
             let within = lost.into_iter().map(|range| range.end.min(behind).saturating_sub(range.start.max(first)));
             bytes += within.map(u64::from).sum::<u64>();
         }

@@ -26,7 +26,7 @@ pub struct Known(pub Arc<Store>);
 
 impl Places for Known {
     fn place(&self, text: &str) -> Option<u8> {
-        self.0.find_place(&words_of(text)?)
+        self.0.places().find_place(&words_of(text)?)
     }
 }
 
@@ -35,7 +35,7 @@ pub struct Numbering<'a>(pub &'a Store);
 
 impl Places for Numbering<'_> {
     fn place(&self, text: &str) -> Option<u8> {
-        let number = self.0.place_number(&words_of(text)?);
+        let number = self.0.places().place_number(&words_of(text)?);
         number.map_err(|error| tracing::error!(text, %error, "a place that rules name has no number")).ok()
     }
 }

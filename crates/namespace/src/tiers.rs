@@ -246,7 +246,7 @@ impl Tiers {
     pub fn offloaded_below(&self, io: Io<'_>, root: u64) -> Result<BTreeMap<u64, Vec<FoldInfo>>, Error> {
         let mut below: BTreeMap<u64, Vec<FoldInfo>> = BTreeMap::new();
         let mut known: BTreeMap<u64, bool> = BTreeMap::new();
-        for fold in self.core.store.folds(io)? {
+        for fold in self.core.store.offload().folds(io)? {
             let is_below = match known.get(&fold.directory) {
                 Some(is_below) => *is_below,
                 None => {
@@ -273,7 +273,7 @@ impl Tiers {
 
     /// Where the names are that were put away below an inode, as if those of each directory it was said of were a file of it.
     pub fn offloaded_names(&self, io: Io<'_>, root: u64) -> Result<Vec<crate::tiers::TierMet>, Error> {
-        if !self.core.store.has_folds() {
+        if !self.core.store.offload().has_folds() {
             return Ok(Vec::new());
         }
         let mut all = Vec::new();
@@ -283,7 +283,7 @@ impl Tiers {
                 file.add(&self.core.store.tier.media, &fold.blob, u64::from(fold.blob.value.address.length));
                 segments.insert(fold.blob.segment_id());
             }
-            let is_here = !self.core.store.is_folded(&Key::inode(directory));
+            let is_here = !self.core.store.offload().is_folded(&Key::inode(directory));
             let found = if is_here { path_and_form(&self.core.store, &self.core.names, io, directory)? } else { None };
             let path = found.map_or_else(|| b"?".to_vec(), |(path, _)| path);
             all.push(crate::tiers::TierMet {

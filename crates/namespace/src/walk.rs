@@ -104,7 +104,7 @@ impl Walk {
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
             self.path.truncate(level.path_length);
             if let Some(entry) = level.entries.pop_front() {
-                if self.passes_over && store.is_folded(&Key::inode(entry.inode)) {
+                if self.passes_over && store.offload().is_folded(&Key::inode(entry.inode)) {
                     continue;
                 }
                 assert_eq!(self.path.len(), level.path_length, "a name is added to its directory's path");
@@ -119,7 +119,7 @@ impl Walk {
                 self.levels.pop();
                 continue;
             };
-            if self.passes_over && store.is_folded(&Key::dirent(level.directory, from)) {
+            if self.passes_over && store.offload().is_folded(&Key::dirent(level.directory, from)) {
                 self.levels.pop();
                 continue;
             }

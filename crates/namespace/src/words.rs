@@ -89,13 +89,13 @@ impl PolicyWords {
             let (key, expected) = (setting.word(), setting.expected());
             return Err(PolicyError::BadValue { key, value: text, expected }.into());
         };
-        Ok(format!("#{}", self.core.store.place_number(&words)?).into_bytes())
+        Ok(format!("#{}", self.core.store.places().place_number(&words)?).into_bytes())
     }
 
     /// The other way.
     pub fn with_place_words(&self, text: String) -> String {
         let number = text.strip_prefix('#').and_then(|number| number.parse().ok());
-        number.and_then(|number| self.core.store.place_words(number)).map_or(text, |words| words.join(","))
+        number.and_then(|number| self.core.store.places().place_words(number)).map_or(text, |words| words.join(","))
     }
 
     /// `#SET` in what policy says, as names of volumes.

@@ -182,7 +182,7 @@ impl Pool {
         let options = StoreOptions { cleaner, memory_bytes: 512 << 20, hash_key: [7; 16], ..StoreOptions::default() };
         let store = Store::create(vec![given], vec![entry], options).expect("a pool");
         FileSystem::format(&store, caller().now).expect("a root");
-        let Statistics { total_bytes: promised_bytes, raw_bytes, .. } = store.statistics(SINGLE);
+        let Statistics { total_bytes: promised_bytes, raw_bytes, .. } = store.space().statistics(SINGLE);
         let fs = FileSystem::new(Arc::new(store), Options::default()).expect("a file system");
         let (made, handle) = fs.create(&caller(), ROOT, b"file", 0o644, FLAGS).expect("a file");
         let whole_bytes = if of == Of::Promised { promised_bytes } else { raw_bytes };

@@ -91,7 +91,7 @@ fn once(what: &str, rules: &str, pins_directory: bool, is_shared: bool) {
     while fs.store().tier.step(true, &|_| Vec::new()).expect("copied out").is_busy {}
     (0..3).for_each(|_| fs.store().checkpoint().expect("a checkpoint"));
     // Not the first time that it is found out how segments were used.
-    let used = fs.store().used_percent();
+    let used = fs.store().space().used_percent();
     fs.store().tier.media.set_tier_marks(TierMarks::new(used, used - 1).expect("marks")).expect("marks");
     fs.eviction().keep_room(&caller(2000)).expect("room");
     fs.policy().load_rules(&caller(4), rules).expect("rules");
@@ -99,7 +99,7 @@ fn once(what: &str, rules: &str, pins_directory: bool, is_shared: bool) {
         say(&fs, found[3].0, "pin", "yes");
     }
     while fs.reconciler().reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
-    let used = fs.store().used_percent();
+    let used = fs.store().space().used_percent();
     let low = (used / 2).max(1);
     fs.store().tier.media.set_tier_marks(TierMarks::new(used, low).expect("marks")).expect("marks");
     let start = Instant::now();

@@ -155,7 +155,7 @@ fn damaged_content(pool: &Pool, inode: u64, bytes: u64, runs: usize) -> String {
         assert!(totals.blocks >= bytes / 4096, "it was found and repaired");
         whole.push(damaged.0 - healthy.0);
         one.push(damaged.1 - healthy.1);
-        assert!(fs.store().scrub().expect("a pass").is_clean());
+        assert!(fs.store().scrubber.scrub().expect("a pass").is_clean());
         fs.store().close().expect("a close");
     }
     let name = format!("{} KiB of content", bytes >> 10);
@@ -180,7 +180,7 @@ fn first_read(pool: &Pool, inode: u64, bad_copy: Option<usize>) -> (f64, u64) {
     fs.read(&caller(), inode, (FILE_BYTES / 2) as u64, &mut [0; 4096]).expect("a read");
     let time = milliseconds(begun);
     let blocks = fs.store().repair_totals().blocks - before;
-    assert!(fs.store().scrub().expect("a pass").is_clean());
+    assert!(fs.store().scrubber.scrub().expect("a pass").is_clean());
     fs.store().close().expect("a close");
     (time, blocks)
 }
@@ -246,7 +246,7 @@ fn scrub_rate(pool: &Pool, runs: usize) -> String {
             let fs = pool.open();
             ranges = used(&fs);
             let begun = Instant::now();
-            let report = fs.store().scrub().expect("a pass");
+            let report = fs.store().scrubber.scrub().expect("a pass");
             let rate = report.bytes_checked as f64 / milliseconds(begun) / 1e3;
             assert!(report.is_clean() && report.repaired_blocks == 0, "{report:?}");
             rate

@@ -41,7 +41,7 @@ impl Running {
         let outcome = match change {
             Change::Add { devices, spare, force, rebalance } => {
                 let outcome = self.add(devices, *spare, *force, dry_run)?;
-                self.store.set_rebalancing(*rebalance && !dry_run);
+                self.store.rebuilder.set_rebalancing(*rebalance && !dry_run);
                 Ok(outcome)
             }
             Change::Resize { device } => self.resize(device, dry_run),
@@ -127,7 +127,7 @@ impl Running {
             let joining = Joining { index: stere_pool::free_index(&self.store)?, state, force };
             let (device_in, entry) = stere_pool::newcomer(&newest, &new, joining, &mut randomness)?;
             names.push(entry.name.clone());
-            self.store.add_device(device_in, entry)?;
+            self.store.devices.add_device(device_in, entry)?;
             self.note_attached(joining.index, new.path, new.device);
         }
         let what = if spare { "hot spare" } else { "device" };
@@ -168,7 +168,7 @@ impl Running {
             return Ok(Outcome::Forecast(forecast));
         }
         forecast.refuse_if_hopeless()?;
-        self.store.set_device_state(entry.index, state)?;
+        self.store.devices.set_device_state(entry.index, state)?;
         Ok(Outcome::Done(format!("emptying device {}", entry.name)))
     }
 
@@ -179,7 +179,7 @@ impl Running {
             return Ok(Outcome::Forecast(forecast));
         }
         forecast.refuse_if_hopeless()?;
-        self.store.set_device_state(entry.index, DeviceState::Failed)?;
+        self.store.devices.set_device_state(entry.index, DeviceState::Failed)?;
         Ok(Outcome::Done(format!("gave device {} up; what it held is rebuilt elsewhere", entry.name)))
     }
 
@@ -205,7 +205,7 @@ impl Running {
         let name = new.name.clone();
         let joining = Joining { index: old.index, state: DeviceState::Active, force };
         let (device_in, entry) = stere_pool::newcomer(&newest, &new, joining, &mut randomness)?;
-        let index = self.store.replace_device(old.index, device_in, entry)?;
+        let index = self.store.devices.replace_device(old.index, device_in, entry)?;
         self.note_attached(index, new.path, new.device);
         Ok(Outcome::Done(match index == old.index {
             true => format!("device {name} takes the place of {}", old.name),
@@ -226,8 +226,8 @@ impl Running {
             return Ok(Outcome::Forecast(forecast));
         }
         forecast.refuse_if_hopeless()?;
-        self.store.set_device_state(spare.index, DeviceState::Active)?;
-        self.store.set_device_state(old.index, DeviceState::Removing)?;
+        self.store.devices.set_device_state(spare.index, DeviceState::Active)?;
+        self.store.devices.set_device_state(old.index, DeviceState::Removing)?;
         Ok(Outcome::Done(format!("hot spare {} joins, and {} is emptied onto it and the others", spare.name, old.name)))
     }
 
@@ -250,9 +250,9 @@ impl Running {
             forecast.refuse_if_hopeless()?;
         }
         if force && self.is_open(entry.index) {
-            self.store.detach_device(entry.index, true)?;
+            self.store.devices.detach_device(entry.index, true)?;
         }
-        self.store.set_device_state(entry.index, DeviceState::Offline)?;
+        self.store.devices.set_device_state(entry.index, DeviceState::Offline)?;
         if let Some(attached) = self.note_detached(entry.index) {
             let why = stere_pool::WhyLeftOut::Offline.words().to_owned();
             lock(&self.places).left_out.insert(entry.index, crate::running::LeftOut { path: attached.path, why });
@@ -276,7 +276,7 @@ impl Running {
         }
         let is_attached = self.attached(entry.index).is_some();
         if is_attached && !wipe {
-            self.store.set_device_state(entry.index, DeviceState::Active)?;
+            self.store.devices.set_device_state(entry.index, DeviceState::Active)?;
             return Ok(Outcome::Done(format!("device {} is in use", entry.name)));
         }
         if is_attached {
@@ -293,7 +293,7 @@ impl Running {
         let is_leaving =
             matches!(state_of(&entry), Some(DeviceState::Leaving | DeviceState::Removing | DeviceState::Failed));
         if is_leaving {
-            self.store.set_device_state(entry.index, DeviceState::Active)?;
+            self.store.devices.set_device_state(entry.index, DeviceState::Active)?;
         }
         Ok(outcome)
     }
@@ -302,7 +302,7 @@ impl Running {
     pub fn bring_back(&self, entry: &DeviceEntry, path: &std::path::Path, wipe: bool) -> Result<Outcome> {
         if self.is_open(entry.index) {
             // It stopped taking writes. Its old opening keeps the lock, and may never write again.
-            self.store.detach_device(entry.index, true)?;
+            self.store.devices.detach_device(entry.index, true)?;
         }
         drop(self.note_detached(entry.index));
         let device = open_device_with_retries(path, Access::ReadWrite)?;
@@ -321,7 +321,7 @@ impl Running {
                 let superblock =
                     stere_format::Superblock { layout: superblock.layout, ..newest_as(&newest, superblock) };
                 let read_cost = Self::class_of(entry).read_cost();
-                self.store.attach_device(DeviceIn {
+                self.store.devices.attach_device(DeviceIn {
                     index: entry.index,
                     superblock,
                     device: device.clone(),
@@ -360,7 +360,7 @@ impl Running {
         };
         let joining = Joining { index: entry.index, state: DeviceState::Active, force: true };
         let (device_in, new_entry) = stere_pool::newcomer(&self.newest()?, &new, joining, &mut randomness)?;
-        self.store.replace_device(entry.index, device_in, new_entry)?;
+        self.store.devices.replace_device(entry.index, device_in, new_entry)?;
         self.note_attached(entry.index, path, device);
         Ok(Outcome::Done(format!("device {} is filled anew", entry.name)))
     }
@@ -370,7 +370,7 @@ impl Running {
         if let Some(copies) = copies.filter(|copies| usize::from(*copies) > devices) {
             return Err(stere_pool::Error::NoRoomForCopies { copies: usize::from(copies), devices }.into());
         }
-        self.store.set_metadata_wish(copies.map_or(MetadataWish::All, MetadataWish::Copies))?;
+        self.store.places().set_metadata_wish(copies.map_or(MetadataWish::All, MetadataWish::Copies))?;
         let number = copies.map_or_else(|| "every device".into(), |copies| format!("{copies} devices"));
         Ok(Outcome::Done(format!("metadata of {} lies on {number} from now on", self.pool)))
     }
@@ -381,7 +381,7 @@ impl Running {
         if let Some(name) = &label.name {
             self.check_name_is_free(name, Some(entry.index))?;
         }
-        self.store.label_device(entry.index, label)?;
+        self.store.devices.label_device(entry.index, label)?;
         Ok(Outcome::Done(format!("device {} is labelled", entry.name)))
     }
 }

@@ -25,7 +25,7 @@ pub fn classes(store: &Store) -> Classes {
 pub fn class_reports(store: &Store, classes: &Classes, devices: usize, have: &BTreeMap<u8, u8>) -> Vec<ClassReport> {
     let report = |class: Class| {
         let scheme = store.fit(scheme(classes.wish(class), devices));
-        let statistics = store.statistics(scheme);
+        let statistics = store.space().statistics(scheme);
         ClassReport {
             class: classes.name(class),
             scheme: format!("{}+{}", scheme.data, scheme.parity),

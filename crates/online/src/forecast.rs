@@ -89,7 +89,7 @@ impl Running {
 
     fn forecast_empty(&self, entry: &DeviceEntry, has_spare: bool) -> Result<Forecast> {
         let is_attached = self.attached(entry.index).is_some();
-        let store_forecast = self.store.forecast(&match is_attached {
+        let store_forecast = self.store.forecaster.forecast(&match is_attached {
             true => StoreChange::Evacuate(entry.index),
             false => StoreChange::Lose(vec![entry.index]),
         })?;
@@ -146,7 +146,7 @@ impl Running {
     /// What must lie on certain devices (`only=`) and finds no room on those that are left.
     fn why_placeless(&self, name: &str, forecast: &stere_store::Forecast) -> Option<String> {
         let say = |(number, bytes): (&u8, &u64)| {
-            let words = self.store.place_words(*number).unwrap_or_default().join(",");
+            let words = self.store.places().place_words(*number).unwrap_or_default().join(",");
             format!("{} that must lie on {words} (only=)", size::show(*bytes))
         };
         let homeless: Vec<String> = forecast.homeless_bytes.iter().map(say).collect();
@@ -160,7 +160,7 @@ impl Running {
     }
 
     fn forecast_replace(&self, old: &DeviceEntry, slot_count: u32) -> Result<Forecast> {
-        let usage = self.store.device_usage(old.index)?;
+        let usage = self.store.devices.device_usage(old.index)?;
         let is_attached = self.attached(old.index).is_some();
         let chunk_bytes = self.chunk_bytes;
         let bytes = usage.chunks * chunk_bytes;
@@ -169,12 +169,14 @@ impl Running {
             // Away already: what cannot be read now is what it takes with it.
             false => {
                 let floors = stere_pool::floors(&self.store);
-                let forecast = self.store.forecast(&StoreChange::Lose(vec![old.index]))?;
+                let forecast = self.store.forecaster.forecast(&StoreChange::Lose(vec![old.index]))?;
                 forecast.lost_bytes.max(floors.lost_bytes + floors.lost_single_bytes)
             }
         };
         // A smaller one joins, and the others take what it cannot.
-        let refusal = if slot_count < old.slot_count && !self.store.forecast(&StoreChange::Evacuate(old.index))?.fits {
+        let refusal = if slot_count < old.slot_count
+            && !self.store.forecaster.forecast(&StoreChange::Evacuate(old.index))?.fits
+        {
             (usage.chunks > u64::from(slot_count)).then(|| {
                 format!(
                     "the new device is too small: '{}' holds {}, and the new one and the other devices have no room for it; name a larger device",
@@ -197,7 +199,7 @@ impl Running {
     }
 
     fn forecast_loss(&self, entry: &DeviceEntry) -> Result<Forecast> {
-        let forecast = self.store.forecast(&StoreChange::Lose(vec![entry.index]))?;
+        let forecast = self.store.forecaster.forecast(&StoreChange::Lose(vec![entry.index]))?;
         let refusal = (forecast.lost_bytes > 0).then(|| {
             format!(
                 "without device '{0}' {1} of files could not be read; empty it with `stere device evacuate {2} {0}` first, or repeat with --force",
@@ -211,7 +213,7 @@ impl Running {
     }
 
     fn forecast_return(&self, entry: &DeviceEntry) -> Result<Forecast> {
-        let usage = self.store.device_usage(entry.index)?;
+        let usage = self.store.devices.device_usage(entry.index)?;
         let survives = self.normal_survives(self.active_without(Some(entry.index)) + 1);
         Ok(self.finish(usage.missing * self.chunk_bytes, survives, 0, None))
     }

@@ -49,7 +49,7 @@ impl Running {
             forecast.text.clone_from(&said);
             return Ok(Outcome::Forecast(Forecast { bytes_to_move: 0, seconds: 0, ..forecast }));
         }
-        self.store.detach_device(entry.index, false)?;
+        self.store.devices.detach_device(entry.index, false)?;
         drop((attached, self.note_detached(entry.index)));
         let grown = || -> Result<()> {
             let device = open_device_with_retries(&path, Access::ReadWrite)?;
@@ -57,7 +57,7 @@ impl Running {
             let superblock = stere_format::Superblock { layout, ..identity.superblock.clone() };
             let read_cost = Self::class_of(&entry).read_cost();
             let device_in = DeviceIn { index: entry.index, superblock, device: device.clone(), read_cost };
-            self.store.attach_device(device_in)?;
+            self.store.devices.attach_device(device_in)?;
             self.note_attached(entry.index, path.display().to_string(), device);
             Ok(())
         };

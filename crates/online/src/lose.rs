@@ -28,8 +28,9 @@ pub fn gather(
     };
     let volumes: Vec<_> =
         store.tier.media.volumes().into_iter().filter(|entry| ids.contains(&entry.id.to_string())).collect();
-    let loss =
-        store.loss_without(&|index| gone.contains(&index), volumes.iter().fold(0, |set, entry| set | entry.bit()));
+    let loss = store
+        .losses
+        .loss_without(&|index| gone.contains(&index), volumes.iter().fold(0, |set, entry| set | entry.bit()));
     let classes = crate::classes::classes(store);
     let class = |of: &stere_store::ClassLoss| ClassLine {
         class: Class::from_code(of.class).map_or_else(|| format!("class {}", of.class), |class| classes.name(class)),
@@ -69,7 +70,7 @@ const LOST_FILES_MAX: usize = 20;
 pub fn lost_files(store: &Store) -> (Vec<LostLine>, bool) {
     let mut found: Vec<LostLine> = Vec::new();
     let mut has_more = false;
-    let walked = stere_naming::lost_files(store, &store.loss(&|_| false), &mut |file| {
+    let walked = stere_naming::lost_files(store, &store.losses.loss(&|_| false), &mut |file| {
         if found.len() == LOST_FILES_MAX {
             has_more = true;
             return ControlFlow::Break(());

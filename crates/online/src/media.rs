@@ -35,7 +35,7 @@ fn refuse_long(place: &str) -> Result<()> {
 
 /// For a store that is not mounted: tells it how to reach its volumes if names lie there that were put away.
 pub fn open_for_names(store: &Store, registry: &Registry, assembly: &Assembly) {
-    if !store.has_folds() {
+    if !store.offload().has_folds() {
         return;
     }
     let (pool, id) = (&assembly.newest.pool_name, assembly.newest.pool.to_string());

@@ -14,7 +14,7 @@ impl Running {
     /// One step of repair; tells how many bytes it moved. Without any, nothing can be done now.
     pub fn mend_step(&self, budget_bytes: u64) -> Result<u64> {
         let start = Instant::now();
-        let progress = self.store.mend_step(budget_bytes)?;
+        let progress = self.store.rebuilder.mend_step(budget_bytes)?;
         self.mending.note(progress.bytes_written, start.elapsed());
         // Bookkeeping without bytes is work too.
         Ok(if progress.is_done { 0 } else { progress.bytes_written.max(1) })
@@ -34,7 +34,7 @@ impl Running {
     }
 
     pub fn work(&self) -> WorkReport {
-        let status = self.store.mend_status();
+        let status = self.store.rebuilder.mend_status();
         let bytes_per_second = self.mending.bytes_per_second();
         WorkReport {
             bytes_left: status.bytes_left,

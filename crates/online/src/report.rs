@@ -42,14 +42,14 @@ pub fn devices(running: &Running) -> Vec<DeviceReport> {
 /// Gathers the state of an open pool; of one that is mounted with what its file system tells.
 pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>) -> StatusReport {
     let store = &running.store;
-    store.forget_freed_damage();
+    store.damage().forget_freed_damage();
     let devices = devices::reports(running);
     let floors = stere_pool::floors(store);
     let work = running.work();
     let judgement = judge::judge(running, &devices, &floors, &work);
     let classes = classes(store);
     let default = classes.wish(Class::default());
-    let statistics = store.statistics(scheme(default, devices.len()));
+    let statistics = store.space().statistics(scheme(default, devices.len()));
     let (lost_files, has_more_lost_files) = lost_files(store);
     let class_reports = class_reports(store, &classes, devices.len(), &floors.by_class);
     running.look_for_volumes();
@@ -78,7 +78,7 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
         journal_used_bytes: statistics.journal_used_bytes,
         warnings,
         recovery: facts.recovery.clone(),
-        unreadable_bytes: floors.lost_bytes + floors.lost_single_bytes + store.damaged_blobs().1,
+        unreadable_bytes: floors.lost_bytes + floors.lost_single_bytes + store.damage().damaged_blobs().1,
         work,
         scrub: running.scrub_report(),
         volumes,

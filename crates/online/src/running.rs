@@ -112,14 +112,14 @@ impl Running {
 
     /// The device, if it is read and written.
     pub fn attached(&self, index: DeviceIndex) -> Option<Attached> {
-        let usage = self.store.device_usage(index).ok()?;
+        let usage = self.store.devices.device_usage(index).ok()?;
         let is_used = usage.is_attached && !usage.is_suspended;
         lock(&self.places).attached.get(&index).filter(|_| is_used).cloned()
     }
 
     /// Whether the store has it open, even if it is only read because it stopped taking writes.
     pub fn is_open(&self, index: DeviceIndex) -> bool {
-        self.store.device_usage(index).is_ok_and(|usage| usage.is_attached)
+        self.store.devices.device_usage(index).is_ok_and(|usage| usage.is_attached)
     }
 
     pub fn left_out(&self, index: DeviceIndex) -> Option<LeftOut> {

@@ -35,7 +35,7 @@ impl Running {
             return;
         }
         // A cursor that cannot be read begins again.
-        state.cursor = self.store.load_scrub_cursor().ok();
+        state.cursor = self.store.scrubber.load_scrub_cursor().ok();
         if let Ok(Some(record)) = self.registry.find(&self.pool)
             && record.id == self.id
         {
@@ -85,7 +85,7 @@ impl Running {
                 self.scrubbing.is_wanted.store(false, Ordering::Release);
                 state.is_paused = true;
                 if let Some(cursor) = &state.cursor {
-                    self.store.save_scrub_cursor(cursor)?;
+                    self.store.scrubber.save_scrub_cursor(cursor)?;
                     self.store.commit(Io::BLOCKING)?;
                 }
                 self.remember_scrub(&state)?;
@@ -120,7 +120,7 @@ impl Running {
         self.load_scrub(&mut state);
         let mut cursor = state.cursor.take().unwrap_or_default();
         let before = cursor;
-        let outcome = self.store.scrub_step(&mut cursor, budget_bytes);
+        let outcome = self.store.scrubber.scrub_step(&mut cursor, budget_bytes);
         state.cursor = Some(if outcome.is_ok() { cursor } else { before });
         let progress = match outcome {
             Ok(progress) => progress,
@@ -136,7 +136,7 @@ impl Running {
         let is_due = state.saved.is_none_or(|saved| saved.elapsed() >= SAVE_EVERY);
         if progress.is_done || is_due {
             // A pass ends all the same: what is not kept costs another one.
-            if let Err(error) = self.store.save_scrub_cursor(&cursor) {
+            if let Err(error) = self.store.scrubber.save_scrub_cursor(&cursor) {
                 tracing::warn!(%error, "how far scrubbing is could not be kept");
             }
             state.saved = Some(Instant::now());
@@ -174,7 +174,7 @@ impl Running {
     pub fn keep_scrub_cursor(&self) -> Result<()> {
         let state = lock(&self.scrubbing.state);
         match &state.cursor {
-            Some(cursor) if state.saved.is_some() => Ok(self.store.save_scrub_cursor(cursor)?),
+            Some(cursor) if state.saved.is_some() => Ok(self.store.scrubber.save_scrub_cursor(cursor)?),
             _ => Ok(()),
         }
     }
@@ -212,7 +212,7 @@ impl Running {
             ended: state.ended.filter(|_| cursor.passes > 0),
             damages,
             failure: state.failure.clone(),
-            known: self.store.damaged_blobs().0 + u64::from(self.store.is_metadata_damaged()),
+            known: self.store.damage().damaged_blobs().0 + u64::from(self.store.damage().is_metadata_damaged()),
         }
     }
 

@@ -35,7 +35,7 @@ impl Running {
 
     /// Whether a device does not answer, so that writing went on without it.
     pub fn is_silent(&self, index: DeviceIndex) -> bool {
-        self.store.pool_devices().iter().any(|device| device.index() == index && device.silent_for().is_some())
+        self.store.health.pool_devices().iter().any(|device| device.index() == index && device.silent_for().is_some())
     }
 
     pub fn spare(&self) -> Option<DeviceEntry> {
@@ -50,7 +50,7 @@ impl Running {
         let _one_at_a_time = lock(&self.changing);
         let Some(spare) = self.spare() else { return Ok(()) };
         tracing::warn!(spare = spare.name, failed = failed.name, "a hot spare takes over");
-        self.store.set_device_state(failed.index, DeviceState::Failed)?;
+        self.store.devices.set_device_state(failed.index, DeviceState::Failed)?;
         self.mending.wake();
         Ok(())
     }

@@ -121,8 +121,8 @@ pub fn create(
     let store = Store::create(devices_in, entries, store_options)?;
     match options.metadata_copies {
         MetadataCopies::Default => {}
-        MetadataCopies::All => store.set_metadata_wish(MetadataWish::All)?,
-        MetadataCopies::Exactly(_) => store.set_metadata_wish(MetadataWish::Copies(copies as u8))?,
+        MetadataCopies::All => store.places().set_metadata_wish(MetadataWish::All)?,
+        MetadataCopies::Exactly(_) => store.places().set_metadata_wish(MetadataWish::Copies(copies as u8))?,
     }
     Ok(store)
 }

@@ -175,7 +175,7 @@ fn a_pool_of_unlike_devices_is_found_again_in_any_order() {
     assert_eq!(assembly.class_of(&assembly.members[0]), DeviceClass::Ssd);
     let opened = assembly.open(&open_options(), &nowhere).unwrap();
     assert!(opened.recovery.clean && !opened.read_only && opened.warnings.is_empty());
-    assert!(opened.store.check(true).unwrap().findings.is_empty());
+    assert!(opened.store.checker.check(true).unwrap().findings.is_empty());
 }
 
 #[test]
@@ -274,8 +274,8 @@ fn metadata_copies_are_kept_when_the_pool_is_opened_again() {
     let joining = Joining { index: 5, state: DeviceState::Active, force: false };
     let newest = superblock_of(&devices[0]);
     let (device_in, entry) = newcomer(&newest, &new_devices(&sixth)[0], joining, &mut Counting(77)).unwrap();
-    opened.store.add_device(device_in, entry).unwrap();
-    while !opened.store.mend_step(64 << 20).unwrap().is_done {}
+    opened.store.devices.add_device(device_in, entry).unwrap();
+    while !opened.store.rebuilder.mend_step(64 << 20).unwrap().is_done {}
     change(&opened.store);
     opened.store.close().unwrap();
     assert_eq!(superblock_of(&devices[0]).checkpoint[0].place.scheme.width(), 6);
@@ -297,8 +297,8 @@ fn metadata_gets_more_copies_as_a_pool_grows() {
             let newest = superblock_of(&devices[0]);
             let mut randomness = Counting(70 + turn as u8);
             let (device_in, entry) = newcomer(&newest, &new_devices(&newcomers)[0], joining, &mut randomness).unwrap();
-            opened.store.add_device(device_in, entry).unwrap();
-            while !opened.store.mend_step(64 << 20).unwrap().is_done {}
+            opened.store.devices.add_device(device_in, entry).unwrap();
+            while !opened.store.rebuilder.mend_step(64 << 20).unwrap().is_done {}
             change(&opened.store);
             opened.store.close().unwrap();
             devices.extend(newcomers);
@@ -554,7 +554,7 @@ fn a_device_taken_offline_or_replaced_is_left_out() {
     let devices = make(&[64 * MIB; 3], 1);
     let all: Vec<&Arc<MemoryDevice>> = devices.iter().collect();
     let opened = assemble(&all).unwrap().open(&open_options(), &nowhere).unwrap();
-    opened.store.set_device_state(2, DeviceState::Offline).unwrap();
+    opened.store.devices.set_device_state(2, DeviceState::Offline).unwrap();
     opened.store.close().unwrap();
     let assembly = assemble(&all).unwrap();
     assert_eq!(assembly.left_out[0].why, WhyLeftOut::Offline);

@@ -65,8 +65,8 @@ impl Step {
 /// caller corrects the accounts of segments afterwards and closes the store.
 pub fn mend(store: &Store, now: Timestamp) -> Result<Vec<Mended>, Error> {
     // What cannot be seen must not be taken for missing: without these names nothing is mended.
-    for fold in store.folds(Io::BLOCKING)? {
-        store.unfold(Io::BLOCKING, fold.number)?;
+    for fold in store.offload().folds(Io::BLOCKING)? {
+        store.offload().unfold(Io::BLOCKING, fold.number)?;
     }
     let mut mended = Vec::new();
     for _ in 0..ROUNDS_MAX {

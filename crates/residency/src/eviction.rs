@@ -84,7 +84,7 @@ impl Eviction {
     pub fn keep_room(&self, caller: &Caller<'_>) -> Result<Option<u64>, Error> {
         let (marks, policy) =
             (self.core.store.tier.media.tier_marks(caller.io)?, self.core.store.tier.heat.tier_policy(caller.io)?);
-        let is_full = self.core.store.used_percent() >= marks.high;
+        let is_full = self.core.store.space().used_percent() >= marks.high;
         let is_beyond = policy.cache_bytes > 0 && {
             let stuck_bytes = self.stuck_back_bytes.load(Ordering::Relaxed);
             self.core.store.tier.heat.bytes_back() > policy.cache_bytes.max(stuck_bytes)
@@ -104,7 +104,7 @@ impl Eviction {
             released += self.release_until(caller, &policy, marks.low, 0)?;
         }
         if released > 0 {
-            let used_percent = self.core.store.used_percent();
+            let used_percent = self.core.store.space().used_percent();
             tracing::info!(released, used_percent, "archived segments were released to make room");
         }
         Ok((is_full || released > 0).then_some(released))
@@ -153,7 +153,7 @@ impl Eviction {
         }
         let releasable = self.with_live_bytes(self.core.store.tier.stager.releasable_segments());
         let hopeless = self.hopeless.lock();
-        let is_as_before = hopeless.shared_left == self.core.store.shared_left();
+        let is_as_before = hopeless.shared_left == self.core.store.space().shared_left();
         let is_hopeless = |segment, live_bytes| is_as_before && hopeless.live_bytes.get(&segment) == Some(&live_bytes);
         releasable.into_iter().any(|(segment, live_bytes)| !is_hopeless(segment, live_bytes))
     }
@@ -165,7 +165,8 @@ impl Eviction {
 
     /// True if there is more room than before.
     fn make_room_for_writer(&self, caller: &Caller<'_>, least: usize) -> Result<bool, Error> {
-        let (before, shared_left) = (self.core.store.tier.stager.releasable_segments(), self.core.store.shared_left());
+        let (before, shared_left) =
+            (self.core.store.tier.stager.releasable_segments(), self.core.store.space().shared_left());
         let _alone = self.making.lock();
         let now = self.core.store.tier.stager.releasable_segments();
         if !before.is_subset(&now) {
@@ -194,7 +195,7 @@ impl Eviction {
                 break;
             }
             released += self.release_few(caller, &few)?;
-            if self.core.store.used_percent() <= low && released >= least as u64 {
+            if self.core.store.space().used_percent() <= low && released >= least as u64 {
                 break;
             }
         }

@@ -88,7 +88,7 @@ impl Offload {
 
     fn switch(&self, is_on: bool) {
         self.is_on.store(is_on, Ordering::Release);
-        self.core.store.note_unfolded(is_on);
+        self.core.store.offload().note_unfolded(is_on);
     }
 
     fn is_on(&self) -> bool {

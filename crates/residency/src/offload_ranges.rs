@@ -152,7 +152,7 @@ impl Offload {
         let Some(tertiary) = tertiary else {
             return Err(Error::NotPermitted("names go where their files go; archive the directory first"));
         };
-        if !self.core.store.may_have_names(tertiary) {
+        if !self.core.store.offload().may_have_names(tertiary) {
             return Err(Error::NotPermitted(
                 "a volume that these files go to was added with metadata=no, so no names go there",
             ));
@@ -179,7 +179,7 @@ impl Offload {
                 !inodes.any(|inode| self.core.files.is_in_memory(inode))
             };
             let what = ToFold { directory, ranges: &ranges, tertiary };
-            let Some(keys) = self.core.store.fold(&what, &is_free)? else {
+            let Some(keys) = self.core.store.offload().fold(&what, &is_free)? else {
                 outcome.staying += 1;
                 return Ok(());
             };
@@ -233,7 +233,7 @@ impl Offload {
     pub fn reload_below(&self, caller: &Caller<'_>, root: u64) -> Result<u64, Error> {
         let mut keys = 0;
         for fold in self.tiers.offloaded_below(caller.io, root)?.into_values().flatten() {
-            self.core.store.unfold(caller.io, fold.number)?;
+            self.core.store.offload().unfold(caller.io, fold.number)?;
             keys += u64::from(fold.keys);
         }
         Ok(keys + self.reload_within(caller, root)?)
@@ -241,7 +241,7 @@ impl Offload {
 
     /// The same of what was put away for a directory above: which of that lies below, only the names tell, so they are looked at.
     fn reload_within(&self, caller: &Caller<'_>, root: u64) -> Result<u64, Error> {
-        let folds = self.core.store.folds(caller.io)?;
+        let folds = self.core.store.offload().folds(caller.io)?;
         let above: BTreeSet<u64> = folds.iter().map(|fold| fold.directory).collect();
         let within = |view: &View<'_>| nearest(view, root, |at, _| Ok(above.contains(&at).then_some(())));
         if above.is_empty() || self.core.store.view(caller.io, within)?.is_none() {
@@ -256,7 +256,7 @@ impl Offload {
             })?;
         }
         let count = |folds: &[FoldInfo]| folds.iter().map(|fold| u64::from(fold.keys)).sum::<u64>();
-        Ok(count(&folds).saturating_sub(count(&self.core.store.folds(caller.io)?)))
+        Ok(count(&folds).saturating_sub(count(&self.core.store.offload().folds(caller.io)?)))
     }
 }
 
@@ -306,7 +306,7 @@ impl Gathered<'_> {
     }
 
     fn is_away(&self, key: &Key) -> bool {
-        self.core.store.is_folded(key)
+        self.core.store.offload().is_folded(key)
     }
 
     /// Whether nothing but its name leads to an inode, nobody uses it, and all of its content is on volumes only.
@@ -354,7 +354,7 @@ impl Gathered<'_> {
 
     /// Takes what is here of a range of keys, in pieces that fit into bundles.
     pub fn take(&mut self, range: KeyRange) -> Result<(), Error> {
-        for (mut from, to) in self.core.store.ranges_here(range) {
+        for (mut from, to) in self.core.store.offload().ranges_here(range) {
             loop {
                 let (bytes, next) = self.core.store.view(self.io, |view| measure(view, from, to))?;
                 if bytes > 0 {

@@ -77,7 +77,7 @@ impl History {
         }
         let failed = |text: String| Stop::Failure(format!("blob {blob}, changed where no CRC tells it: {text}"));
         let mounted = self.plan.pool.mount(&fork).map_err(failed)?;
-        let report = mounted.store.scrub().map_err(|error| failed(error.to_string()))?;
+        let report = mounted.store.scrubber.scrub().map_err(|error| failed(error.to_string()))?;
         self.summary.digests_proven += 1;
         let is_found = report.repaired_blocks > 0 || report.unrepairable.iter().any(|damage| damage.blob == Some(blob));
         if is_found { Ok(()) } else { Err(failed(format!("a scrub says {report:?}"))) }

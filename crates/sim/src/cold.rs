@@ -227,7 +227,7 @@ impl History {
     }
 
     fn keys_away(&self) -> u64 {
-        let folds = self.mounted().store.folds(stere_store::Io::BLOCKING).unwrap_or_default();
+        let folds = self.mounted().store.offload().folds(stere_store::Io::BLOCKING).unwrap_or_default();
         folds.iter().map(|fold| u64::from(fold.keys)).sum()
     }
 
@@ -248,7 +248,7 @@ impl History {
         });
         let store = self.mounted().store.clone();
         for (directory, names) in directories.collect::<Vec<_>>() {
-            let may_fail = store.has_folds();
+            let may_fail = store.offload().has_folds();
             match observe::list(&self.mounted().files, &caller(&self.machine), directory) {
                 Ok(seen) if seen == names => {}
                 Err(Trouble::Call { errno: libc::EIO, .. }) if may_fail => {}
@@ -277,7 +277,7 @@ impl History {
         self.pass_hours(24)?;
         self.look_at(directory)?;
         self.pass_hours(36)?;
-        if self.mounted().store.is_folded(&Key::dirent_hash(directory, 0)) {
+        if self.mounted().store.offload().is_folded(&Key::dirent_hash(directory, 0)) {
             return Err(Stop::Failure("names went that were used less than two days ago".into()));
         }
         self.summary.names_proven += 1;

@@ -223,7 +223,7 @@ impl History {
             Operation::Backup { trouble } => self.back_up(*trouble),
             Operation::ProveBackup { rots } => self.prove_backup(*rots),
             Operation::Rebalance => {
-                self.mounted().store.set_rebalancing(true);
+                self.mounted().store.rebuilder.set_rebalancing(true);
                 Ok(())
             }
             other => unreachable!("{other:?} is carried out by `execute`"),

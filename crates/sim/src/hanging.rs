@@ -155,7 +155,7 @@ impl History {
 
     /// What the daemon does in every round of its repair.
     pub(crate) fn look_after_devices(&self) {
-        self.mounted().store.set_deadlines(Some(Duration::from_nanos(DEADLINE_NS)));
+        self.mounted().store.devices.set_deadlines(Some(Duration::from_nanos(DEADLINE_NS)));
     }
 
     fn beside_hanging(&mut self, inode: u64, device: usize, moment: Moment) -> Result<(), Stop> {
@@ -168,7 +168,7 @@ impl History {
                 }
                 let index = self.member(device).map(|entry| entry.index);
                 let Some(index) = index else { return Ok(()) };
-                match self.mounted().store.set_device_state(index, state) {
+                match self.mounted().store.devices.set_device_state(index, state) {
                     Err(Refusal::NotEmpty { .. } | Refusal::WouldLose { .. }) => {}
                     outcome => self.must("changing what a hanging device is for", outcome.map_err(Error::from))?,
                 }
@@ -205,7 +205,7 @@ impl History {
                 self.note_commit();
             }
             _ => {
-                let progress = self.mounted().store.mend_step(8 << 20);
+                let progress = self.mounted().store.rebuilder.mend_step(8 << 20);
                 self.must("mending beside a hanging device", progress.map_err(Error::from))?;
             }
         }
@@ -221,7 +221,7 @@ impl History {
     /// Mends until nothing can be done any more.
     pub(crate) fn mend_beside(&mut self, device: usize) -> Result<(), Stop> {
         for _ in 0..ROUNDS_MAX {
-            let progress = self.mounted().store.mend_step(8 << 20);
+            let progress = self.mounted().store.rebuilder.mend_step(8 << 20);
             let is_done = self.must("mending beside a failing device", progress.map_err(Error::from))?.is_done;
             let stepped = self.mounted().store.step(false);
             self.must("background work beside a failing device", stepped.map_err(Error::from))?;
@@ -231,31 +231,32 @@ impl History {
                 return self.must("commit beside a failing device", kept.map_err(Error::from));
             }
         }
-        let status = self.mounted().store.mend_status();
+        let status = self.mounted().store.rebuilder.mend_status();
         Err(Stop::Failure(format!("mending beside device {device}, which fails, does not end: {status:?}")))
     }
 
     /// Looks again at what could not be read, as the daemon does every now and then.
     pub(crate) fn review(&mut self) -> Result<(), Stop> {
-        let reviewed = self.mounted().store.review_damage(1000);
+        let reviewed = self.mounted().store.damage().review_damage(1000);
         self.must("looking again at what could not be read", reviewed.map(drop).map_err(Error::from))?;
         self.mend_all()
     }
 
     fn errors_of(&self, device: usize) -> Option<u64> {
         let entry = self.member(device)?;
-        self.mounted().store.health(entry.index).map(|health| health.errors())
+        self.mounted().store.health.health(entry.index).map(|health| health.errors())
     }
 
     /// What is told of a device that hangs: it is silent, nothing is put on it, and it is no bad device.
     fn look_at_hanging(&self, device: usize, errors_before: Option<u64>) -> Result<(), Stop> {
         let Some(entry) = self.member(device) else { return Ok(()) };
         let store = &self.mounted().store;
-        let usage = store.device_usage(entry.index).unwrap_or_default();
+        let usage = store.devices.device_usage(entry.index).unwrap_or_default();
         if !usage.is_attached || !self.machine.is_given_up(device) {
             return Ok(());
         }
-        let is_told = store.pool_devices().iter().any(|one| one.index() == entry.index && one.silent_for().is_some());
+        let is_told =
+            store.health.pool_devices().iter().any(|one| one.index() == entry.index && one.silent_for().is_some());
         if !is_told || !usage.is_suspended && entry.device_state() == DeviceState::Active {
             return Err(Stop::Failure(format!("a device hangs and nobody is told: {entry:?}, {usage:?}")));
         }
@@ -295,12 +296,12 @@ impl History {
     fn end_for_ever(&mut self, device: usize) -> Result<(), Stop> {
         let Some(entry) = self.member(device) else { return Ok(()) };
         let state = *self.random.pick(&[DeviceState::Failed, DeviceState::Removing]);
-        let given_up = self.mounted().store.set_device_state(entry.index, state);
+        let given_up = self.mounted().store.devices.set_device_state(entry.index, state);
         self.changed("giving up a device that hangs", given_up)?;
         self.mend_all()?;
         let state = self.member(device).map(|entry| entry.device_state());
         if state == Some(DeviceState::Removing) && self.must_be_safe() {
-            let status = self.mounted().store.mend_status();
+            let status = self.mounted().store.rebuilder.mend_status();
             return Err(Stop::Failure(format!("removing a device that hangs for ever does not end: {status:?}")));
         }
         self.machine.answer_again(device);
@@ -313,7 +314,7 @@ impl History {
         let has_hung = self.machine.has_hung(device);
         self.machine.answer_again(device);
         let is_attached = |history: &History| {
-            let usage = history.member(device).map(|entry| history.mounted().store.device_usage(entry.index));
+            let usage = history.member(device).map(|entry| history.mounted().store.devices.device_usage(entry.index));
             usage.is_none_or(|usage| usage.is_ok_and(|usage| usage.is_attached))
         };
         if !is_attached(self) || self.random.chance(1, 4) {
@@ -322,12 +323,12 @@ impl History {
         self.mend_all()?;
         self.review()?;
         if let Some(entry) = self.member(device).filter(|entry| entry.device_state() != DeviceState::Active) {
-            let again = self.mounted().store.set_device_state(entry.index, DeviceState::Active);
+            let again = self.mounted().store.devices.set_device_state(entry.index, DeviceState::Active);
             self.changed("using a device again", again)?;
             self.mend_all()?;
         }
         let Some(entry) = self.member(device) else { return Ok(()) };
-        let usage = self.mounted().store.device_usage(entry.index).unwrap_or_default();
+        let usage = self.mounted().store.devices.device_usage(entry.index).unwrap_or_default();
         if !usage.is_attached || usage.is_suspended {
             let text = format!("a device that answers again (it hung: {has_hung}) is not used: {entry:?}, {usage:?}");
             return Err(Stop::Failure(text));

@@ -335,7 +335,7 @@ impl History {
                 "     device {} ({:?}): {:?}",
                 entry.index,
                 entry.device_state(),
-                store.device_usage(entry.index).ok()
+                store.devices.device_usage(entry.index).ok()
             );
         }
         for segment in store.segments().all() {
@@ -354,7 +354,7 @@ impl History {
                 segment.tertiary().there
             );
         }
-        println!("     {:?}", store.statistics(stere_format::Scheme { data: 1, parity: 1 }));
+        println!("     {:?}", store.space().statistics(stere_format::Scheme { data: 1, parity: 1 }));
     }
 
     /// What to make of an error that the model does not have.
@@ -425,7 +425,7 @@ impl History {
 
     /// The pool proves itself.
     pub(crate) fn check(&mut self) -> Result<(), Stop> {
-        let report = self.mounted().store.check(true);
+        let report = self.mounted().store.checker.check(true);
         let report = match report {
             Ok(report) => report,
             Err(error) => return Err(self.unexpected("check", libc::EIO, &error.to_string())),
@@ -448,7 +448,7 @@ impl History {
         }
         let store = &self.mounted().store;
         for entry in store.device_entries() {
-            let health = store.health(entry.index);
+            let health = store.health.health(entry.index);
             if health.is_some_and(|health| health.state == HealthState::Sick) {
                 let text = format!("device {} is held to be bad: {:?}, {health:?}", entry.index, entry.device_state());
                 return Err(Stop::Failure(text));

@@ -66,7 +66,7 @@ impl History {
     /// Some of what there is to mend.
     pub(crate) fn mend_some(&mut self, steps: u8) -> Result<(), Stop> {
         for _ in 0..steps {
-            let progress = self.mounted().store.mend_step(256 << 10);
+            let progress = self.mounted().store.rebuilder.mend_step(256 << 10);
             if self.must("mending", progress.map_err(Error::from))?.is_done {
                 break;
             }
@@ -98,7 +98,7 @@ impl History {
         self.mend_all()?;
         // Mending suffices; a scrub could hide that it does not.
         if self.random.chance(1, 3) {
-            let scrubbed = self.mounted().store.scrub();
+            let scrubbed = self.mounted().store.scrubber.scrub();
             let scrubbed = self.must("scrub", scrubbed.map_err(Error::from))?;
             if !scrubbed.unrepairable.is_empty() {
                 return Err(Stop::Failure(format!("scrub of what copies bear: {scrubbed:?}")));
@@ -131,7 +131,7 @@ impl History {
     pub(crate) fn mend_all(&mut self) -> Result<(), Stop> {
         for _ in 0..ROUNDS_MAX {
             let states = self.device_states();
-            let progress = self.mounted().store.mend_step(8 << 20);
+            let progress = self.mounted().store.rebuilder.mend_step(8 << 20);
             let mended = self.must("mending", progress.map_err(Error::from))?.is_done;
             let stepped = self.mounted().store.step(false);
             self.must("background work", stepped.map_err(Error::from))?;
@@ -145,7 +145,7 @@ impl History {
                 return Ok(());
             }
         }
-        Err(Stop::Failure(format!("mending does not end: {:?}", self.mounted().store.mend_status())))
+        Err(Stop::Failure(format!("mending does not end: {:?}", self.mounted().store.rebuilder.mend_status())))
     }
 
     fn device_states(&self) -> Vec<DeviceState> {
@@ -166,7 +166,7 @@ impl History {
         for (device, entry) in self.members() {
             let counts = matches!(entry.device_state(), DeviceState::Active | DeviceState::Leaving);
             if self.machine.is_lost(device) && counts {
-                let given_up = self.mounted().store.set_device_state(entry.index, DeviceState::Failed);
+                let given_up = self.mounted().store.devices.set_device_state(entry.index, DeviceState::Failed);
                 self.must("giving a lost device up", given_up.map_err(Error::from))?;
                 self.summary.changes += 1;
             }
@@ -193,7 +193,7 @@ impl History {
             // Only where every loss must be borne does no policy ask for one copy.
             let is_wished = placed.scheme.parity == 0 && self.plan.budget != Budget::Tolerated;
             if good <= usize::from(placed.scheme.data) && !is_wished {
-                let status = store.mend_status();
+                let status = store.rebuilder.mend_status();
                 return Some(format!(
                     "not safe after mending: segment {} ({:?}): {placed:?}; {status:?}",
                     segment.id, segment.kind
@@ -210,7 +210,7 @@ impl History {
         let open: Vec<_> = members
             .iter()
             .filter(|(_, entry)| entry.device_state() == DeviceState::Active)
-            .filter_map(|(_, entry)| store.device_usage(entry.index).ok())
+            .filter_map(|(_, entry)| store.devices.device_usage(entry.index).ok())
             .filter(|usage| usage.is_attached && !usage.is_suspended)
             .collect();
         // Four is as wide as segments of histories are.

@@ -176,7 +176,7 @@ impl NearlyFull {
                 return failure(format!("the background does not come to rest: {written} bytes in {rounds} rounds"));
             }
         }
-        let findings = self.mounted.store.check(true);
+        let findings = self.mounted.store.checker.check(true);
         match must("check", findings.map_err(Error::from))?.findings {
             findings if !findings.is_empty() => return failure(format!("the check finds {findings:?}")),
             _ => {}

@@ -140,7 +140,7 @@ impl History {
             let tags: Vec<String> = TAGS[number % DEVICES_MIN].iter().map(|tag| (*tag).to_owned()).collect();
             let class = Some(CLASSES[number % DEVICES_MIN]);
             let label = Label { tags: Some(tags.clone()), class, ..Label::default() };
-            let labelled = self.mounted().store.label_device(entry.index, label);
+            let labelled = self.mounted().store.devices.label_device(entry.index, label);
             self.must("labelling a device", labelled.map_err(Error::from))?;
             self.places.tags.insert(entry.name, vec![tags]);
         }
@@ -151,7 +151,7 @@ impl History {
     fn open_of(&self, words: &str, without: Option<usize>, change: Option<(u16, &[String])>) -> usize {
         let store = &self.mounted().store;
         let is_open = |number: usize, entry: &DeviceEntry| {
-            let usage = store.device_usage(entry.index).unwrap_or_default();
+            let usage = store.devices.device_usage(entry.index).unwrap_or_default();
             let is_there = usage.is_attached && !usage.is_suspended && !self.machine.absent().contains(&number);
             let stays = Some(number) != without && Some(number) != self.exposed;
             is_there && stays && entry.device_state() == DeviceState::Active
@@ -226,7 +226,7 @@ impl History {
         // Cut short, it leaves those that it has now.
         self.places.tags.entry(entry.name.clone()).or_insert_with(|| vec![entry.tags.clone()]).push(tags.clone());
         let label = Label { tags: Some(tags.clone()), ..Label::default() };
-        let labelled = self.mounted().store.label_device(entry.index, label);
+        let labelled = self.mounted().store.devices.label_device(entry.index, label);
         self.must("labelling a device", labelled.map_err(Error::from))?;
         self.places.tags.insert(entry.name, vec![tags]);
         self.check_labels()
@@ -265,7 +265,7 @@ impl History {
                 continue;
             }
             let devices = meant.entry(only).or_insert_with(|| {
-                let words = store.place_words(only).unwrap_or_default();
+                let words = store.places().place_words(only).unwrap_or_default();
                 let is_of = |entry: &&DeviceEntry| words.iter().any(|word| is_known_by(entry, word));
                 entries.iter().filter(is_of).map(|entry| entry.index).collect()
             });
@@ -356,7 +356,7 @@ impl History {
         let allowed: BTreeSet<u16> = meant_by(&entries, only.as_deref());
         let near: BTreeSet<u16> = meant_by(&entries, on.as_deref()).intersection(&allowed).copied().collect();
         let has_room = |index: &&u16| {
-            let usage = self.mounted().store.device_usage(**index).unwrap_or_default();
+            let usage = self.mounted().store.devices.device_usage(**index).unwrap_or_default();
             let is_open = usage.is_attached && !usage.is_suspended && usage.free >= SLOTS_PLENTY;
             is_open && entries.iter().any(|one| one.index == **index && one.device_state() == DeviceState::Active)
         };

@@ -142,7 +142,7 @@ impl History {
         let rates: Vec<_> = (0..self.machine.device_count()).map(|device| self.machine.rates(device)).collect();
         self.calm();
         for pass in 1..=2 {
-            let report = self.mounted().store.scrub();
+            let report = self.mounted().store.scrubber.scrub();
             let report = self.must("scrub", report.map_err(Error::from))?;
             if !report.is_clean() || (pass == 2 && report.repaired_blocks > 0) {
                 return Err(Stop::Failure(format!("scrub of what copies bear, pass {pass}: {report:?}")));

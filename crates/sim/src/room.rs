@@ -28,7 +28,7 @@ impl History {
 
     /// As a mount does now and then.
     pub(crate) fn keep_room(&mut self, under: u8, by: u8) -> Result<(), Stop> {
-        let high = self.mounted().store.used_percent().saturating_sub(under).max(2);
+        let high = self.mounted().store.space().used_percent().saturating_sub(under).max(2);
         let low = high.saturating_sub(by).max(1);
         let Some(marks) = TierMarks::new(high, low) else { return Ok(()) };
         let set = self.mounted().store.tier.media.set_tier_marks(marks);
@@ -39,7 +39,7 @@ impl History {
         self.note_commit();
         let releasable = self.mounted().store.tier.stager.releasable_segments();
         let pinned = self.pinned()?;
-        let before = self.mounted().store.used_percent();
+        let before = self.mounted().store.space().used_percent();
         let kept = self.mounted().files.eviction().keep_room(&caller(&self.machine));
         if matches!(kept, Err(Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
@@ -47,7 +47,7 @@ impl History {
         let released = self.must("making room", kept)?;
         let left = self.may_go_down()?;
         let store = &self.mounted().store;
-        let (after, segments) = (store.used_percent(), store.segments());
+        let (after, segments) = (store.space().used_percent(), store.segments());
         let is_gone = |id: &&u64| segments.get(**id).is_some_and(|segment| segment.is_released());
         if let Some(segment) = releasable.intersection(&pinned).find(is_gone) {
             return Err(Stop::Failure(format!("segment {segment} is pinned, and was released by itself")));

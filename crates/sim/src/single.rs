@@ -52,7 +52,7 @@ impl History {
             self.remount()?;
         }
         if let Some(entry) = self.member(device).filter(|entry| entry.device_state() != DeviceState::Active) {
-            let again = self.mounted().store.set_device_state(entry.index, DeviceState::Active);
+            let again = self.mounted().store.devices.set_device_state(entry.index, DeviceState::Active);
             self.changed("using a device again", again)?;
         }
         let lost = |stop| match stop {
@@ -139,13 +139,13 @@ impl History {
     /// What is done while the device fails, which comes to an end.
     fn work_without(&mut self, index: u16, verb: Option<DeviceState>) -> Result<(), Stop> {
         if let Some(state) = verb {
-            match self.mounted().store.set_device_state(index, state) {
+            match self.mounted().store.devices.set_device_state(index, state) {
                 Err(Refusal::NotEmpty { .. } | Refusal::WouldLose { .. }) => {}
                 outcome => self.must("changing what a failing device is for", outcome.map_err(Error::from))?,
             }
         }
         for _ in 0..ROUNDS_MAX {
-            let progress = self.mounted().store.mend_step(8 << 20);
+            let progress = self.mounted().store.rebuilder.mend_step(8 << 20);
             let is_done = self.must("mending beside a failing device", progress.map_err(Error::from))?.is_done;
             let stepped = self.mounted().store.step(false);
             self.must("background work beside a failing device", stepped.map_err(Error::from))?;
@@ -154,7 +154,7 @@ impl History {
                 return self.must("commit beside a failing device", kept.map_err(Error::from));
             }
         }
-        let status = self.mounted().store.mend_status();
+        let status = self.mounted().store.rebuilder.mend_status();
         Err(Stop::Failure(format!("{verb:?} of a device that fails for a while does not end: {status:?}")))
     }
 }

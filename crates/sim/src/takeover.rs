@@ -150,7 +150,7 @@ impl History {
         let is_removed = self.random.chance(1, 4);
         let state = if is_removed { DeviceState::Removing } else { DeviceState::Failed };
         let spares = self.spares();
-        match self.mounted().store.set_device_state(index, state) {
+        match self.mounted().store.devices.set_device_state(index, state) {
             Err(Refusal::NotEmpty { .. } | Refusal::WouldLose { .. }) => {}
             outcome => self.must("giving up a device that fails", outcome.map_err(Error::from))?,
         }
@@ -172,7 +172,7 @@ impl History {
             Manner::Ails(_) => self.machine.set_ailment(device, None),
             Manner::Hangs => self.machine.answer_again(device),
         }
-        let usage = self.member(device).map(|entry| self.mounted().store.device_usage(entry.index));
+        let usage = self.member(device).map(|entry| self.mounted().store.devices.device_usage(entry.index));
         let is_attached = usage.is_none_or(|usage| usage.is_ok_and(|usage| usage.is_attached && !usage.is_suspended));
         if !is_attached || self.random.chance(1, 4) {
             self.remount()?;
@@ -189,7 +189,7 @@ impl History {
             let checkpoint = self.mounted().store.checkpoint();
             self.must("a checkpoint", checkpoint.map_err(Error::from))?;
         }
-        let usage = self.mounted().store.device_usage(entry.index).unwrap_or_default();
+        let usage = self.mounted().store.devices.device_usage(entry.index).unwrap_or_default();
         let is_empty = usage.chunks == 0;
         if !is_empty && self.must_be_safe() {
             return Err(Stop::Failure(format!("a device came back and is not emptied: {entry:?}, {usage:?}")));
@@ -200,7 +200,7 @@ impl History {
             return self.verify_all();
         }
         if entry.device_state() != DeviceState::Active {
-            let again = self.mounted().store.set_device_state(entry.index, DeviceState::Active);
+            let again = self.mounted().store.devices.set_device_state(entry.index, DeviceState::Active);
             self.changed("using a device again", again)?;
         }
         self.mend_all()?;

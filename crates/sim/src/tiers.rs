@@ -310,7 +310,7 @@ impl History {
     fn make_apart(&mut self, count: u64, seed: u64) -> Result<Vec<u64>, Stop> {
         let device_bytes: u64 = self.plan.pool.device_bytes.iter().sum();
         let needed_bytes = count * u64::from(self.plan.pool.chunk_bytes) * CHUNKS_MAX;
-        let used_percent = u64::from(self.mounted().store.used_percent());
+        let used_percent = u64::from(self.mounted().store.space().used_percent());
         if used_percent + needed_bytes * 100 / device_bytes.max(1) > USED_PERCENT_MAX || self.has_changed_devices {
             return Ok(Vec::new());
         }

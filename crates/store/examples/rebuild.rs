@@ -137,12 +137,12 @@ fn replace(scheme: Scheme, devices: u16, content_bytes: u64) {
     let (given, entries) = (0..devices).map(device).unzip();
     let store = Store::create(given, entries, StoreOptions::default()).expect("a new pool");
     fill(&store, Placement { scheme, class: 1, site: stere_format::Site::ANYWHERE }, content_bytes);
-    store.detach_device(1, false).expect("the others have everything");
+    store.devices.detach_device(1, false).expect("the others have everything");
     let (new, entry) = device(200);
-    store.replace_device(1, new, entry).expect("replaced");
+    store.devices.replace_device(1, new, entry).expect("replaced");
     let (begin, mut bytes) = (Instant::now(), 0);
     loop {
-        let progress = store.mend_step(64 << 20).expect("mended");
+        let progress = store.rebuilder.mend_step(64 << 20).expect("mended");
         bytes += progress.bytes_written;
         if progress.is_done {
             break;

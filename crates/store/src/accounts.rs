@@ -6,29 +6,29 @@ use std::collections::BTreeMap;
 
 use stere_format::{BlobValue, Key, key, sector_aligned};
 
-use crate::engine::Engine;
+use crate::check::Checker;
 use crate::error::Error;
 use crate::transaction::blob_usage_bytes;
 
-impl Engine {
+impl Checker {
     /// Counts the live bytes of all segments and corrects those that say something else; returns how many did. Call it while
     /// nothing else changes the pool; it is durable with the next checkpoint.
     pub fn correct_accounts(&self) -> Result<u64, Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         // So that the tree has everything and no frozen state is left.
-        self.checkpoint()?;
+        self.engine.checkpoint()?;
         let live = self.count_live_bytes()?;
         let mut corrected = 0;
-        for segment in self.log.segments.everywhere() {
+        for segment in self.engine.log.segments.everywhere() {
             let counted = live.get(&segment.id).copied().unwrap_or(0);
             let delta = i128::from(counted) - i128::from(segment.live_bytes());
             let Ok(delta) = i64::try_from(delta) else { continue };
             if delta != 0 {
                 segment.add_live_bytes(delta);
                 if !segment.is_released() {
-                    self.space.add_live(segment.scheme, delta);
+                    self.engine.space.add_live(segment.scheme, delta);
                 }
-                self.log.touch(&segment);
+                self.engine.log.touch(&segment);
                 corrected += 1;
             }
         }
@@ -37,19 +37,19 @@ impl Engine {
 
     fn count_live_bytes(&self) -> Result<BTreeMap<u64, u64>, Error> {
         let mut live: BTreeMap<u64, u64> = BTreeMap::new();
-        for part in &self.checkpointer.lock().parts {
+        for part in &self.engine.checkpointer.lock().parts {
             *live.entry(part.address.segment).or_default() += u64::from(sector_aligned(part.address.length));
         }
-        let root = self.inner.read().tree.root;
+        let root = self.engine.inner.read().tree.root;
         let mut wanted: Vec<_> = root.into_iter().collect();
         while let Some(reference) = wanted.pop() {
             *live.entry(reference.address.segment).or_default() += u64::from(sector_aligned(reference.address.length));
             if reference.level > 0 {
-                let node = self.node(&reference)?;
+                let node = self.engine.node(&reference)?;
                 wanted.extend((0..node.count()).map(|index| node.child(index)));
             }
         }
-        self.for_each_key(Key::blob(0), Key::new(key::tree::SEGMENTS, 0, 0, 0), |_, bytes| {
+        self.engine.for_each_key(Key::blob(0), Key::new(key::tree::SEGMENTS, 0, 0, 0), |_, bytes| {
             if let Ok(value) = BlobValue::decode(bytes) {
                 *live.entry(value.address.segment).or_default() += blob_usage_bytes(&value);
             }

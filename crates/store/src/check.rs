@@ -109,7 +109,7 @@ struct Content {
     blob: u64,
     value: BlobValue,
     inode: Option<u64>,
-    pub(crate) segment: Option<Arc<Segment>>,
+    segment: Option<Arc<Segment>>,
 }
 
 struct ReadNodes<'a>(&'a Engine);
@@ -126,7 +126,18 @@ impl NodeIo for ReadNodes<'_> {
     }
 }
 
-impl Engine {
+/// Proves what lies below names.
+pub struct Checker {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Checker {
+    pub(crate) fn new(engine: &Arc<Engine>) -> Checker {
+        Checker { engine: engine.clone() }
+    }
+}
+
+impl Checker {
     /// Checks everything below names; with `data`, every byte of content is read and verified too.
     pub fn check(&self, data: bool) -> Result<CheckReport, Error> {
         let mut report = CheckReport::default();
@@ -135,9 +146,9 @@ impl Engine {
         // Before the lock is taken, for this may wait for volumes.
         let folded = self.read_folds(&mut report);
         {
-            let _cleaner = self.cleaner.lock();
-            let checkpointer = self.checkpointer.lock();
-            let inner = self.inner.read();
+            let _cleaner = self.engine.cleaner.lock();
+            let checkpointer = self.engine.checkpointer.lock();
+            let inner = self.engine.inner.read();
             if inner.frozen.is_some() {
                 let cause = "a checkpoint failed half-way; mount the pool again, then check it".into();
                 return Err(Error::ReadOnly { cause });
@@ -164,7 +175,7 @@ impl Engine {
         for part in parts {
             *live.entry(part.address.segment).or_default() += u64::from(sector_aligned(part.address.length));
         }
-        match stere_tree::check(root, &mut ReadNodes(self), |_, _| {}) {
+        match stere_tree::check(root, &mut ReadNodes(&self.engine), |_, _| {}) {
             Ok(tree) => {
                 report.nodes = tree.nodes.len() as u64;
                 for node in tree.nodes {
@@ -172,26 +183,6 @@ impl Engine {
                 }
             }
             Err(error) => report.add(true, None, format!("the tree is damaged: {error}")),
-        }
-    }
-
-    /// Calls `visit` for all keys of a range that are in the tree, in bounded views.
-    pub fn for_each_resident_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
-        let mut from = from;
-        loop {
-            let batch = self.view_through(Io::BLOCKING, |view| {
-                let mut batch: Vec<(Key, Vec<u8>)> = Vec::with_capacity(1024);
-                view.scan(from, to, |key, value| {
-                    batch.push((*key, value.to_vec()));
-                    if batch.len() < 1024 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-                })?;
-                Ok::<_, Error>(batch)
-            })?;
-            let Some((last, _)) = batch.last() else { return Ok(()) };
-            let next = last.successor();
-            batch.iter().for_each(|(key, value)| visit(key, value));
-            let Some(next) = next else { return Ok(()) };
-            from = next;
         }
     }
 
@@ -206,15 +197,20 @@ impl Engine {
         let mut needed = NeededNodes::default();
         loop {
             let mut last = None;
-            let view = View::new(inner, needed.cache(&self.cache), &self.log.segments, crate::view::Offloaded::Through);
+            let view = View::new(
+                inner,
+                needed.cache(&self.engine.cache),
+                &self.engine.log.segments,
+                crate::view::Offloaded::Through,
+            );
             let outcome = view.scan(from, to, |key, value| {
                 visit(key, value);
                 last = Some(*key);
                 ControlFlow::Continue(())
             });
             let Some(miss) = view.take_missed() else { return outcome };
-            let missed = self.pin(&miss);
-            self.fetch_missed(Io::BLOCKING, missed, &mut needed)?;
+            let missed = self.engine.pin(&miss);
+            self.engine.fetch_missed(Io::BLOCKING, missed, &mut needed)?;
             match last.map(|last| last.successor()) {
                 None => {}
                 Some(Some(next)) => from = next,
@@ -226,10 +222,10 @@ impl Engine {
     /// What the extents say that were put away. That some cannot be read is told, and what they name is not taken for unnamed.
     fn read_folds(&self, report: &mut CheckReport) -> FxHashMap<u64, Extents> {
         let numbers: Vec<(u64, u64)> =
-            self.inner.read().folds.values().map(|(number, fold)| (number, fold.directory)).collect();
+            self.engine.inner.read().folds.values().map(|(number, fold)| (number, fold.directory)).collect();
         let mut folded = FxHashMap::default();
         for (number, directory) in numbers {
-            match self.read_fold(Io::BLOCKING, number) {
+            match self.engine.offload().read_fold(Io::BLOCKING, number) {
                 Ok(Some((_, bundle, _))) => {
                     let mut extents = Extents::default();
                     bundle.entries.iter().for_each(|(key, value)| extents.add(report, key, value));
@@ -288,7 +284,7 @@ impl Engine {
                     check_blob(report, key.object, &value, name.as_ref());
                 }
                 if let Some(contents) = &mut contents {
-                    let segment = self.log.segments.get(value.address.segment);
+                    let segment = self.engine.log.segments.get(value.address.segment);
                     contents.push(Content { blob: key.object, value, inode: name.map(|name| name.inode), segment });
                 }
             }
@@ -312,8 +308,8 @@ impl Engine {
             report.unread_bytes += u64::from(value.address.length);
             return;
         }
-        if let Err(error) = self.log.read_blocks(segment, &value.address, &value.checksums) {
-            if self.is_readable_from_volumes_only(segment) {
+        if let Err(error) = self.engine.log.read_blocks(segment, &value.address, &value.checksums) {
+            if self.engine.is_readable_from_volumes_only(segment) {
                 report.unread_bytes += u64::from(value.address.length);
                 return;
             }
@@ -322,7 +318,7 @@ impl Engine {
     }
 
     fn check_segments(&self, report: &mut CheckReport, live: &FxHashMap<u64, u64>) {
-        let segments = self.log.segments.everywhere();
+        let segments = self.engine.log.segments.everywhere();
         report.segments = segments.len() as u64;
         let mut slots = FxHashMap::default();
         for segment in &segments {

@@ -14,12 +14,12 @@ use stere_log::{Io, LogError, Segment, StreamKey};
 
 use stere_tree::Touch;
 
+use crate::blob::BlobHandle;
 use crate::checkpoint::Checkpointer;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::make_room::FutileSeries;
 use crate::space::{OVERHEAD_PERCENT, SEGMENT_END_BYTES, raw};
-use crate::view::BlobHandle;
 use crate::write::{Owner, Placement};
 
 /// Which segment is cleaned first.
@@ -112,29 +112,45 @@ impl Cleaner {
 }
 
 struct Candidate {
-    pub(crate) segment: Arc<Segment>,
+    segment: Arc<Segment>,
     live_bytes: u64,
     score: f64,
     /// All its slots are of use to somebody who looks for room: they are on devices that take new chunks.
     gives_all: bool,
 }
 
-impl Engine {
+/// Moves data so that room becomes free, and to where policy wants it.
+#[derive(Clone, Copy)]
+pub struct Cleaning<'a> {
+    pub(crate) engine: &'a Engine,
+}
+
+impl<'a> Cleaning<'a> {
+    pub(crate) fn of(engine: &'a Engine) -> Cleaning<'a> {
+        Cleaning { engine }
+    }
+}
+
+impl Cleaning<'_> {
     /// Capacity of a segment for content, about.
     fn segment_bytes(&self, segment: &Segment) -> u64 {
-        u64::from(self.log.chunk_bytes()) * u64::from(segment.scheme.data)
+        u64::from(self.engine.log.chunk_bytes()) * u64::from(segment.scheme.data)
     }
 
     /// Slots that new chunks can have: those of devices that take none do not count.
     pub(crate) fn slots_free(&self) -> u64 {
-        let devices = self.log.stripe.open_devices();
-        devices.into_iter().filter_map(|index| self.log.stripe.slot_usage(index)).map(|u| u64::from(u.free)).sum()
+        let devices = self.engine.log.stripe.open_devices();
+        devices
+            .into_iter()
+            .filter_map(|index| self.engine.log.stripe.slot_usage(index))
+            .map(|u| u64::from(u.free))
+            .sum()
     }
 
     /// Cleans while few segments are free, or, when nobody works, what is mostly dead. True when something was done.
     pub(crate) fn clean_in_background(&self, idle: bool) -> Result<bool, Error> {
-        let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(false) };
-        let capacity = self.log.stripe.capacity(self.fit(stere_format::Scheme { data: 1, parity: 0 }));
+        let Some(mut cleaner) = self.engine.cleaner.try_lock() else { return Ok(false) };
+        let capacity = self.engine.log.stripe.capacity(self.engine.fit(stere_format::Scheme { data: 1, parity: 0 }));
         let low = capacity.segments_free < (capacity.segments_total / 10).max(12);
         let percent = match (low, idle) {
             (true, _) => 80,
@@ -143,16 +159,16 @@ impl Engine {
             (false, false) => return Ok(false),
         };
         let slots_free_before = self.slots_free();
-        let live_raw_bytes = self.space.live_raw_bytes();
-        if cleaner.background.rests(slots_free_before, live_raw_bytes, u64::from(self.log.chunk_bytes())) {
+        let live_raw_bytes = self.engine.space.live_raw_bytes();
+        if cleaner.background.rests(slots_free_before, live_raw_bytes, u64::from(self.engine.log.chunk_bytes())) {
             return Ok(false);
         }
         let done = self.clean_pass(&mut cleaner, percent)?.is_some();
-        if done && !self.release_by_proof()? {
-            self.checkpoint()?;
+        if done && !self.engine.release_by_proof()? {
+            self.engine.checkpoint()?;
         }
         if done {
-            cleaner.background.note(slots_free_before, self.slots_free(), self.space.live_raw_bytes());
+            cleaner.background.note(slots_free_before, self.slots_free(), self.engine.space.live_raw_bytes());
         }
         Ok(done)
     }
@@ -199,7 +215,7 @@ impl Engine {
             return Ok(None);
         }
         let mut emptied = 0;
-        let generation = self.inner.read().generation;
+        let generation = self.engine.inner.read().generation;
         for victim in victims {
             match self.clean_segment(&victim) {
                 Ok(true) => emptied += 1,
@@ -214,16 +230,17 @@ impl Engine {
 
     /// Content that the open segment which takes what is moved out of this one has room for.
     fn room_left_for(&self, victim: &Segment) -> u64 {
-        let left = self.log.room_in_open_segment(&self.cold_stream(victim)) as u64;
+        let left = self.engine.log.room_in_open_segment(&self.cold_stream(victim)) as u64;
         left.saturating_sub(SEGMENT_END_BYTES) / 100 * (100 - OVERHEAD_PERCENT)
     }
 
     fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {
-        let now = self.log.counters().1;
-        let policy = self.options.cleaner;
-        let generation = self.inner.read().generation;
-        let open = self.log.stripe.open_devices();
-        self.log
+        let now = self.engine.log.counters().1;
+        let policy = self.engine.options.cleaner;
+        let generation = self.engine.inner.read().generation;
+        let open = self.engine.log.stripe.open_devices();
+        self.engine
+            .log
             .segments
             .all()
             .into_iter()
@@ -260,7 +277,7 @@ impl Engine {
         let (mut row_block, mut is_whole) = (1, true);
         while row_block < segment.written_blocks() {
             // A crash can tear what tells of a row whose blobs are whole, or dead: the rows around it are moved all the same.
-            let Ok(Some(contents)) = self.log.read_row_contents(segment, row_block) else {
+            let Ok(Some(contents)) = self.engine.log.read_row_contents(segment, row_block) else {
                 (row_block, is_whole) = (row_block + 1, false);
                 continue;
             };
@@ -280,7 +297,7 @@ impl Engine {
         moved: &[(BlobHandle, BlobValue, Arc<Segment>)],
         refusable: bool,
     ) -> Result<usize, Error> {
-        self.update_now(Io::BLOCKING, refusable, |transaction| {
+        self.engine.update_now(Io::BLOCKING, refusable, |transaction| {
             let mut entered = 0;
             for (handle, value, to) in moved {
                 entered += usize::from(transaction.move_blob(handle, value, to)?);
@@ -296,7 +313,7 @@ impl Engine {
         row_block: u32,
         entries: &[SummaryEntry],
     ) -> Result<Vec<(BlobHandle, u64, u64)>, Error> {
-        self.view(Io::BLOCKING, |view| {
+        self.engine.view(Io::BLOCKING, |view| {
             let mut live: Vec<(BlobHandle, u64, u64)> = Vec::new();
             for entry in entries {
                 let RecordSubject::Blob { blob, inode, file_offset, .. } = entry.subject else { continue };
@@ -336,8 +353,8 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        self.check_writable()?;
-        self.throttle(Io::BLOCKING)?;
+        self.engine.check_writable()?;
+        self.engine.throttle(Io::BLOCKING)?;
         self.enter_moved(&moved, true)?;
         if is_full { Err(Error::NoSpace) } else { Ok(true) }
     }
@@ -346,8 +363,8 @@ impl Engine {
     pub(crate) fn cold_stream(&self, segment: &Segment) -> StreamKey {
         let site = if is_planted(Bug::CleanedElsewhere) { Site::ANYWHERE } else { segment.site };
         let placement = Placement { scheme: segment.scheme, class: segment.class, site };
-        let key = self.stream_key(placement, 1, segment.home());
-        StreamKey { tertiary: self.volumes.in_place_of(segment.tertiary().wanted), ..key }
+        let key = self.engine.stream_for(placement, 1, segment.home());
+        StreamKey { tertiary: self.engine.volumes.in_place_of(segment.tertiary().wanted), ..key }
     }
 
     /// Moves one blob to the cold stream of its scheme; without an owner where that is not known.
@@ -355,7 +372,7 @@ impl Engine {
         let key = self.cold_stream(&handle.segment);
         let owner = owner.unwrap_or(Owner { inode: 0, offset: 0 });
         let (value, to) = self.append_copy(handle, owner.inode, owner.offset, &key)?;
-        self.update(Io::BLOCKING, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
+        self.engine.update(Io::BLOCKING, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
     }
 
     /// Reads the blob, and appends it without the blocks nobody needs to another stream.
@@ -366,7 +383,7 @@ impl Engine {
         file_offset: u64,
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
-        let stored = self.volumes.read_record_blocks(&self.log, handle)?;
+        let stored = self.engine.volumes.read_record_blocks(&self.engine.log, handle)?;
         self.append_live(handle, &stored, inode, file_offset, key)
     }
 
@@ -407,9 +424,9 @@ impl Engine {
         let crc32c = stere_format::record_checksum(&value.checksums, data.len());
         let (logical_bytes, encoding, present) = (value.logical_bytes, value.encoding, value.present);
         let subject = RecordSubject::Blob { blob, inode, file_offset, logical_bytes, encoding, present };
-        self.space.note_moved(raw(key.scheme, i64::try_from(data.len()).unwrap_or(i64::MAX)));
+        self.engine.space.note_moved(raw(key.scheme, i64::try_from(data.len()).unwrap_or(i64::MAX)));
         let append = |key: &StreamKey| {
-            self.log.append(key, data.len(), Io::BLOCKING, |target| {
+            self.engine.log.append(key, data.len(), Io::BLOCKING, |target| {
                 target.copy_from_slice(data);
                 SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
             })
@@ -417,7 +434,7 @@ impl Engine {
         let mut appended = append(key);
         if matches!(appended, Err(LogError::NoSpace)) {
             // Full must never mean stuck: room comes before isolation.
-            if let Some(other) = self.other_home(key, data.len()) {
+            if let Some(other) = self.engine.places().other_home(key, data.len()) {
                 appended = append(&other);
             }
         }
@@ -432,6 +449,7 @@ impl Engine {
     /// Picks metadata segments that the next merge shall empty.
     pub(crate) fn choose_condemned(&self, state: &mut Checkpointer) -> Result<(), Error> {
         let meta: Vec<_> = self
+            .engine
             .log
             .segments
             .all()
@@ -439,20 +457,20 @@ impl Engine {
             .filter(|segment| segment.kind == SegmentKind::Meta && segment.is_sealed())
             .collect();
         // Written when there were fewer devices, or more: now metadata has another number of copies.
-        let width = self.meta_stream().scheme.width();
+        let width = self.engine.checkpoints().meta_stream().scheme.width();
         let misfits = meta.iter().filter(|segment| segment.scheme.width() != width && segment.live_bytes() > 0);
         for victim in misfits.take(CONDEMNED_MAX) {
             self.condemn(state, victim)?;
         }
         let held: u64 = meta.iter().map(|segment| self.segment_bytes(segment)).sum();
         let live: u64 = meta.iter().map(|segment| segment.live_bytes()).sum();
-        let is_scarce = self.lacks_meta_segments();
-        let chunk_bytes = u64::from(self.log.chunk_bytes());
+        let is_scarce = self.engine.space().lacks_meta_segments();
+        let chunk_bytes = u64::from(self.engine.log.chunk_bytes());
         let held_max = if is_scarce { live + live / 8 + 2 * chunk_bytes } else { 2 * live + 3 * chunk_bytes };
         // Where room is scarce it is made as fast as what is free allows: half of it, the rest is for what changed.
         let (percent_max, mut budget) = match (held >= held_max, is_scarce) {
             (false, _) => (0, 0),
-            (true, true) => (90, self.meta_segments_free() * chunk_bytes / 2),
+            (true, true) => (90, self.engine.space().meta_segments_free() * chunk_bytes / 2),
             (true, false) => (60, u64::MAX),
         };
         let mut victims: Vec<_> = meta
@@ -478,7 +496,7 @@ impl Engine {
         let mut touches: Vec<Touch> = Vec::new();
         let mut row_block = 1;
         while row_block < segment.written_blocks() {
-            let contents = match self.log.read_row_contents(segment, row_block) {
+            let contents = match self.engine.log.read_row_contents(segment, row_block) {
                 Ok(Some(contents)) => contents,
                 Ok(None) => break,
                 Err(error) => {

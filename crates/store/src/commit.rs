@@ -55,11 +55,11 @@ impl Engine {
             if !io.may_block() {
                 return Err(Error::WouldBlock);
             }
-            if self.write_batch(&mut journal, false)?.is_some() && self.settle_failures(&mut journal)? {
+            if self.write_batch(&mut journal, false)?.is_some() && self.rerouting().settle_failures(&mut journal)? {
                 return Ok(());
             }
             drop(journal);
-            self.checkpoint_whole()?;
+            self.checkpoints().checkpoint_whole()?;
         }
     }
 
@@ -75,7 +75,7 @@ impl Engine {
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
         // What devices did not take is elsewhere before the checkpoint names it.
-        self.settle_failures(journal)?;
+        self.rerouting().settle_failures(journal)?;
         let (mirrors, region_bytes) = (journal.mirrors.clone(), journal.region_bytes);
         let (counters, change) = (batch.counters, batch.change);
         Ok(Some(Frozen { overlay, journal_start, counters, change, mirrors, region_bytes }))
@@ -86,7 +86,7 @@ impl Engine {
         let batch = self.take_batch(true, None).expect("without a journal there is no lack of room in it");
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
-        let (mirrors, region_bytes) = self.wanted_journal(&journal.mirrors, journal.region_bytes);
+        let (mirrors, region_bytes) = self.checkpoints().wanted_journal(&journal.mirrors, journal.region_bytes);
         Frozen { overlay, journal_start, counters: batch.counters, change: batch.change, mirrors, region_bytes }
     }
 
@@ -138,14 +138,14 @@ impl Engine {
         if journal.mirrors.is_empty() || self.write_batch(&mut journal, false)?.is_none() {
             return Ok(false);
         }
-        if !self.settle_failures(&mut journal)? || !journal.has_room(0) {
+        if !self.rerouting().settle_failures(&mut journal)? || !journal.has_room(0) {
             return Ok(false);
         }
         self.prove(&mut journal)?;
         let mut inner = self.inner.write();
         // With the journal held: nobody has taken another batch since.
         inner.proven_batch = inner.batch;
-        self.release_freed(&mut inner);
+        self.checkpoints().release_freed(&mut inner);
         Ok(true)
     }
 
@@ -154,7 +154,7 @@ impl Engine {
         let mut inner = self.inner.write();
         self.record_segments(&mut inner);
         inner.proven_batch = inner.batch;
-        self.release_freed(&mut inner);
+        self.checkpoints().release_freed(&mut inner);
     }
 
     /// When nothing follows the last commit: from then on no device that fails can make recovery take it for one that nobody was

@@ -15,9 +15,10 @@ use stere_device::Device;
 use stere_format::{DamageValue, DeviceIndex, Key, SegmentKind};
 use stere_log::{Io, Segment};
 
+use crate::blob::BlobHandle;
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::view::BlobHandle;
-use crate::{Damage, engine::Engine};
+use crate::rows::Damage;
 
 /// So many blobs are known one by one; more are found again by the next scrub.
 const BLOBS_MAX: usize = 1 << 16;
@@ -37,7 +38,7 @@ struct State {
     /// By blob: the bytes of its content that could not be read, and the devices that gave none or wrong ones.
     blobs: BTreeMap<u64, Harm>,
     /// Entries to be written to the pool or to be taken out of it.
-    pub(crate) changed: BTreeSet<u64>,
+    changed: BTreeSet<u64>,
     /// Segments with metadata that no copy gives.
     metadata: BTreeSet<u64>,
     /// Of them, those that the pass of scrubbing under way has met.
@@ -48,7 +49,7 @@ struct State {
 
 #[derive(Clone, Debug)]
 struct Harm {
-    pub(crate) segment: u64,
+    segment: u64,
     range: Range<u32>,
     devices: Vec<DeviceIndex>,
     /// Its segment was on tertiary volumes only: whether it is right again tells who reads it there.
@@ -147,33 +148,45 @@ impl KnownDamage {
     }
 }
 
-impl Engine {
+/// What is known to be damaged: noted, kept in the pool, and looked at again.
+#[derive(Clone, Copy)]
+pub struct DamageLog<'a> {
+    pub(crate) engine: &'a Engine,
+}
+
+impl<'a> DamageLog<'a> {
+    pub(crate) fn of(engine: &'a Engine) -> DamageLog<'a> {
+        DamageLog { engine }
+    }
+}
+
+impl DamageLog<'_> {
     /// Whether anything is known to be damaged.
     pub fn has_damage(&self) -> bool {
-        let state = self.damage.state.lock();
+        let state = self.engine.damage.state.lock();
         !state.blobs.is_empty() || !state.metadata.is_empty()
     }
 
     /// Whether metadata is known that no copy gives.
     pub fn is_metadata_damaged(&self) -> bool {
-        !self.damage.state.lock().metadata.is_empty()
+        !self.engine.damage.state.lock().metadata.is_empty()
     }
 
     /// Whether this blob is known to have bytes that cannot be read.
     pub fn is_damaged(&self, blob: u64) -> bool {
-        self.damage.state.lock().blobs.contains_key(&blob)
+        self.engine.damage.state.lock().blobs.contains_key(&blob)
     }
 
     /// How many blobs are known to be damaged, and how many of their bytes.
     pub fn damaged_blobs(&self) -> (u64, u64) {
-        let state = self.damage.state.lock();
+        let state = self.engine.damage.state.lock();
         let bytes = state.blobs.values().map(|harm| u64::from(harm.range.end - harm.range.start)).sum();
         (state.blobs.len() as u64, bytes)
     }
 
     /// Damaged blobs that this device gave no right bytes of.
     pub(crate) fn unrepairable_on(&self, index: DeviceIndex) -> u64 {
-        let state = self.damage.state.lock();
+        let state = self.engine.damage.state.lock();
         state.blobs.values().filter(|harm| harm.devices.contains(&index)).count() as u64
     }
 
@@ -185,18 +198,19 @@ impl Engine {
     fn note_harm(&self, blob: u64, segment: u64, range: Range<u32>, blames_devices: bool) {
         // Of units of a stripe nobody can tell which is wrong.
         let is_blamed = |segment: &Arc<Segment>| blames_devices && segment.scheme.data == 1;
-        let copies = self.log.segments.get(segment).filter(is_blamed);
+        let copies = self.engine.log.segments.get(segment).filter(is_blamed);
         // Who missed a chunk, is not there or does not answer has given nothing wrong.
-        let has_given =
-            |index: &DeviceIndex| self.log.stripe.device(*index).is_some_and(|device| device.silent_for().is_none());
+        let has_given = |index: &DeviceIndex| {
+            self.engine.log.stripe.device(*index).is_some_and(|device| device.silent_for().is_none())
+        };
         let holders = |segment: &Arc<Segment>| {
             let placed = segment.placed();
             let there = placed.chunks.iter().enumerate().filter(|(chunk, _)| !placed.is_missing(*chunk));
             there.map(|(_, place)| place.device).filter(has_given).collect()
         };
         let devices = copies.as_ref().map(holders).unwrap_or_default();
-        let on_volumes = self.log.segments.get(segment).is_some_and(|segment| segment.is_released());
-        self.damage.note(blob, Harm { segment, range, devices, on_volumes });
+        let on_volumes = self.engine.log.segments.get(segment).is_some_and(|segment| segment.is_released());
+        self.engine.damage.note(blob, Harm { segment, range, devices, on_volumes });
     }
 
     /// Takes what a part of a scrub could not repair into what is known.
@@ -208,7 +222,7 @@ impl Engine {
                     let bound = |at: u64| u32::try_from(at).unwrap_or(u32::MAX);
                     self.note_damaged(blob, damage.segment, bound(start)..bound(end));
                 }
-                None => self.damage.note_metadata(damage.segment),
+                None => self.engine.damage.note_metadata(damage.segment),
             }
         }
     }
@@ -216,7 +230,7 @@ impl Engine {
     /// A pass of scrubbing is over: metadata that it did not find damaged is right. Everything else is read again.
     pub(crate) fn end_pass_of_damage(&self) -> Result<(), Error> {
         {
-            let mut state = self.damage.state.lock();
+            let mut state = self.engine.damage.state.lock();
             state.metadata = std::mem::take(&mut state.metadata_of_pass);
         }
         self.review_damage(BLOBS_MAX).map(drop)
@@ -226,25 +240,25 @@ impl Engine {
     pub(crate) fn load_damage(&self) -> Result<(), Error> {
         let (from, to) = (Key::damage(0), Key::damage(u64::MAX));
         let mut found = Vec::new();
-        self.for_each_key(from, to, |key, bytes| {
+        self.engine.for_each_key(from, to, |key, bytes| {
             if let Ok(value) = DamageValue::decode(bytes) {
                 found.push((key.position, value));
             }
         })?;
         for (blob, value) in found {
             // It may have been a volume's damage, and the segment be on devices again: these are blamed when it is read.
-            let segment = self.log.segments.get(value.segment);
+            let segment = self.engine.log.segments.get(value.segment);
             let is_devices = segment.is_some_and(|segment| segment.tertiary().there == 0);
             self.note_harm(blob, value.segment, value.start..value.end, is_devices);
         }
-        self.damage.state.lock().changed.clear();
+        self.engine.damage.state.lock().changed.clear();
         Ok(())
     }
 
     /// Writes to the pool what changed of this; durable with the next commit.
     pub(crate) fn save_damage(&self) -> Result<(), Error> {
         let changes: Vec<(u64, Option<DamageValue>)> = {
-            let mut state = self.damage.state.lock();
+            let mut state = self.engine.damage.state.lock();
             let changed = std::mem::take(&mut state.changed);
             let value =
                 |harm: &Harm| DamageValue { segment: harm.segment, start: harm.range.start, end: harm.range.end };
@@ -253,7 +267,7 @@ impl Engine {
         if changes.is_empty() {
             return Ok(());
         }
-        let saved = self.update_now(Io::BLOCKING, false, |transaction| {
+        let saved = self.engine.update_now(Io::BLOCKING, false, |transaction| {
             for (blob, value) in &changes {
                 match value {
                     Some(value) => transaction.put(Key::damage(*blob), &value.encode()),
@@ -263,7 +277,7 @@ impl Engine {
             Ok::<_, Error>(())
         });
         if saved.is_err() {
-            self.damage.state.lock().changed.extend(changes.iter().map(|(blob, _)| *blob));
+            self.engine.damage.state.lock().changed.extend(changes.iter().map(|(blob, _)| *blob));
         }
         saved
     }
@@ -271,9 +285,9 @@ impl Engine {
     /// Looks at the next so many damaged blobs again: those that are gone, or read right, are damaged no more. Also gives chunks that
     /// could not be read another chance. Whether anything was forgotten.
     pub fn review_damage(&self, blobs_max: usize) -> Result<bool, Error> {
-        let mut forgotten = self.try_unreadable_again();
+        let mut forgotten = self.engine.chunk_writer().try_unreadable_again();
         let known: Vec<u64> = {
-            let mut state = self.damage.state.lock();
+            let mut state = self.engine.damage.state.lock();
             let start = state.reviewed;
             let behind = state.blobs.range(start + 1..).chain(state.blobs.range(..=start));
             let known: Vec<u64> = behind.map(|(blob, _)| *blob).take(blobs_max).collect();
@@ -281,19 +295,21 @@ impl Engine {
             known
         };
         for blob in known {
-            let is_right = match self.view(Io::BLOCKING, |view| view.blob(blob)) {
+            let is_right = match self.engine.view(Io::BLOCKING, |view| view.blob(blob)) {
                 Err(Error::UnknownBlob { .. }) => true,
                 // Nothing is fetched for this; reads and verifying tell.
-                Ok(handle) if handle.is_released() => !self.damage.is_on_volumes(blob),
-                Ok(handle) => self.log.has_blocks(&handle.segment, &handle.value.address, &handle.value.checksums),
+                Ok(handle) if handle.is_released() => !self.engine.damage.is_on_volumes(blob),
+                Ok(handle) => {
+                    self.engine.log.has_blocks(&handle.segment, &handle.value.address, &handle.value.checksums)
+                }
                 Err(_) => false,
             };
             if is_right {
-                self.damage.forget(blob);
+                self.engine.damage.forget(blob);
                 forgotten = true;
             }
         }
-        if self.check_writable().is_ok() {
+        if self.engine.check_writable().is_ok() {
             self.save_damage()?;
         }
         Ok(forgotten)
@@ -301,10 +317,10 @@ impl Engine {
 
     /// Forgets damaged blobs that no file has any more; reads no content.
     pub fn forget_freed_damage(&self) {
-        let known: Vec<u64> = self.damage.state.lock().blobs.keys().copied().collect();
+        let known: Vec<u64> = self.engine.damage.state.lock().blobs.keys().copied().collect();
         for blob in known {
-            if matches!(self.view(Io::BLOCKING, |view| view.blob(blob)), Err(Error::UnknownBlob { .. })) {
-                self.damage.forget(blob);
+            if matches!(self.engine.view(Io::BLOCKING, |view| view.blob(blob)), Err(Error::UnknownBlob { .. })) {
+                self.engine.damage.forget(blob);
             }
         }
     }
@@ -313,20 +329,20 @@ impl Engine {
     /// read whole, so that no more stays with them than must.
     pub(crate) fn save_readable(&self, segment: &Arc<Segment>) -> Result<(), Error> {
         if segment.kind != SegmentKind::Data {
-            self.damage.note_metadata(segment.id);
+            self.engine.damage.note_metadata(segment.id);
             return Ok(());
         }
-        let key = stere_log::StreamKey { home: None, ..self.cold_stream(segment) };
+        let key = stere_log::StreamKey { home: None, ..self.engine.cleaning().cold_stream(segment) };
         let mut moved = Vec::new();
         // Rows that cannot be read tell of nothing, so the blob map is asked.
         for blob in self.blobs_in(segment.id)? {
-            let handle = match self.view(Io::BLOCKING, |view| view.blob(blob)) {
+            let handle = match self.engine.view(Io::BLOCKING, |view| view.blob(blob)) {
                 Ok(handle) if handle.value.address.segment == segment.id => handle,
                 Ok(_) | Err(Error::UnknownBlob { .. }) => continue,
                 Err(error) => return Err(error),
             };
             let inode = self.owner_of(segment, &handle)?;
-            match self.append_copy(&handle, inode, 0, &key) {
+            match self.engine.cleaning().append_copy(&handle, inode, 0, &key) {
                 Ok((value, to)) => moved.push((handle, value, to)),
                 Err(Error::Damaged { offset, length, .. }) => {
                     self.note_damaged(blob, segment.id, offset..offset + length);
@@ -335,16 +351,16 @@ impl Engine {
                 Err(error) => return Err(error),
             }
             if moved.len() >= MOVED_PER_UPDATE {
-                self.enter_moved(&moved, false)?;
+                self.engine.cleaning().enter_moved(&moved, false)?;
                 moved.clear();
             }
         }
-        self.enter_moved(&moved, false).map(drop)
+        self.engine.cleaning().enter_moved(&moved, false).map(drop)
     }
 
     /// The file that a row's summary names for a blob; 0 where no row can be read.
     fn owner_of(&self, segment: &Arc<Segment>, handle: &BlobHandle) -> Result<u64, Error> {
-        let Ok(Some(contents)) = self.log.read_row_contents(segment, handle.value.address.row_block) else {
+        let Ok(Some(contents)) = self.engine.log.read_row_contents(segment, handle.value.address.row_block) else {
             return Ok(0);
         };
         let owner = contents.entries.iter().find_map(|entry| match entry.subject {
@@ -352,6 +368,18 @@ impl Engine {
             _ => None,
         });
         Ok(owner.unwrap_or(0))
+    }
+
+    /// Blobs that say they lie in a segment.
+    pub(crate) fn blobs_in(&self, segment: u64) -> Result<Vec<u64>, Error> {
+        let (from, to) = (Key::blob(0), Key::new(stere_format::key::tree::SEGMENTS, 0, 0, 0));
+        let mut blobs = Vec::new();
+        self.engine.for_each_key(from, to, |key, bytes| {
+            if stere_format::BlobValue::decode(bytes).is_ok_and(|value| value.address.segment == segment) {
+                blobs.push(key.object);
+            }
+        })?;
+        Ok(blobs)
     }
 }
 

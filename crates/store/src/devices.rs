@@ -14,8 +14,7 @@ use stere_format::{DeviceEntry, DeviceIndex, DeviceState, Scheme, Superblock};
 use stere_log::Segment;
 
 use crate::error::Error;
-use crate::journal::Mirror;
-use crate::mend::Mender;
+use crate::rebuild::Mender;
 use crate::recover::declare;
 use crate::{DeviceIn, engine::Engine};
 
@@ -55,36 +54,40 @@ pub struct SharedDomains {
     pub sharing_shelf: u64,
 }
 
-/// With one mirror only, its device takes what was synced since the last checkpoint with it.
-const JOURNAL_MIRRORS_MIN: usize = 2;
 /// Checkpoints after which a slot that somebody reads keeps a device from being removed.
 const REMOVE_ROUNDS: u32 = 3;
 
-impl Engine {
-    pub(crate) fn device_entry(&self, index: DeviceIndex) -> Result<DeviceEntry, Error> {
-        let devices = self.devices.lock();
-        devices.iter().find(|entry| entry.index == index).cloned().ok_or(Error::UnknownDevice { index })
-    }
+/// Lets devices come, go and change what they are for.
+pub struct Devices {
+    pub(crate) engine: Arc<Engine>,
+}
 
+impl Devices {
+    pub(crate) fn new(engine: &Arc<Engine>) -> Devices {
+        Devices { engine: engine.clone() }
+    }
+}
+
+impl Devices {
     fn change_entry(&self, index: DeviceIndex, change: impl FnOnce(&mut DeviceEntry)) -> Result<DeviceEntry, Error> {
-        let mut devices = self.devices.lock();
+        let mut devices = self.engine.devices.lock();
         let entry = devices.iter_mut().find(|entry| entry.index == index).ok_or(Error::UnknownDevice { index })?;
         change(entry);
-        declare(&self.log.stripe, entry);
+        declare(&self.engine.log.stripe, entry);
         let changed = entry.clone();
         drop(devices);
-        self.resolve_places();
+        self.engine.places().resolve_places();
         Ok(changed)
     }
 
     /// An index that neither the table nor any segment names.
     pub fn free_device_index(&self) -> DeviceIndex {
-        let mut taken: Vec<DeviceIndex> = self.devices.lock().iter().map(|entry| entry.index).collect();
-        for segment in self.log.segments.all() {
+        let mut taken: Vec<DeviceIndex> = self.engine.devices.lock().iter().map(|entry| entry.index).collect();
+        for segment in self.engine.log.segments.all() {
             taken.extend(segment.chunks().iter().map(|place| place.device));
         }
         {
-            let inner = self.inner.read();
+            let inner = self.engine.inner.read();
             taken.extend(inner.left.iter().map(|left| left.place.device));
             taken.extend(inner.freed.iter().flat_map(|freed| freed.segment.chunks()).map(|place| place.device));
         }
@@ -96,8 +99,8 @@ impl Engine {
 
     /// Devices may take so long for a write or flush, each for as long as there is another that writing can go on with.
     pub fn set_deadlines(&self, timeout: Option<Duration>) {
-        let open = self.open_devices();
-        for device in self.pool_devices() {
+        let open = self.engine.open_devices();
+        for device in self.engine.log.stripe.devices() {
             let has_other = open.iter().any(|index| *index != device.index());
             device.set_deadline(timeout.filter(|_| has_other));
         }
@@ -105,7 +108,7 @@ impl Engine {
 
     /// Segments that have a chunk on a device.
     fn segments_on(&self, index: DeviceIndex) -> Vec<Arc<Segment>> {
-        let mut segments = self.log.segments.all();
+        let mut segments = self.engine.log.segments.all();
         segments.retain(|segment| segment.chunks().iter().any(|place| place.device == index));
         segments
     }
@@ -120,15 +123,15 @@ impl Engine {
 
     /// Whether slots of a device wait to be free.
     fn is_left_on(&self, index: DeviceIndex) -> bool {
-        let inner = self.inner.read();
+        let inner = self.engine.inner.read();
         let is_freed = inner.freed.iter().any(|freed| freed.segment.chunks().iter().any(|place| place.device == index));
         is_freed || inner.left.iter().any(|left| left.place.device == index)
     }
 
     /// How full a device of the table is; goes through the segment table.
     pub fn device_usage(&self, index: DeviceIndex) -> Result<DeviceUsage, Error> {
-        let entry = self.device_entry(index)?;
-        let stripe = &self.log.stripe;
+        let entry = self.engine.device_entry(index)?;
+        let stripe = &self.engine.log.stripe;
         let mut usage = DeviceUsage {
             slot_count: entry.slot_count,
             is_attached: stripe.device(index).is_some(),
@@ -137,7 +140,7 @@ impl Engine {
             ..DeviceUsage::default()
         };
         usage.used = usage.slot_count.saturating_sub(usage.free);
-        for segment in self.log.segments.all() {
+        for segment in self.engine.log.segments.all() {
             let place = segment.placed();
             let Some(chunk) = place.chunks.iter().position(|chunk| chunk.device == index) else { continue };
             usage.chunks += 1;
@@ -149,21 +152,21 @@ impl Engine {
 
     /// Bytes of devices that no segment of this scheme can ever use, because the other devices are too small beside them.
     pub fn unusable_bytes(&self, scheme: Scheme) -> u64 {
-        let stripe = &self.log.stripe;
+        let stripe = &self.engine.log.stripe;
         let open = stripe.devices();
         let open = open.iter().filter(|device| stripe.is_open(device.index()));
         let slots: u64 = open.map(|device| u64::from(device.layout().slot_count)).sum();
-        let scheme = self.fit(scheme);
+        let scheme = self.engine.fit(scheme);
         let usable = stripe.capacity(scheme).segments_total * scheme.width() as u64;
-        slots.saturating_sub(usable) * u64::from(self.log.chunk_bytes())
+        slots.saturating_sub(usable) * u64::from(self.engine.log.chunk_bytes())
     }
 
     /// How many segments are not spread over hosts and shelves as their devices are labelled.
     pub fn shared_domains(&self) -> SharedDomains {
-        let devices = self.devices.lock().clone();
+        let devices = self.engine.devices.lock().clone();
         let label = |index: DeviceIndex| devices.iter().find(|entry| entry.index == index);
         let mut shared = SharedDomains::default();
-        for segment in self.log.segments.all() {
+        for segment in self.engine.log.segments.all() {
             let chunks = segment.chunks();
             let labels: Vec<&DeviceEntry> = chunks.iter().filter_map(|place| label(place.device)).collect();
             let meet = |same: &dyn Fn(&DeviceEntry, &DeviceEntry) -> bool| {
@@ -182,7 +185,7 @@ impl Engine {
 
     /// Renames or relabels a device; durable when it returns.
     pub fn label_device(&self, index: DeviceIndex, label: Label) -> Result<(), Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let entry = self.change_entry(index, |entry| {
             let Label { name, host, shelf, tags, class } = label;
             entry.name = name.unwrap_or_else(|| std::mem::take(&mut entry.name));
@@ -192,21 +195,23 @@ impl Engine {
             entry.class = class.unwrap_or(entry.class);
         })?;
         // What data may lie here, and where else it may.
-        self.mender.lock().forget_failures();
-        for superblock in self.superblocks.lock().iter_mut().filter(|superblock| superblock.device_index == index) {
+        self.engine.mender.lock().forget_failures();
+        for superblock in
+            self.engine.superblocks.lock().iter_mut().filter(|superblock| superblock.device_index == index)
+        {
             superblock.host.clone_from(&entry.host);
             superblock.shelf.clone_from(&entry.shelf);
         }
-        self.checkpoint()
+        self.engine.checkpoint()
     }
 
     /// Changes what a device is for; durable when it returns. `Failed` calls a spare in, `Offline` takes the device away.
     pub fn set_device_state(&self, index: DeviceIndex, state: DeviceState) -> Result<(), Error> {
-        self.check_writable()?;
-        let mut mender = self.settled_mender()?;
-        self.device_entry(index)?;
+        self.engine.check_writable()?;
+        let mut mender = self.engine.chunk_writer().settled_mender()?;
+        self.engine.device_entry(index)?;
         if state == DeviceState::Spare {
-            self.checkpoint()?;
+            self.engine.checkpoint()?;
             let chunks = self.chunks_on(index);
             if chunks > 0 {
                 return Err(Error::NotEmpty { index, chunks });
@@ -220,19 +225,19 @@ impl Engine {
         if state == DeviceState::Failed {
             self.activate_spare()?;
         }
-        self.end_weak_segments();
+        self.engine.chunk_writer().end_weak_segments();
         if state == DeviceState::Offline {
             return self.take_away(index);
         }
-        self.checkpoint()
+        self.engine.checkpoint()
     }
 
     /// Takes a device of the table that came, or came back: it is read and written at once, and mending catches it up.
     pub fn attach_device(&self, new: DeviceIn) -> Result<(), Error> {
-        self.check_writable()?;
-        let mut mender = self.settled_mender()?;
+        self.engine.check_writable()?;
+        let mut mender = self.engine.chunk_writer().settled_mender()?;
         let index = new.index;
-        let entry = self.device_entry(index)?;
+        let entry = self.engine.device_entry(index)?;
         self.check_belongs(&new)?;
         let refused = |reason: &str| Err(Error::Pool(format!("device number {}: {reason}", index + 1)));
         if entry.id != new.superblock.device {
@@ -241,42 +246,32 @@ impl Engine {
         if entry.slot_count > new.superblock.layout.slot_count {
             return refused("it is smaller than the pool knows it; use `stere device replace`");
         }
-        if self.log.stripe.device(index).is_some() && !self.log.stripe.is_suspended(index) {
+        if self.engine.log.stripe.device(index).is_some() && !self.engine.log.stripe.is_suspended(index) {
             return refused("it is in use already");
         }
         if entry.device_state() == DeviceState::Offline {
             self.change_entry(index, |entry| entry.state = DeviceState::Active.code())?;
         }
         self.open_device(&new)?;
-        self.note_sizes();
+        self.engine.note_sizes();
         mender.forget_failures();
-        self.end_weak_segments();
-        self.checkpoint()
-    }
-
-    /// Devices may have grown: what the table says follows the devices that are there.
-    pub(crate) fn note_sizes(&self) {
-        for entry in self.devices.lock().iter_mut() {
-            if let Some(device) = self.log.stripe.device(entry.index) {
-                entry.slot_count = device.layout().slot_count;
-                entry.size_bytes = device.layout().size_bytes;
-            }
-        }
+        self.engine.chunk_writer().end_weak_segments();
+        self.engine.checkpoint()
     }
 
     /// Goes on without a device; its state stays as it is. Refused where that would make content unreadable, unless `force`.
     pub fn detach_device(&self, index: DeviceIndex, force: bool) -> Result<(), Error> {
-        let mut mender = self.mender.lock();
-        if let Err(error) = self.settle(&mut mender) {
+        let mut mender = self.engine.mender.lock();
+        if let Err(error) = self.engine.chunk_writer().settle(&mut mender) {
             tracing::warn!(%error, "what was being mended is given up");
         }
-        self.device_entry(index)?;
+        self.engine.device_entry(index)?;
         if !force {
             self.check_nothing_lost(index)?;
         }
         mender.forget_failures();
-        if self.check_writable().is_err() {
-            drop(self.log.stripe.detach(index));
+        if self.engine.check_writable().is_err() {
+            drop(self.engine.log.stripe.detach(index));
             return Ok(());
         }
         self.take_away(index)
@@ -284,8 +279,8 @@ impl Engine {
 
     /// Makes an empty device part of the pool; durable when it returns. Its superblock tells the index the entry has.
     pub fn add_device(&self, new: DeviceIn, entry: DeviceEntry) -> Result<(), Error> {
-        self.check_writable()?;
-        let mut mender = self.settled_mender()?;
+        self.engine.check_writable()?;
+        let mut mender = self.engine.chunk_writer().settled_mender()?;
         self.add_locked(&mut mender, new, entry)
     }
 
@@ -295,23 +290,23 @@ impl Engine {
         if (index, entry.id) != (new.index, new.superblock.device) || new.superblock.device_index != index {
             return Err(Error::Pool("the new device's superblock and table entry do not agree; this is a bug".into()));
         }
-        let is_known = self.devices.lock().iter().any(|known| known.index == index || known.id == entry.id);
+        let is_known = self.engine.devices.lock().iter().any(|known| known.index == index || known.id == entry.id);
         if is_known || self.chunks_on(index) > 0 || self.is_left_on(index) {
             return Err(Error::Pool(format!("device number {} is in use already; choose another", index + 1)));
         }
         {
             // No checkpoint on its way may tell of the device before it is whole.
-            let _checkpointer = self.checkpointer.lock();
+            let _checkpointer = self.engine.checkpointer.lock();
             self.introduce(&new)?;
-            declare(&self.log.stripe, &entry);
-            let mut devices = self.devices.lock();
+            declare(&self.engine.log.stripe, &entry);
+            let mut devices = self.engine.devices.lock();
             let at = devices.partition_point(|known| known.index < index);
             devices.insert(at, entry);
         }
-        self.resolve_places();
+        self.engine.places().resolve_places();
         mender.forget_failures();
-        self.end_weak_segments();
-        self.checkpoint()
+        self.engine.chunk_writer().end_weak_segments();
+        self.engine.checkpoint()
     }
 
     /// Opens a new device and gives it a superblock of the present generation, so that it is known from the moment on in which the
@@ -322,16 +317,16 @@ impl Engine {
         self.open_device(new)?;
         let written = self.write_superblock_of(index);
         if written.is_err() {
-            self.log.stripe.detach(index);
-            self.superblocks.lock().retain(|superblock| superblock.device_index != index);
+            self.engine.log.stripe.detach(index);
+            self.engine.superblocks.lock().retain(|superblock| superblock.device_index != index);
         }
         written
     }
 
     fn write_superblock_of(&self, index: DeviceIndex) -> Result<(), Error> {
-        let superblocks = self.superblocks.lock();
+        let superblocks = self.engine.superblocks.lock();
         let own = superblocks.iter().find(|superblock| superblock.device_index == index);
-        let (Some(own), Some(device)) = (own, self.log.stripe.device(index)) else {
+        let (Some(own), Some(device)) = (own, self.engine.log.stripe.device(index)) else {
             return Err(Error::UnknownDevice { index });
         };
         let bytes = own.encode().map_err(|error| Error::Pool(error.to_string()))?;
@@ -351,11 +346,11 @@ impl Engine {
         mut new: DeviceIn,
         mut entry: DeviceEntry,
     ) -> Result<DeviceIndex, Error> {
-        self.check_writable()?;
-        let mut mender = self.settled_mender()?;
-        self.device_entry(index)?;
+        self.engine.check_writable()?;
+        let mut mender = self.engine.chunk_writer().settled_mender()?;
+        self.engine.device_entry(index)?;
         self.check_belongs(&new)?;
-        let is_away = self.log.stripe.device(index).is_none();
+        let is_away = self.engine.log.stripe.device(index).is_none();
         let slots_needed = self.slots_used_on(index);
         let takes_index = is_away && slots_needed <= new.superblock.layout.slot_count;
         let new_index = if takes_index { index } else { self.free_device_index() };
@@ -365,57 +360,64 @@ impl Engine {
         if !takes_index {
             self.add_locked(&mut mender, new, entry)?;
             self.change_entry(index, |old| old.state = DeviceState::Removing.code())?;
-            self.end_weak_segments();
-            return self.checkpoint().map(|()| new_index);
+            self.engine.chunk_writer().end_weak_segments();
+            return self.engine.checkpoint().map(|()| new_index);
         }
         {
             // No checkpoint on its way may tell of the new device without the chunks that it lacks.
-            let _checkpointer = self.checkpointer.lock();
-            let _journal = self.journal.lock();
+            let _checkpointer = self.engine.checkpointer.lock();
+            let _journal = self.engine.journal.lock();
             self.introduce(&new)?;
-            for segment in self.log.segments.all() {
+            for segment in self.engine.log.segments.all() {
                 if is_planted(Bug::ReplacementTrusted) {
                     break;
                 }
                 if let Some(chunk) = segment.chunks().iter().position(|place| place.device == index) {
                     segment.mark_missing(chunk);
-                    self.log.touch(&segment);
+                    self.engine.log.touch(&segment);
                 }
             }
             self.change_entry(index, |old| *old = entry)?;
         }
         mender.forget_failures();
-        self.end_weak_segments();
-        self.checkpoint().map(|()| new_index)
+        self.engine.chunk_writer().end_weak_segments();
+        self.engine.checkpoint().map(|()| new_index)
     }
 
     fn slots_used_on(&self, index: DeviceIndex) -> u32 {
-        let segments = self.log.segments.all();
+        let segments = self.engine.log.segments.all();
         let slots = segments.iter().flat_map(|segment| segment.chunks()).filter(|place| place.device == index);
-        let left =
-            self.inner.read().left.iter().filter(|left| left.place.device == index).map(|left| left.place.slot).max();
+        let left = self
+            .engine
+            .inner
+            .read()
+            .left
+            .iter()
+            .filter(|left| left.place.device == index)
+            .map(|left| left.place.slot)
+            .max();
         slots.map(|place| place.slot).max().max(left).map_or(0, |slot| slot + 1)
     }
 
     /// Drops a device from the table. Refused while chunks are on it, unless `force` says that what lies nowhere else may be lost.
     pub fn remove_device(&self, index: DeviceIndex, force: bool) -> Result<(), Error> {
-        self.check_writable()?;
-        let mut mender = self.settled_mender()?;
+        self.engine.check_writable()?;
+        let mut mender = self.engine.chunk_writer().settled_mender()?;
         self.remove_locked(&mut mender, index, force)
     }
 
     fn remove_locked(&self, mender: &mut Mender, index: DeviceIndex, force: bool) -> Result<(), Error> {
-        let state = self.device_entry(index)?.device_state();
-        if self.devices.lock().len() == 1 {
+        let state = self.engine.device_entry(index)?.device_state();
+        if self.engine.devices.lock().len() == 1 {
             return Err(Error::Pool("this is the pool's last device; destroy the pool instead".into()));
         }
         // Nothing new goes there while it is looked at; what was emptied is given back.
         self.change_entry(index, |entry| entry.state = DeviceState::Removing.code())?;
-        self.end_weak_segments();
+        self.engine.chunk_writer().end_weak_segments();
         let mut chunks = 0;
         for _ in 0..REMOVE_ROUNDS {
-            self.checkpoint()?;
-            let left = self.inner.read().left.iter().filter(|left| left.place.device == index).count() as u64;
+            self.engine.checkpoint()?;
+            let left = self.engine.inner.read().left.iter().filter(|left| left.place.device == index).count() as u64;
             chunks = self.chunks_on(index) + left;
             if chunks == 0 {
                 break;
@@ -423,26 +425,26 @@ impl Engine {
         }
         if chunks > 0 && !force {
             self.change_entry(index, |entry| entry.state = state.code())?;
-            self.checkpoint()?;
+            self.engine.checkpoint()?;
             return Err(Error::NotEmpty { index, chunks });
         }
-        let device = self.log.stripe.device(index);
+        let device = self.engine.log.stripe.device(index);
         let own = {
-            let _checkpointer = self.checkpointer.lock();
-            let mut superblocks = self.superblocks.lock();
+            let _checkpointer = self.engine.checkpointer.lock();
+            let mut superblocks = self.engine.superblocks.lock();
             if superblocks.iter().all(|superblock| superblock.device_index == index) {
                 return Err(Error::Pool("no other device of the pool is there; bring another back first".into()));
             }
-            self.log.stripe.suspend(index);
-            self.devices.lock().retain(|entry| entry.index != index);
-            self.resolve_places();
+            self.engine.log.stripe.suspend(index);
+            self.engine.devices.lock().retain(|entry| entry.index != index);
+            self.engine.places().resolve_places();
             // It keeps the superblock it has, and is out of date from the next checkpoint on.
             let own = superblocks.iter().position(|superblock| superblock.device_index == index);
             own.map(|at| superblocks.remove(at))
         };
         // The journal moves away with this one.
-        self.checkpoint()?;
-        self.log.stripe.forget(index);
+        self.engine.checkpoint()?;
+        self.engine.log.stripe.forget(index);
         mender.forget_failures();
         if let (Some(device), Some(own)) = (device, own) {
             if let Err(error) = wipe_superblocks(&*device, &own) {
@@ -454,11 +456,11 @@ impl Engine {
 
     /// Removes devices that were to be removed and are empty now; whether there were any.
     pub(crate) fn drop_emptied(&self, mender: &mut Mender) -> Result<bool, Error> {
-        let devices = self.devices.lock().clone();
+        let devices = self.engine.devices.lock().clone();
         let removing = devices.iter().filter(|entry| entry.device_state() == DeviceState::Removing);
         let mut dropped = false;
         for entry in removing {
-            let takes_rest = is_planted(Bug::RestDropped) && self.log.stripe.device(entry.index).is_none();
+            let takes_rest = is_planted(Bug::RestDropped) && self.engine.log.stripe.device(entry.index).is_none();
             // What is dead there goes with the checkpoints of the removal: where nothing is written nobody else makes one.
             if (!self.has_live_chunks_on(entry.index) || takes_rest) && devices.len() > 1 {
                 match self.remove_locked(mender, entry.index, takes_rest) {
@@ -474,9 +476,9 @@ impl Engine {
 
     /// Lets a spare take part, if there is one; the caller makes that durable.
     pub(crate) fn activate_spare(&self) -> Result<bool, Error> {
-        let devices = self.devices.lock().clone();
+        let devices = self.engine.devices.lock().clone();
         let is_ready = |entry: &&DeviceEntry| {
-            let stripe = &self.log.stripe;
+            let stripe = &self.engine.log.stripe;
             let is_there = stripe.device(entry.index).is_some() && !stripe.is_suspended(entry.index);
             entry.device_state() == DeviceState::Spare && is_there
         };
@@ -490,20 +492,20 @@ impl Engine {
 
     /// Writes everything that is meant for a device while it is there, then goes on without it.
     fn take_away(&self, index: DeviceIndex) -> Result<(), Error> {
-        self.log.stripe.suspend(index);
-        self.end_weak_segments();
+        self.engine.log.stripe.suspend(index);
+        self.engine.chunk_writer().end_weak_segments();
         // The journal moves to another device, and the superblocks say so, before this one goes.
-        self.checkpoint()?;
-        drop(self.log.stripe.detach(index));
-        self.checkpoint()
+        self.engine.checkpoint()?;
+        drop(self.engine.log.stripe.detach(index));
+        self.engine.checkpoint()
     }
 
     fn check_belongs(&self, new: &DeviceIn) -> Result<(), Error> {
         let refused = |reason: &str| Err(Error::Pool(format!("{}: {reason}", new.device.describe())));
-        if new.superblock.pool != self.log.pool_id() {
+        if new.superblock.pool != self.engine.log.pool_id() {
             return refused("it is of another pool");
         }
-        if new.superblock.layout.chunk_bytes != self.log.chunk_bytes() {
+        if new.superblock.layout.chunk_bytes != self.engine.log.chunk_bytes() {
             return refused("it is laid out for another chunk size than the pool has");
         }
         Ok(())
@@ -512,7 +514,7 @@ impl Engine {
     /// Opens a device for reads and writes; the next checkpoint writes its superblock.
     fn open_device(&self, new: &DeviceIn) -> Result<(), Error> {
         let layout = new.superblock.layout;
-        let mut superblocks = self.superblocks.lock();
+        let mut superblocks = self.engine.superblocks.lock();
         let common = superblocks.first().ok_or_else(|| Error::Pool("the pool has no device left".into()))?;
         let own = Superblock {
             generation: common.generation,
@@ -528,16 +530,16 @@ impl Engine {
         superblocks.retain(|superblock| superblock.device_index != new.index);
         superblocks.push(own);
         drop(superblocks);
-        let attached = self.log.stripe.attach(new.index, new.device.clone(), layout, new.read_cost);
+        let attached = self.engine.log.stripe.attach(new.index, new.device.clone(), layout, new.read_cost);
         attached.map_err(|error| Error::Pool(error.to_string()))
     }
 
     fn check_nothing_lost(&self, index: DeviceIndex) -> Result<(), Error> {
         let (mut segments, mut live_bytes) = (0, 0);
-        for segment in self.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
+        for segment in self.engine.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
             let needed = usize::from(segment.scheme.data);
-            let readable = self.readable_chunks(segment, &[]);
-            if readable >= needed && self.readable_chunks(segment, &[index]) < needed {
+            let readable = self.engine.readable_chunks(segment, &[]);
+            if readable >= needed && self.engine.readable_chunks(segment, &[index]) < needed {
                 segments += 1;
                 live_bytes += segment.live_bytes();
             }
@@ -548,65 +550,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Chunks of a segment that can be read now, on other devices than these.
-    pub(crate) fn readable_chunks(&self, segment: &Segment, without: &[DeviceIndex]) -> usize {
-        let place = segment.placed();
-        let is_readable = |(chunk, at): (usize, &stere_format::ChunkPlace)| {
-            !place.is_missing(chunk) && !without.contains(&at.device) && self.log.stripe.device(at.device).is_some()
-        };
-        place.chunks.iter().enumerate().filter(|one| is_readable(*one)).count()
-    }
-
     // The journal's mirrors.
-
-    /// Who shall mirror the journal: those who do and can, and more until there are as many as copies of metadata.
-    pub(crate) fn wanted_mirrors(&self, current: &[Mirror], region_bytes: u64) -> Vec<Mirror> {
-        let stripe = &self.log.stripe;
-        let count = self.meta_scheme().width().min(Superblock::JOURNAL_DEVICES_MAX);
-        let mut able: Vec<Mirror> = current.iter().filter(|mirror| stripe.is_open(mirror.device)).cloned().collect();
-        for device in stripe.devices() {
-            let is_new = !able.iter().any(|mirror| mirror.device == device.index());
-            let is_fit = stripe.is_open(device.index()) && device.layout().journal_bytes >= region_bytes;
-            if is_new && is_fit {
-                able.push(Mirror { device: device.index(), offset: device.layout().journal_offset });
-            }
-        }
-        // Every commit waits for the mirrors: slow ones only where there are not enough others.
-        let slow = if able.len() > count { stripe.slow_devices() } else { Vec::new() };
-        let (able, slow): (Vec<Mirror>, Vec<Mirror>) =
-            able.into_iter().partition(|mirror| !slow.contains(&mirror.device));
-        let kept = able.iter().filter(|mirror| current.contains(mirror)).count();
-        let wanted: Vec<Mirror> = able.into_iter().chain(slow).take(count.max(kept)).collect();
-        if wanted.is_empty() { current.to_vec() } else { wanted }
-    }
-
-    /// The same, and how large the journal shall be: where the others are too small for what it is, it shrinks to what a second one
-    /// has room for. The caller makes the change with a checkpoint, which leaves the journal empty.
-    pub(crate) fn wanted_journal(&self, current: &[Mirror], region_bytes: u64) -> (Vec<Mirror>, u64) {
-        let mirrors = self.wanted_mirrors(current, region_bytes);
-        if mirrors.len() >= JOURNAL_MIRRORS_MIN.min(self.meta_scheme().width()) {
-            return (mirrors, region_bytes);
-        }
-        let stripe = &self.log.stripe;
-        let others = stripe.devices().into_iter().filter(|device| {
-            stripe.is_open(device.index()) && mirrors.iter().all(|mirror| mirror.device != device.index())
-        });
-        match others.map(|device| device.layout().journal_bytes).max() {
-            Some(smaller) if smaller < region_bytes => (self.wanted_mirrors(current, smaller), smaller),
-            _ => (mirrors, region_bytes),
-        }
-    }
-
-    /// The devices that hold the journal.
-    pub fn journal_mirrors(&self) -> Vec<DeviceIndex> {
-        self.journal.lock().mirrors.iter().map(|mirror| mirror.device).collect()
-    }
-
-    /// Whether a checkpoint would give the journal another set of mirrors.
-    pub(crate) fn lacks_mirrors(&self) -> bool {
-        let journal = self.journal.lock();
-        self.wanted_journal(&journal.mirrors, journal.region_bytes) != (journal.mirrors.clone(), journal.region_bytes)
-    }
 }
 
 /// Takes away all copies of the superblock, so that nothing old is found again.

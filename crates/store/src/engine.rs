@@ -1,34 +1,64 @@
 //! The engine: transactions over keys and blobs, with everything that makes them durable and finds room for them.
 //!
+//! What has one job is a handle over the engine with the methods of that job: `cleaning()`, `checkpoints()`, `rerouting()`,
+//! `damage()`, `offload()`, `chunk_writer()`, `places()`, `rows()` and `space()`. What works on it from above is made by
+//! the store (`lib.rs`).
+//!
 //! Locks, in the order in which they may be taken: `mender`, `cleaner`, `checkpointer`, `journal`, `inner`, then those of
 //! the log. No lock of the log and not `inner` is held while a device is waited for. Follow one write: `write.rs`,
 //! `transaction.rs`, `commit.rs`; one read: `view.rs`, `read.rs`; one recovery: `recover.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use stere_format::SegmentChunks;
+use stere_log::RepairTotals;
 
 use parking_lot::{Mutex, RwLock};
 use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, Superblock};
-use stere_log::{FormerPlaces, Log, Segment, SegmentTable};
+use stere_log::{FormerPlaces, Io, Log, Segment, SegmentTable};
 use stere_tree::{NodeCache, Tree};
 
 use crate::checkpoint::Checkpointer;
+use crate::checkpoint::Checkpoints;
+use crate::clean::Cleaning;
 use crate::clean::{Cleaner, CleanerPolicy};
+use crate::damage::DamageLog;
 use crate::error::Error;
-use crate::health::HealthLimits;
+use crate::fold::Offload;
 use crate::journal::Journal;
-use crate::mend::Mender;
 use crate::overlay::Overlay;
+use crate::places::Places;
 use crate::read::NeededNodes;
+use crate::rebuild::Chunks;
+use crate::rebuild::Mender;
+use crate::rows::Rows;
+use crate::space::Capacity;
 use crate::space::Space;
+use crate::stranded::Rerouting;
 use crate::tertiary::Volumes;
 use crate::transaction::{Settler, Transaction};
 use crate::view::{Offloaded, View};
 use crate::void::Voids;
 use crate::wish::MetadataWish;
-use crate::{Io, damage, fold, transaction};
+use crate::{damage, fold, transaction};
 use stere_stripe::DeviceStatistics;
+
+/// Limits of errors (reads, writes and checksums together, of this mount) of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthLimits {
+    /// From so many on it is called sick; 0: never.
+    pub sick_errors: u64,
+    /// From so many on it is given up, if all that it holds can be rebuilt; 0: never.
+    pub retire_errors: u64,
+}
+
+impl Default for HealthLimits {
+    fn default() -> Self {
+        HealthLimits { sick_errors: 16, retire_errors: 256 }
+    }
+}
 
 /// How a store behaves; nothing in here is on media.
 #[derive(Clone, Debug)]
@@ -141,7 +171,6 @@ pub struct Engine {
     pub(crate) space: Space,
     pub(crate) next_blob: AtomicU64,
     pub(crate) failure: Mutex<Option<String>>,
-    pub(crate) health_limits: Mutex<HealthLimits>,
     pub(crate) metadata_wish: Mutex<Option<MetadataWish>>,
     /// Words of each place.
     pub(crate) places: Mutex<BTreeMap<u8, Vec<String>>>,
@@ -163,9 +192,6 @@ pub(crate) struct Budget {
     pub flying_bytes: usize,
     pub recent_bytes: usize,
 }
-
-/// Checkpoints in which devices fail, before the pool is left as it is.
-const CLOSING_ROUNDS_MAX: u32 = 4;
 
 impl StoreOptions {
     pub(crate) fn budget(&self) -> Budget {
@@ -328,7 +354,8 @@ impl Engine {
                 let into = if folding { None } else { inner.fold_of_changes(&transaction) };
                 into.into_iter().for_each(|number| drop(transaction.view.miss_fold(number)));
                 let is_done = result.is_ok() && transaction.view.missed.get().is_none();
-                let refused = if is_done && refusable { self.is_refused(&inner, &transaction) } else { Ok(false) };
+                let refused =
+                    if is_done && refusable { self.space().is_refused(&inner, &transaction) } else { Ok(false) };
                 match transaction.view.take_missed() {
                     None if !refused? => {
                         let value = result?;
@@ -352,7 +379,7 @@ impl Engine {
                 None if has_made_room => return Err(Error::NoSpace.into()),
                 None if !io.may_block() => return Err(Error::WouldBlock.into()),
                 None => {
-                    self.make_room_for_metadata()?;
+                    self.cleaning().make_room_for_metadata()?;
                     has_made_room = true;
                 }
             }
@@ -381,7 +408,7 @@ impl Engine {
 
     /// Holds writers back while the overlay is larger than its part of the memory.
     pub(crate) fn throttle(&self, io: Io<'_>) -> Result<(), Error> {
-        let limit = self.overlay_bytes_max();
+        let limit = self.space().overlay_bytes_max();
         let is_over = || self.inner.read().active.bytes() > limit;
         if !is_over() {
             return Ok(());
@@ -390,66 +417,125 @@ impl Engine {
             return Err(Error::WouldBlock);
         }
         // Many writers come here at once: one checkpoint is for all of them.
-        self.checkpoint_if(is_over)
+        self.checkpoints().checkpoint_if(is_over)
     }
 
-    /// Background work; returns whether there is more to do. `idle` allows cleaning that nobody waits for.
-    pub fn step(&self, idle: bool) -> Result<bool, Error> {
-        if self.check_writable().is_err() {
-            return Ok(false);
+    /// Calls `visit` for all keys of a range that are in the tree, in bounded views.
+    pub fn for_each_resident_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
+        let mut from = from;
+        loop {
+            let batch = self.view_through(Io::BLOCKING, |view| {
+                let mut batch: Vec<(Key, Vec<u8>)> = Vec::with_capacity(1024);
+                view.scan(from, to, |key, value| {
+                    batch.push((*key, value.to_vec()));
+                    if batch.len() < 1024 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })?;
+                Ok::<_, Error>(batch)
+            })?;
+            let Some((last, _)) = batch.last() else { return Ok(()) };
+            let next = last.successor();
+            batch.iter().for_each(|(key, value)| visit(key, value));
+            let Some(next) = next else { return Ok(()) };
+            from = next;
         }
-        self.log.reap();
-        self.retire_unwritable()?;
-        self.retire_failing()?;
-        self.save_damage()?;
-        self.leave_slow_devices();
-        let (overlay_bytes, pending_bytes) = {
-            let inner = self.inner.read();
-            (inner.active.bytes(), inner.active.pending_bytes())
-        };
-        let journal = {
-            let journal = self.journal.lock();
-            (journal.used_bytes() as usize + pending_bytes, journal.region_bytes as usize)
-        };
-        if overlay_bytes > self.overlay_bytes_max() / 2 || journal.0 > journal.1 / 2 || self.lacks_mirrors() {
-            self.checkpoint()?;
-            return Ok(true);
-        }
-        if pending_bytes > journal.1 / 8 {
-            self.commit(Io::BLOCKING)?;
-            return Ok(true);
-        }
-        if idle {
-            self.prove_at_rest()?;
-        }
-        self.clean_in_background(idle)
     }
 
-    /// Makes everything durable and leaves the pool so that the next mount has nothing to replay.
-    pub fn close(&self) -> Result<(), Error> {
-        if self.check_writable().is_err() {
-            return Ok(());
-        }
-        // What was mended so far counts.
-        if let Err(error) = self.settled_mender().map(drop) {
-            tracing::warn!(%error, "what was being mended is given up");
-        }
-        if let Err(error) = self.save_damage() {
-            tracing::warn!(%error, "what is known to be damaged could not be kept");
-        }
-        let mut state = self.checkpointer.lock();
-        let mut journal = self.journal.lock();
-        if self.check_writable().is_err() {
-            return Ok(());
-        }
-        // What cannot be written is known before the segment table is written for the last time.
-        self.checkpoint_holding(&mut state, &mut journal, true)?;
-        for _ in 0..CLOSING_ROUNDS_MAX {
-            if !self.log.has_failures() {
-                break;
+    pub(crate) fn device_entry(&self, index: DeviceIndex) -> Result<DeviceEntry, Error> {
+        let devices = self.devices.lock();
+        devices.iter().find(|entry| entry.index == index).cloned().ok_or(Error::UnknownDevice { index })
+    }
+
+    /// Chunks of a segment that can be read now, on other devices than these.
+    pub(crate) fn readable_chunks(&self, segment: &Segment, without: &[DeviceIndex]) -> usize {
+        let place = segment.placed();
+        let is_readable = |(chunk, at): (usize, &stere_format::ChunkPlace)| {
+            !place.is_missing(chunk) && !without.contains(&at.device) && self.log.stripe.device(at.device).is_some()
+        };
+        place.chunks.iter().enumerate().filter(|one| is_readable(*one)).count()
+    }
+
+    /// Devices may have grown: what the table says follows the devices that are there.
+    pub(crate) fn note_sizes(&self) {
+        for entry in self.devices.lock().iter_mut() {
+            if let Some(device) = self.log.stripe.device(entry.index) {
+                entry.slot_count = device.layout().slot_count;
+                entry.size_bytes = device.layout().size_bytes;
             }
-            self.checkpoint_holding(&mut state, &mut journal, true)?;
         }
-        Ok(())
+    }
+
+    /// Devices that take new chunks.
+    pub fn open_devices(&self) -> Vec<DeviceIndex> {
+        self.log.stripe.open_devices()
+    }
+
+    /// What was repaired since the pool was mounted.
+    pub fn repair_totals(&self) -> RepairTotals {
+        self.log.repair_totals()
+    }
+
+    /// Whether devices that are there have too little of a segment that a volume has: readers get it from there.
+    pub(crate) fn is_readable_from_volumes_only(&self, segment: &Segment) -> bool {
+        let is_elsewhere = segment.tertiary().there != 0 && segment.is_sealed() && segment.live_bytes() > 0;
+        is_elsewhere && self.readable_chunks(segment, &[]) < usize::from(segment.scheme.data)
+    }
+
+    /// Chunks that can be read as far as anybody knows.
+    pub(crate) fn chunks_there(&self, placed: &SegmentChunks) -> usize {
+        let is_there = |chunk: &usize| {
+            !placed.is_missing(*chunk) && self.log.stripe.device(placed.chunks[*chunk].device).is_some()
+        };
+        (0..placed.chunks.len()).filter(is_there).count()
+    }
+
+    /// A checkpoint beside running work: only the freezing takes the engine's lock.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        Checkpoints::of(self).checkpoint()
+    }
+
+    pub fn cleaning(&self) -> Cleaning<'_> {
+        Cleaning::of(self)
+    }
+
+    pub(crate) fn checkpoints(&self) -> Checkpoints<'_> {
+        Checkpoints::of(self)
+    }
+
+    pub(crate) fn rerouting(&self) -> Rerouting<'_> {
+        Rerouting::of(self)
+    }
+
+    pub fn damage(&self) -> DamageLog<'_> {
+        DamageLog::of(self)
+    }
+
+    pub fn offload(&self) -> Offload<'_> {
+        Offload::of(self)
+    }
+
+    pub(crate) fn chunk_writer(&self) -> Chunks<'_> {
+        Chunks::of(self)
+    }
+
+    pub fn places(&self) -> Places<'_> {
+        Places::of(self)
+    }
+
+    pub(crate) fn rows(&self) -> Rows<'_> {
+        Rows::of(self)
+    }
+
+    pub fn space(&self) -> Capacity<'_> {
+        Capacity::of(self)
+    }
+
+    /// Calls `visit` for all keys of a range, also those that are offloaded.
+    pub fn for_each_key(&self, from: Key, to: Key, visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
+        self.offload().for_each_key(from, to, visit)
+    }
+
+    /// The devices that hold the journal.
+    pub fn journal_mirrors(&self) -> Vec<DeviceIndex> {
+        self.checkpoints().engine.journal.lock().mirrors.iter().map(|mirror| mirror.device).collect()
     }
 }

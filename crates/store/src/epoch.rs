@@ -6,13 +6,13 @@
 
 use stere_format::{Epoch, Superblock};
 
-use crate::engine::Engine;
 use crate::error::Error;
+use crate::recover::Recovery;
 
-impl Engine {
+impl Recovery<'_> {
     /// Epochs from the first on that covers records which the journal still needs.
     pub(crate) fn epochs_kept(&self) -> usize {
-        let superblocks = self.superblocks.lock();
+        let superblocks = self.engine.superblocks.lock();
         let Some(superblock) = superblocks.first() else { return 0 };
         let start = superblock.journal_start.sequence;
         let mut pairs = superblock.epochs.windows(2);
@@ -22,15 +22,16 @@ impl Engine {
 
     /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
     pub(crate) fn begin_epoch(&self, newest: &Superblock) -> Result<(), Error> {
-        let mut journal = self.journal.lock();
-        let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.options.epoch_nonce)?;
+        let mut journal = self.engine.journal.lock();
+        let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.engine.options.epoch_nonce)?;
         // An empty journal is whole on any device. Else others take it over with the next checkpoint.
         if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
-            (journal.mirrors, journal.region_bytes) = self.wanted_journal(&journal.mirrors, journal.region_bytes);
+            (journal.mirrors, journal.region_bytes) =
+                self.engine.checkpoints().wanted_journal(&journal.mirrors, journal.region_bytes);
         }
-        let mut state = self.checkpointer.lock();
+        let mut state = self.engine.checkpointer.lock();
         {
-            let mut superblocks = self.superblocks.lock();
+            let mut superblocks = self.engine.superblocks.lock();
             for superblock in superblocks.iter_mut() {
                 superblock.generation = state.generation + 1;
                 superblock.clean = false;
@@ -40,14 +41,14 @@ impl Engine {
                 superblock.journal_devices = journal.mirrors.iter().map(|mirror| mirror.device).collect();
                 superblock.journal_bytes = journal.region_bytes;
             }
-            self.store_superblocks_of_epoch(&superblocks)?;
+            self.engine.checkpoints().store_superblocks_of_epoch(&superblocks)?;
         }
         state.generation += 1;
         journal.epoch = epoch;
         journal.generation = state.generation;
         // Rows of this mount are later than all that a crash may have left in their places.
-        self.log.set_counters(0, u64::from(epoch) << 32);
-        let mut inner = self.inner.write();
+        self.engine.log.set_counters(0, u64::from(epoch) << 32);
+        let mut inner = self.engine.inner.write();
         inner.generation = state.generation;
         inner.active_generation = state.generation + 1;
         for freed in &mut inner.freed {

@@ -3,6 +3,17 @@
 use stere_log::LogError;
 use thiserror::Error;
 
+/// Why bytes were not fetched, to be told apart by whoever asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// No volume that has them can be reached.
+    Away,
+    /// They may be had, but not while the caller waits.
+    Later,
+    /// Recalls are refused.
+    Denied,
+}
+
 /// Errors of the store. `WouldBlock` and `NodeNotInMemory` are control flow: callers repeat the request where it may wait.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -63,7 +74,7 @@ pub enum Error {
     NotEmpty { index: stere_format::DeviceIndex, chunks: u64 },
     /// On tertiary volumes only, and not to be had now.
     #[error("{why}")]
-    Elsewhere { why: String, refusal: crate::Refusal },
+    Elsewhere { why: String, refusal: Refusal },
     /// Chunks that shall move or be filled, and that their devices do not give, nor others in their place.
     #[error("segment {segment}: what lies on a failing device cannot be read from any other, so it stays there")]
     Unreadable { segment: u64, chunks: u32 },

@@ -19,11 +19,12 @@ use stere_log::{Io, Segment, StreamKey};
 use stere_plugin::Encoded;
 use stere_policy::Compression;
 
+use crate::blob::BlobHandle;
 use crate::error::Error;
 use crate::relocate::Move;
 use crate::space::Reservation;
 use crate::transaction::Transaction;
-use crate::view::{BlobHandle, View};
+use crate::view::View;
 use crate::write::{Content, NewBlob, Owner, Placement};
 use crate::{Inner, engine::Engine};
 
@@ -138,21 +139,33 @@ impl Inner {
     }
 }
 
-impl Engine {
+/// Offloads metadata of unused directories to media, and reloads it.
+#[derive(Clone, Copy)]
+pub struct Offload<'a> {
+    pub(crate) engine: &'a Engine,
+}
+
+impl<'a> Offload<'a> {
+    pub(crate) fn of(engine: &'a Engine) -> Offload<'a> {
+        Offload { engine }
+    }
+}
+
+impl Offload<'_> {
     /// Whether any keys are put away.
     pub fn has_folds(&self) -> bool {
-        !self.inner.read().folds.is_empty()
+        !self.engine.inner.read().folds.is_empty()
     }
 
     /// Whether this key is put away, or would be if it existed.
     pub fn is_folded(&self, key: &Key) -> bool {
-        self.inner.read().folds.at(key).is_some()
+        self.engine.inner.read().folds.at(key).is_some()
     }
 
     /// What of a range of keys is not put away.
     pub fn ranges_here(&self, range: KeyRange) -> Vec<KeyRange> {
         let (mut from, to) = range;
-        let (inner, mut here) = (self.inner.read(), Vec::new());
+        let (inner, mut here) = (self.engine.inner.read(), Vec::new());
         while let Some((start, end, _)) = inner.folds.within(&from, &to) {
             if from < start {
                 here.push((from, start));
@@ -167,14 +180,14 @@ impl Engine {
 
     /// Of which directory a key was put away with others; none if it was not.
     pub fn put_away_of(&self, key: &Key) -> Option<u64> {
-        let inner = self.inner.read();
+        let inner = self.engine.inner.read();
         let number = inner.folds.at(key)?;
         inner.folds.values.get(&number).map(|value| value.directory)
     }
 
     /// All folds.
     pub fn folds(&self, io: Io<'_>) -> Result<Vec<FoldInfo>, Error> {
-        self.view(io, |view| {
+        self.engine.view(io, |view| {
             let info = |(number, value): (u64, &FoldValue)| {
                 let blob = view.blob(value.blob)?;
                 Ok(FoldInfo { number, directory: value.directory, keys: value.keys, blob })
@@ -185,13 +198,13 @@ impl Engine {
 
     /// Whether all volumes of a set may have names on them.
     pub fn may_have_names(&self, tertiary: u16) -> bool {
-        let set = self.volumes.in_place_of(tertiary);
-        self.volumes.all_take_metadata(set)
+        let set = self.engine.volumes.in_place_of(tertiary);
+        self.engine.volumes.all_take_metadata(set)
     }
 
     pub(crate) fn load_folds(&self) -> Result<(), Error> {
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
-        let found = self.view(Io::BLOCKING, |view| {
+        let found = self.engine.view(Io::BLOCKING, |view| {
             let mut found = Vec::new();
             view.scan(from, to, |key, bytes| {
                 if is_fold(key) {
@@ -201,7 +214,7 @@ impl Engine {
             })?;
             Ok::<_, Error>(found)
         })?;
-        let mut inner = self.inner.write();
+        let mut inner = self.engine.inner.write();
         for (number, value) in found {
             inner.folds.insert(number, value?);
         }
@@ -220,13 +233,13 @@ impl Engine {
     /// Writes the keys into a bundle, as they are now; none if there is nothing to put away.
     pub(crate) fn gather_fold(&self, what: &ToFold<'_>, compression: Compression) -> Result<Option<Gathered>, Error> {
         assert!(what.tertiary != 0, "what is put away goes to volumes");
-        self.check_writable()?;
-        let Some(entries) = self.view_through(Io::BLOCKING, |view| entries_of(view, what.ranges))? else {
+        self.engine.check_writable()?;
+        let Some(entries) = self.engine.view_through(Io::BLOCKING, |view| entries_of(view, what.ranges))? else {
             return Ok(None);
         };
         let bundle = Bundle { entries };
         let plain = bundle.encode();
-        if bundle.entries.is_empty() || plain.len() > self.blob_bytes_max() {
+        if bundle.entries.is_empty() || plain.len() > self.engine.blob_bytes_max() {
             return Ok(None);
         }
         // What policy says of files says nothing of their names: these are like each other, and read rarely.
@@ -237,16 +250,16 @@ impl Engine {
             Encoded::Plain { .. } => usual,
         };
         let length = content.stored.len() as u64;
-        self.bound_unproven(Io::BLOCKING)?;
-        self.volumes.note_archived(length);
+        self.engine.bound_unproven(Io::BLOCKING)?;
+        self.engine.volumes.note_archived(length);
         // As safe as metadata is, as long as it is on devices.
-        let usual = Placement { scheme: self.meta_scheme(), class: 0, site: Site::ANYWHERE };
-        let (placement, tertiary) = (usual.staging(), self.volumes.in_place_of(what.tertiary));
-        let room_until_entered = self.reserve(Io::BLOCKING, placement, length)?;
-        let stream = StreamKey { tertiary, ..self.stream_key(placement, 0, None) };
-        let number = self.next_blob.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        let usual = Placement { scheme: self.engine.places().meta_scheme(), class: 0, site: Site::ANYWHERE };
+        let (placement, tertiary) = (usual.staging(), self.engine.volumes.in_place_of(what.tertiary));
+        let room_until_entered = self.engine.space().reserve(Io::BLOCKING, placement, length)?;
+        let stream = StreamKey { tertiary, ..self.engine.stream_for(placement, 0, None) };
+        let number = self.engine.next_blob.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let owner = Owner { inode: what.directory, offset: 0 };
-        let new = self.append_making_room(Io::BLOCKING, stream, number, owner, &content)?;
+        let new = self.engine.append_making_room(Io::BLOCKING, stream, number, owner, &content)?;
         Ok(Some(Gathered { bundle, new, _room_until_entered: room_until_entered }))
     }
 
@@ -260,7 +273,7 @@ impl Engine {
         let Gathered { bundle, new, .. } = gathered;
         let (number, keys) = (new.id, bundle.entries.len() as u32);
         let value = FoldValue { directory: what.directory, blob: number, keys, ranges: what.ranges.to_vec() };
-        let is_done = self.update_as(Io::BLOCKING, true, true, |transaction| {
+        let is_done = self.engine.update_as(Io::BLOCKING, true, true, |transaction| {
             let now = entries_of(&transaction.view, what.ranges)?;
             if now.as_ref() != Some(&bundle.entries) || !is_free() {
                 return Ok(false);
@@ -276,20 +289,20 @@ impl Engine {
     /// Stores bundles again that were gathered when there were fewer devices and that no volume has yet, in as many copies as metadata
     /// has now. True if one was.
     pub(crate) fn strengthen_folds(&self) -> Result<bool, Error> {
-        let usual = Placement { scheme: self.meta_scheme(), class: 0, site: Site::ANYWHERE };
-        let parity = self.fit_for(usual.staging()).parity;
+        let usual = Placement { scheme: self.engine.places().meta_scheme(), class: 0, site: Site::ANYWHERE };
+        let parity = self.engine.places().fit_for(usual.staging()).parity;
         let is_weak = |segment: &Segment| {
             let tertiary = segment.tertiary();
             tertiary.wanted != 0 && tertiary.there == 0 && segment.scheme.parity < parity && segment.live_bytes() > 0
         };
         // The table is in memory, where each bundle lies is not.
-        if !self.has_folds() || !self.log.segments.all().iter().any(|segment| is_weak(segment)) {
+        if !self.has_folds() || !self.engine.log.segments.all().iter().any(|segment| is_weak(segment)) {
             return Ok(false);
         }
         let mut is_any_moved = false;
         for fold in self.folds(Io::BLOCKING)?.into_iter().filter(|fold| is_weak(&fold.blob.segment)) {
             let (owner, tertiary) = (Owner { inode: fold.directory, offset: 0 }, fold.blob.tertiary_wanted());
-            match self.archive(&[Move { blob: fold.blob, owner, recoded: None }], usual, tertiary) {
+            match self.engine.cleaning().archive(&[Move { blob: fold.blob, owner, recoded: None }], usual, tertiary) {
                 Ok(moved) => is_any_moved |= moved.bytes > 0,
                 Err(Error::NoSpace) => break,
                 Err(error) => return Err(error),
@@ -301,9 +314,9 @@ impl Engine {
     /// Brings the keys of a fold back into the tree.
     pub fn unfold(&self, io: Io<'_>, number: u64) -> Result<(), Error> {
         let Some((fold, bundle, length)) = self.read_fold(io, number)? else { return Ok(()) };
-        let is_writable = self.check_writable().is_ok();
+        let is_writable = self.engine.check_writable().is_ok();
         let encoded = fold.encode();
-        self.update_as(io, false, true, |transaction| {
+        self.engine.update_as(io, false, true, |transaction| {
             // Somebody else was faster.
             if transaction.get(&Key::fold(number))?.is_none_or(|bytes| *bytes != *encoded) {
                 return Ok(());
@@ -316,28 +329,28 @@ impl Engine {
             if !is_writable {
                 return Ok(());
             }
-            if self.unfolded.is_noted.load(Ordering::Acquire) {
+            if self.engine.unfolded.is_noted.load(Ordering::Acquire) {
                 note_directories(transaction, number, &bundle)?;
             }
             transaction.release_blob(fold.blob, 0..length)
         })?;
-        self.unfolded.count.fetch_add(1, Ordering::AcqRel);
+        self.engine.unfolded.count.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
     /// From now on the directories that names come back to are noted with them ([`Key::names_use`]), or are not any more.
     pub fn note_unfolded(&self, is_noted: bool) {
-        self.unfolded.is_noted.store(is_noted, Ordering::Release);
+        self.engine.unfolded.is_noted.store(is_noted, Ordering::Release);
     }
 
     /// How often names came back in this mount.
     pub fn unfolded(&self) -> u64 {
-        self.unfolded.count.load(Ordering::Acquire)
+        self.engine.unfolded.count.load(Ordering::Acquire)
     }
 
     /// A fold, what it holds, and how long that is; none if it has ended.
     pub(crate) fn read_fold(&self, io: Io<'_>, number: u64) -> Result<Option<(FoldValue, Bundle, u32)>, Error> {
-        let found = self.view_through(io, |view| {
+        let found = self.engine.view_through(io, |view| {
             let Some(bytes) = view.get(&Key::fold(number))? else { return Ok(None) };
             let fold = decode(&bytes)?;
             let blob = view.blob(fold.blob)?;
@@ -345,9 +358,9 @@ impl Engine {
         })?;
         let Some((fold, blob)) = found else { return Ok(None) };
         let mut stored = vec![0; blob.value.address.length as usize];
-        self.read_stored(io, vec![(&blob, &mut stored)])?;
+        self.engine.read_stored(io, vec![(&blob, &mut stored)])?;
         let bad = |detail: String| Error::BadValue { what: "a bundle of names", detail };
-        if blob.value.logical_bytes as usize > self.blob_bytes_max() {
+        if blob.value.logical_bytes as usize > self.engine.blob_bytes_max() {
             return Err(bad(format!("blob {} is longer than any bundle", fold.blob)));
         }
         let mut plain = vec![0; blob.value.logical_bytes as usize];
@@ -365,13 +378,13 @@ impl Engine {
         let mut known: BTreeMap<u64, Bundle> = BTreeMap::new();
         let mut at = from;
         while at < to {
-            let piece = self.inner.read().folds.within(&at, &to);
-            let Some((start, end, number)) = piece else { return self.for_each_resident_key(at, to, visit) };
-            self.for_each_resident_key(at, start, &mut visit)?;
+            let piece = self.engine.inner.read().folds.within(&at, &to);
+            let Some((start, end, number)) = piece else { return self.engine.for_each_resident_key(at, to, visit) };
+            self.engine.for_each_resident_key(at, start, &mut visit)?;
             at = start;
             if !known.contains_key(&number) {
                 // If it has ended meanwhile, its keys are in the tree.
-                let Some((_, bundle, _)) = self.read_fold(Io::BLOCKING, number)? else { continue };
+                let Some((_, bundle, _)) = self.engine.offload().read_fold(Io::BLOCKING, number)? else { continue };
                 if known.len() >= BUNDLES_KNOWN_MAX {
                     known.clear();
                 }

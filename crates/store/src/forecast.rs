@@ -1,5 +1,7 @@
 //! What a change of devices would cost and leave, told before anything moves. Reads the segment table; changes nothing.
 
+use std::sync::Arc;
+
 use std::collections::BTreeMap;
 
 use stere_format::{BLOCK_BYTES, DeviceIndex, SegmentChunks, SegmentKind};
@@ -43,42 +45,53 @@ pub struct Forecast {
 /// Free slots of the devices that could take chunks.
 type Room = BTreeMap<DeviceIndex, u32>;
 
-impl Engine {
+/// Tells what a change of devices would come to.
+pub struct Forecaster {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Forecaster {
+    pub(crate) fn new(engine: &Arc<Engine>) -> Forecaster {
+        Forecaster { engine: engine.clone() }
+    }
+}
+
+impl Forecaster {
     /// Tells what a change would cost and leave. Exact for what is stored now, but for the order in which slots are taken.
     pub fn forecast(&self, change: &Change) -> Result<Forecast, Error> {
         match change {
             Change::Evacuate(index) => {
-                self.device_entry(*index)?;
+                self.engine.device_entry(*index)?;
                 Ok(self.forecast_without(&[*index], false))
             }
             Change::Lose(indexes) => {
-                indexes.iter().try_for_each(|index| self.device_entry(*index).map(drop))?;
+                indexes.iter().try_for_each(|index| self.engine.device_entry(*index).map(drop))?;
                 Ok(self.forecast_without(indexes, true))
             }
             Change::Add { slot_count } => Ok(self.forecast_with(*slot_count)),
         }
     }
 
-    fn room(&self, without: &[DeviceIndex]) -> Room {
-        let stripe = &self.log.stripe;
-        let devices = self.devices.lock();
+    fn room_besides(&self, without: &[DeviceIndex]) -> Room {
+        let stripe = &self.engine.log.stripe;
+        let devices = self.engine.devices.lock();
         let open =
             devices.iter().map(|entry| entry.index).filter(|index| stripe.is_open(*index) && !without.contains(index));
         open.filter_map(|index| stripe.slot_usage(index).map(|usage| (index, usage.free + usage.pending))).collect()
     }
 
     fn forecast_without(&self, gone: &[DeviceIndex], is_loss: bool) -> Forecast {
-        let mut room = self.room(gone);
+        let mut room = self.room_besides(gone);
         let devices_left = room.len();
         let mut forecast = Forecast { devices_left, ..Forecast::default() };
         let mut survives = None;
         let unreadable: &[DeviceIndex] = if is_loss { gone } else { &[] };
-        for segment in self.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
+        for segment in self.engine.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
             let place = segment.placed();
             let needed = usize::from(place.scheme.data);
-            if self.readable_chunks(segment, unreadable) < needed {
+            if self.engine.readable_chunks(segment, unreadable) < needed {
                 // What cannot be read now either is no loss of this change.
-                if self.readable_chunks(segment, &[]) >= needed {
+                if self.engine.readable_chunks(segment, &[]) >= needed {
                     forecast.lost_bytes += segment.live_bytes();
                     forecast.lost_segments += 1;
                 }
@@ -86,7 +99,8 @@ impl Engine {
             }
             let leaving = place.chunks.iter().filter(|chunk| gone.contains(&chunk.device)).count();
             let only = segment.site.only;
-            let housed = take_room(&mut room, &place, leaving, |index| self.log.stripe.allows(segment.site, index));
+            let housed =
+                take_room(&mut room, &place, leaving, |index| self.engine.log.stripe.allows(segment.site, index));
             // Metadata is written anew with as many copies as there are devices for; content keeps what it was promised.
             let is_fitted = segment.kind == SegmentKind::Meta && place.chunks.len() - leaving + housed >= devices_left;
             if !is_fitted {
@@ -103,25 +117,27 @@ impl Engine {
                 }
             }
             forecast.bytes_to_move += leaving as u64 * u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64;
-            let left = (self.readable_chunks(segment, gone) + housed).saturating_sub(needed);
+            let left = (self.engine.readable_chunks(segment, gone) + housed).saturating_sub(needed);
             survives = Some(survives.map_or(left, |least: usize| least.min(left)));
         }
         forecast.fits = forecast.homeless_chunks == 0;
-        let default = usize::from(self.fit(self.meta_scheme()).parity);
+        let default = usize::from(self.engine.fit(self.engine.places().meta_scheme()).parity);
         forecast.survives_after = u8::try_from(survives.unwrap_or(default)).unwrap_or(u8::MAX);
         forecast
     }
 
     fn forecast_with(&self, slot_count: u32) -> Forecast {
         let (mut slots, mut used) = (u64::from(slot_count), 0);
-        for device in self.log.stripe.devices().iter().filter(|device| self.log.stripe.is_open(device.index())) {
-            let usage = self.log.stripe.slot_usage(device.index());
+        for device in
+            self.engine.log.stripe.devices().iter().filter(|device| self.engine.log.stripe.is_open(device.index()))
+        {
+            let usage = self.engine.log.stripe.slot_usage(device.index());
             slots += usage.map_or(0, |usage| u64::from(usage.slot_count));
             used += usage.map_or(0, |usage| u64::from(usage.slot_count - usage.free));
         }
         let share = used * u64::from(slot_count) / slots.max(1);
         let now = self.forecast_without(&[], false);
-        Forecast { bytes_to_move: share * u64::from(self.log.chunk_bytes()), fits: true, ..now }
+        Forecast { bytes_to_move: share * u64::from(self.engine.log.chunk_bytes()), fits: true, ..now }
     }
 }
 

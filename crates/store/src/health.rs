@@ -7,26 +7,14 @@
 use std::sync::Arc;
 
 use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
-use stere_log::{RepairTotals, Segment};
+use stere_log::Segment;
 use stere_stripe::PoolDevice;
 
+use crate::devices::Devices;
 use crate::error::Error;
-use crate::{Change, engine::Engine};
-
-/// Limits of errors (reads, writes and checksums together, of this mount) of one device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealthLimits {
-    /// From so many on it is called sick; 0: never.
-    pub sick_errors: u64,
-    /// From so many on it is given up, if all that it holds can be rebuilt; 0: never.
-    pub retire_errors: u64,
-}
-
-impl Default for HealthLimits {
-    fn default() -> Self {
-        HealthLimits { sick_errors: 16, retire_errors: 256 }
-    }
-}
+use crate::forecast::Forecaster;
+use crate::{Change, engine::Engine, engine::HealthLimits};
+use parking_lot::Mutex;
 
 /// Whether a device is to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,19 +42,38 @@ impl Health {
     }
 }
 
-impl Engine {
+/// Counts errors of devices, and gives up those with too many.
+pub struct HealthMonitor {
+    pub(crate) engine: Arc<Engine>,
+    devices: Arc<Devices>,
+    forecaster: Arc<Forecaster>,
+    limits: Mutex<HealthLimits>,
+}
+
+impl HealthMonitor {
+    pub(crate) fn new(engine: &Arc<Engine>, devices: &Arc<Devices>, forecaster: &Arc<Forecaster>) -> HealthMonitor {
+        HealthMonitor {
+            engine: engine.clone(),
+            devices: devices.clone(),
+            forecaster: forecaster.clone(),
+            limits: Mutex::new(engine.options.health),
+        }
+    }
+}
+
+impl HealthMonitor {
     /// How a device that is there does.
     pub fn health(&self, index: DeviceIndex) -> Option<Health> {
-        let counts = self.log.stripe.device(index)?.statistics();
+        let counts = self.engine.log.stripe.device(index)?.statistics();
         let mut health = Health {
             read_errors: counts.read_errors,
             write_errors: counts.write_errors,
             checksum_errors: counts.checksum_errors,
             repaired: counts.repaired,
-            unrepairable: self.unrepairable_on(index),
+            unrepairable: self.engine.damage().unrepairable_on(index),
             state: HealthState::Good,
         };
-        let limit = self.health_limits.lock().sick_errors;
+        let limit = self.limits.lock().sick_errors;
         if limit > 0 && (health.errors() >= limit || health.unrepairable > 0) {
             health.state = HealthState::Sick;
         }
@@ -75,32 +82,27 @@ impl Engine {
 
     /// The devices that are there, to be asked about themselves.
     pub fn pool_devices(&self) -> Vec<Arc<PoolDevice>> {
-        self.log.stripe.devices()
-    }
-
-    /// Devices that take new chunks.
-    pub fn open_devices(&self) -> Vec<DeviceIndex> {
-        self.log.stripe.open_devices()
+        self.engine.log.stripe.devices()
     }
 
     /// Devices that take many times as long as the others.
-    pub fn slow_devices(&self) -> Vec<DeviceIndex> {
-        self.log.stripe.slow_devices()
+    pub fn much_slower(&self) -> Vec<DeviceIndex> {
+        self.engine.log.stripe.slow_devices()
     }
 
     pub fn health_limits(&self) -> HealthLimits {
-        *self.health_limits.lock()
+        *self.limits.lock()
     }
 
     /// Sets the limits for the rest of this mount.
     pub fn set_health_limits(&self, limits: HealthLimits) {
-        *self.health_limits.lock() = limits;
+        *self.limits.lock() = limits;
     }
 
     /// Devices with more errors than the second limit, without which everything live can still be read: to be given up.
     pub fn devices_to_retire(&self) -> Vec<DeviceIndex> {
-        let limit = self.health_limits.lock().retire_errors;
-        let devices = self.log.stripe.devices();
+        let limit = self.limits.lock().retire_errors;
+        let devices = self.engine.log.stripe.devices();
         let has_failed = |index: DeviceIndex| self.health(index).is_some_and(|health| health.errors() >= limit);
         let indices = devices.iter().map(|device| device.index());
         indices.filter(|index| limit > 0 && has_failed(*index) && self.can_do_without(*index)).collect()
@@ -109,10 +111,11 @@ impl Engine {
     /// Gives up the devices that have too many errors: their chunks are rebuilt elsewhere, and until then they are read.
     pub(crate) fn retire_failing(&self) -> Result<(), Error> {
         for index in self.devices_to_retire() {
-            let state = self.device_entries().iter().find(|entry| entry.index == index).map(DeviceEntry::device_state);
+            let state =
+                self.engine.device_entries().iter().find(|entry| entry.index == index).map(DeviceEntry::device_state);
             if state == Some(DeviceState::Active) && self.has_room_without(index)? {
                 tracing::error!(device = index, "too many errors: the device is given up, its chunks move elsewhere");
-                self.set_device_state(index, DeviceState::Failed)?;
+                self.devices.set_device_state(index, DeviceState::Failed)?;
             }
         }
         Ok(())
@@ -121,72 +124,40 @@ impl Engine {
     /// Whether the others could take over: a device that fails now and then is better than no second copy at all.
     fn has_room_without(&self, index: DeviceIndex) -> Result<bool, Error> {
         let is_spare = |entry: &DeviceEntry| {
-            entry.device_state() == DeviceState::Spare && self.log.stripe.device(entry.index).is_some()
+            entry.device_state() == DeviceState::Spare && self.engine.log.stripe.device(entry.index).is_some()
         };
-        if self.device_entries().iter().any(is_spare) {
+        if self.engine.device_entries().iter().any(is_spare) {
             return Ok(true);
         }
-        let forecast = self.forecast(&Change::Evacuate(index))?;
+        let forecast = self.forecaster.forecast(&Change::Evacuate(index))?;
         Ok(forecast.fits || forecast.survives_after > 0)
     }
 
     /// Streams that write to a device which is very slow now go on elsewhere, if there are enough others.
     pub(crate) fn leave_slow_devices(&self) {
-        let slow = self.log.stripe.slow_devices();
+        let slow = self.engine.log.stripe.slow_devices();
         if slow.is_empty() {
             return;
         }
-        let open = self.log.stripe.open_devices();
+        let open = self.engine.log.stripe.open_devices();
         let others = open.iter().filter(|index| !slow.contains(index)).count();
         let is_slow = |segment: &Segment| {
             let chunks = segment.chunks();
             others >= chunks.len() && chunks.iter().any(|place| slow.contains(&place.device))
         };
-        self.log.end_segments(&is_slow);
+        self.engine.log.end_segments(&is_slow);
     }
 
     /// Whether every live segment has enough other chunks that are there.
     fn can_do_without(&self, index: DeviceIndex) -> bool {
-        let is_away =
-            |place: &stere_format::ChunkPlace| place.device == index || self.log.stripe.device(place.device).is_none();
-        self.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0).all(|segment| {
+        let is_away = |place: &stere_format::ChunkPlace| {
+            place.device == index || self.engine.log.stripe.device(place.device).is_none()
+        };
+        self.engine.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0).all(|segment| {
             let placed = segment.placed();
             let lost =
                 (0..placed.chunks.len()).filter(|&chunk| placed.is_missing(chunk) || is_away(&placed.chunks[chunk]));
             lost.count() <= usize::from(placed.scheme.parity)
         })
-    }
-
-    /// What was repaired since the pool was mounted.
-    pub fn repair_totals(&self) -> RepairTotals {
-        self.log.repair_totals()
-    }
-
-    /// Chunks with a bad place that cannot be written count as missing, where all else of their segments is readable.
-    pub(crate) fn retire_unwritable(&self) -> Result<(), Error> {
-        for (id, chunk) in self.log.take_unwritable() {
-            let Some(segment) = self.log.segments.get(id) else { continue };
-            let is_known = segment.missing() >> chunk & 1 == 1;
-            if !is_known
-                && !segment.is_released()
-                && segment.live_bytes() > 0
-                && self.is_readable_without(&segment, chunk)?
-            {
-                self.retire_chunk(&segment, chunk);
-            }
-        }
-        Ok(())
-    }
-
-    fn retire_chunk(&self, segment: &Arc<Segment>, chunk: usize) {
-        let device = segment.chunks()[chunk].device;
-        tracing::warn!(
-            segment = segment.id,
-            chunk,
-            device,
-            "a chunk counts as missing: its device takes no right bytes"
-        );
-        segment.mark_missing(chunk);
-        self.log.touch(segment);
     }
 }

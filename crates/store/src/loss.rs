@@ -4,6 +4,8 @@
 //! parity; beyond that exactly what lies on the lost data chunks is gone. Read next: the naming crate's `lost.rs`, which
 //! gives files their names.
 
+use std::sync::Arc;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -11,8 +13,8 @@ use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, DeviceIndex, SegmentKin
 use stere_log::Segment;
 use stere_stripe::{geometry, row_pieces};
 
+use crate::blob::BlobHandle;
 use crate::engine::Engine;
-use crate::view::BlobHandle;
 
 /// What a loss means for one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,22 +51,33 @@ fn lost_chunks(segment: &Segment, is_gone: &dyn Fn(DeviceIndex) -> bool) -> u32 
     gone & ((1 << data) - 1)
 }
 
-impl Engine {
+/// Tells what is lost, or would be.
+pub struct Losses {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Losses {
+    pub(crate) fn new(engine: &Arc<Engine>) -> Losses {
+        Losses { engine: engine.clone() }
+    }
+}
+
+impl Losses {
     /// What is known to be damaged on devices that are there.
     pub fn known_loss(&self) -> Loss {
-        let is_metadata_lost = self.is_metadata_damaged();
-        Loss { damaged: self.damage.ranges(), is_metadata_lost, ..Loss::default() }
+        let is_metadata_lost = self.engine.damage().is_metadata_damaged();
+        Loss { damaged: self.engine.damage.ranges(), is_metadata_lost, ..Loss::default() }
     }
 
     /// Whether a device of the table is not there.
     pub fn is_any_away(&self) -> bool {
-        self.devices.lock().iter().any(|entry| self.log.stripe.device(entry.index).is_none())
+        self.engine.devices.lock().iter().any(|entry| self.engine.log.stripe.device(entry.index).is_none())
     }
 
     /// The bytes of a blob that cannot be read now, as far as is known.
     pub fn unreadable_ranges(&self, blob: &BlobHandle) -> Vec<Range<u32>> {
-        let damaged = self.damage.range_of(blob.id);
-        let stripe = &self.log.stripe;
+        let damaged = self.engine.damage.range_of(blob.id);
+        let stripe = &self.engine.log.stripe;
         let is_absent = |index| stripe.device(index).is_none();
         let chunks = match blob.is_released() || blob.segment.tertiary().there != 0 {
             true => 0,
@@ -85,10 +98,11 @@ impl Engine {
 
     /// The same if these tertiary volumes, a set, are gone too.
     pub fn loss_without(&self, is_gone: &dyn Fn(DeviceIndex) -> bool, volumes: u16) -> Loss {
-        let stripe = &self.log.stripe;
+        let stripe = &self.engine.log.stripe;
         let is_absent = |index| is_gone(index) || stripe.device(index).is_none();
         let mut loss = self.known_loss();
-        let segments = if volumes == 0 { self.log.segments.all() } else { self.log.segments.everywhere() };
+        let segments =
+            if volumes == 0 { self.engine.log.segments.all() } else { self.engine.log.segments.everywhere() };
         for segment in segments {
             let live_bytes = segment.live_bytes();
             let is_elsewhere = segment.tertiary().there & !volumes != 0;
@@ -109,12 +123,6 @@ impl Engine {
         }
         loss.classes.sort_unstable_by_key(|class| class.class);
         loss
-    }
-
-    /// Whether devices that are there have too little of a segment that a volume has: readers get it from there.
-    pub(crate) fn is_readable_from_volumes_only(&self, segment: &Segment) -> bool {
-        let is_elsewhere = segment.tertiary().there != 0 && segment.is_sealed() && segment.live_bytes() > 0;
-        is_elsewhere && self.readable_chunks(segment, &[]) < usize::from(segment.scheme.data)
     }
 }
 

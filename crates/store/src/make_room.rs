@@ -10,6 +10,7 @@ use parking_lot::MutexGuard;
 use stere_format::{DeviceIndex, SegmentKind};
 use stere_log::StreamKey;
 
+use crate::clean::Cleaning;
 use crate::clean::{Cleaner, FRUITLESS_PASSES_MAX};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -81,7 +82,7 @@ impl FutileSeries {
 impl Fill {
     fn of(store: &Engine) -> Fill {
         let generation = store.inner.read().generation;
-        Fill { died_bytes: store.space.died_bytes(), slots_free: store.slots_free(), generation }
+        Fill { died_bytes: store.space.died_bytes(), slots_free: store.cleaning().slots_free(), generation }
     }
 }
 
@@ -94,7 +95,7 @@ struct Series {
 
 impl Series {
     fn begin(store: &Engine) -> Series {
-        Series { moved_before: store.space.moved_bytes(), moved_max: store.raw_bytes() }
+        Series { moved_before: store.space.moved_bytes(), moved_max: store.space().raw_bytes() }
     }
 
     fn moved_bytes(&self, space: &Space) -> u64 {
@@ -108,46 +109,46 @@ impl Series {
     }
 }
 
-impl Engine {
+impl Cleaning<'_> {
     /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
     pub(crate) fn make_room(&self, key: &StreamKey, purpose: Purpose) -> Result<(), Error> {
-        let mut cleaner = self.cleaner.lock();
-        if self.log.can_begin(key) {
+        let mut cleaner = self.engine.cleaner.lock();
+        if self.engine.log.can_begin(key) {
             return Ok(());
         }
         if purpose == Purpose::Refusable && self.is_still_futile(&mut cleaner, key)? {
-            return if self.log.can_begin(key) { Ok(()) } else { Err(Error::NoSpace) };
+            return if self.engine.log.can_begin(key) { Ok(()) } else { Err(Error::NoSpace) };
         }
-        let series = Series::begin(self);
+        let series = Series::begin(self.engine);
         for _ in 0..ROUNDS_MAX {
-            let begun = self.log.begun_by_users();
+            let begun = self.engine.log.begun_by_users();
             if self.clean_until_free(&mut cleaner, key, series)? {
                 return Ok(());
             }
             // Others may have taken all that became free; if none of them began a segment, there is none. The cleaner begins some itself.
-            if self.log.begun_by_users() == begun || series.is_over(&self.space) {
+            if self.engine.log.begun_by_users() == begun || series.is_over(&self.engine.space) {
                 break;
             }
         }
-        let fill = Fill::of(self);
-        cleaner.futile.note(key, series.moved_bytes(&self.space), fill);
+        let fill = Fill::of(self.engine);
+        cleaner.futile.note(key, series.moved_bytes(&self.engine.space), fill);
         Err(Error::NoSpace)
     }
 
     /// Whether the last series was futile and the next would be. What was emptied since counts as free first.
     fn is_still_futile(&self, cleaner: &mut MutexGuard<'_, Cleaner>, key: &StreamKey) -> Result<bool, Error> {
-        let before = Fill::of(self);
+        let before = Fill::of(self.engine);
         if !cleaner.futile.rests(key, before) {
             return Ok(false);
         }
         let has_emptied = {
-            let inner = self.inner.read();
+            let inner = self.engine.inner.read();
             !inner.freed.is_empty() || !inner.left.is_empty()
         };
-        if has_emptied && !self.release_by_proof()? {
-            self.checkpoint()?;
+        if has_emptied && !self.engine.release_by_proof()? {
+            self.engine.checkpoint()?;
         }
-        let now = Fill::of(self);
+        let now = Fill::of(self.engine);
         Ok(cleaner.futile.rests(key, now))
     }
 
@@ -160,15 +161,15 @@ impl Engine {
     ) -> Result<bool, Error> {
         let (mut fruitless, mut evened, mut most_free) = (0, 0, 0);
         // Where hardly a segment is free, a pass empties one or two at a time.
-        while fruitless < FRUITLESS_PASSES_MAX && !series.is_over(&self.space) {
-            if self.log.can_begin(key) {
+        while fruitless < FRUITLESS_PASSES_MAX && !series.is_over(&self.engine.space) {
+            if self.engine.log.can_begin(key) {
                 return Ok(true);
             }
             // A checkpoint gives back more, and costs more.
-            if fruitless > 0 || !self.release_by_proof()? {
-                self.checkpoint()?;
+            if fruitless > 0 || !self.engine.release_by_proof()? {
+                self.engine.checkpoint()?;
             }
-            if self.log.can_begin(key) {
+            if self.engine.log.can_begin(key) {
                 return Ok(true);
             }
             // What was moved together counts, not what was moved: nearly full segments empty others that fill as fast.
@@ -185,8 +186,8 @@ impl Engine {
         }
         // What was emptied and then held by a reader for a moment is free after one more.
         for _ in 0..2 {
-            self.checkpoint()?;
-            if self.log.can_begin(key) {
+            self.engine.checkpoint()?;
+            if self.engine.log.can_begin(key) {
                 return Ok(true);
             }
         }
@@ -196,10 +197,11 @@ impl Engine {
     /// Moves a segment away from the device with the fewest free slots, where others have more: what needs several devices
     /// at once has no use for slots that are all on one. False where that is no help.
     fn even_out(&self, cleaner: &mut MutexGuard<'_, Cleaner>) -> Result<bool, Error> {
-        let Some(overfull) = self.log.stripe.overfull_device() else { return Ok(false) };
-        let devices = self.log.stripe.devices().len();
-        let generation = self.inner.read().generation;
+        let Some(overfull) = self.engine.log.stripe.overfull_device() else { return Ok(false) };
+        let devices = self.engine.log.stripe.devices().len();
+        let generation = self.engine.inner.read().generation;
         let victim = self
+            .engine
             .log
             .segments
             .all()
@@ -217,8 +219,8 @@ impl Engine {
         let mut key = self.cold_stream(&victim);
         if key.home.is_some() {
             // Room comes before isolation.
-            let free = |index: &DeviceIndex| self.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
-            key.home = self.log.stripe.open_devices_of(key.site.only).into_iter().max_by_key(free);
+            let free = |index: &DeviceIndex| self.engine.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+            key.home = self.engine.log.stripe.open_devices_of(key.site.only).into_iter().max_by_key(free);
         }
         match self.clean_segment_to(&victim, &key) {
             Ok(true) => Ok(true),
@@ -227,7 +229,7 @@ impl Engine {
                 Ok(true)
             }
             // No segment can be begun to move it to: a chunk of one moves as it is.
-            Err(Error::NoSpace) => self.move_chunk_from(overfull),
+            Err(Error::NoSpace) => self.engine.chunk_writer().move_chunk_from(overfull),
             Err(error) => Err(error),
         }
     }
@@ -235,28 +237,31 @@ impl Engine {
     /// Called where metadata must not grow: gathers live data and live nodes so that segments become free, for as long as
     /// that helps and is needed.
     pub(crate) fn make_room_for_metadata(&self) -> Result<(), Error> {
-        let mut cleaner = self.cleaner.lock();
-        let key = self.meta_stream();
-        if cleaner.fruitless_at == Some(self.inner.read().change) || self.is_still_futile(&mut cleaner, &key)? {
+        let mut cleaner = self.engine.cleaner.lock();
+        let key = self.engine.checkpoints().meta_stream();
+        if cleaner.fruitless_at == Some(self.engine.inner.read().change) || self.is_still_futile(&mut cleaner, &key)? {
             return Ok(());
         }
-        let series = Series::begin(self);
+        let series = Series::begin(self.engine);
         let (mut fruitless, mut most_free) = (0, 0);
-        self.checkpoint()?;
-        while self.lacks_meta_segments() && fruitless < FRUITLESS_PASSES_MAX && !series.is_over(&self.space) {
+        self.engine.checkpoint()?;
+        while self.engine.space().lacks_meta_segments()
+            && fruitless < FRUITLESS_PASSES_MAX
+            && !series.is_over(&self.engine.space)
+        {
             self.clean_pass(&mut cleaner, 98)?;
-            self.checkpoint()?;
-            let free = self.meta_segments_free();
+            self.engine.checkpoint()?;
+            let free = self.engine.space().meta_segments_free();
             (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
         }
         let (is_scarce, change) = {
-            let inner = self.inner.read();
-            (self.is_scarce(&inner), inner.change)
+            let inner = self.engine.inner.read();
+            (self.engine.space().is_scarce(&inner), inner.change)
         };
         cleaner.fruitless_at = is_scarce.then_some(change);
         if is_scarce {
-            let fill = Fill::of(self);
-            cleaner.futile.note(&key, series.moved_bytes(&self.space), fill);
+            let fill = Fill::of(self.engine);
+            cleaner.futile.note(&key, series.moved_bytes(&self.engine.space), fill);
         }
         Ok(())
     }

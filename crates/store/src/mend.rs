@@ -11,15 +11,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-use stere_device::Completion;
 use stere_faults::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceState, Scheme, SegmentChunks, SegmentKind};
+use stere_format::{DeviceIndex, DeviceState, Scheme, SegmentChunks, SegmentKind};
 use stere_log::Segment;
 
+use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::rebuild::Written;
+use crate::rebuild::{Mender, Need, Standing, Task, others};
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,116 +51,49 @@ pub struct MendStatus {
     pub is_settling: bool,
 }
 
-/// What the mender remembers; nothing of it is needed after a crash.
-#[derive(Default)]
-pub(crate) struct Mender {
-    /// Chunks for which nothing could be done, until something about the devices changes.
-    pub impossible: BTreeSet<(u64, usize)>,
-    /// Of them, those that no device gives: they stay where they are.
-    pub unreadable: BTreeSet<(u64, usize)>,
-    /// Chunks whose own slot did not take them.
-    pub unfillable: BTreeSet<(u64, usize)>,
-    pub bytes_done: u64,
-    pub chunks_done: u64,
-    /// Segments to be looked at, the next one last.
-    pub queue: Vec<u64>,
-    /// Chunks on their way to their slots; what follows is read meanwhile.
-    pub submitted: Vec<(Completion, Written)>,
-    /// Whether chunks may move for the sake of even filling.
-    pub rebalances: bool,
-    /// Whether something changed that only the next checkpoint makes durable.
-    pub is_unrecorded: bool,
-    /// Suspended devices that were given another chance, and have not proved yet that they deserved it.
-    pub resumed: BTreeSet<DeviceIndex>,
-    /// How many metadata segments had another number of copies than they shall have, before the last checkpoint.
-    misfits_before: Option<usize>,
-}
-
-impl Mender {
-    /// The devices changed: what was impossible may be possible.
-    pub fn forget_failures(&mut self) {
-        self.impossible.clear();
-        self.unreadable.clear();
-        self.unfillable.clear();
-        self.resumed.clear();
-        // What is least protected now comes first.
-        self.queue.clear();
-    }
-}
-
-/// What a chunk needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// To be written where it is placed.
-    Fill,
-    /// To be written elsewhere, on that device if one is named.
-    Move(Option<DeviceIndex>),
-    /// Its device.
-    Wait,
-}
-
-pub(crate) struct Task {
-    pub segment: Arc<Segment>,
-    pub place: Arc<SegmentChunks>,
-    pub needs: Vec<(usize, Need)>,
-    /// How many more chunks may fail before content is lost.
-    spare: i32,
-}
-
-impl Task {
-    pub fn chunk_bytes(&self) -> u64 {
-        u64::from(self.segment.blocks_in_use()) * BLOCK_BYTES as u64
-    }
-}
-
-/// What the table says of a device, and whether it is there.
-#[derive(Clone, Copy)]
-struct Standing {
-    state: DeviceState,
-    is_attached: bool,
-    is_suspended: bool,
-}
-
-/// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
-const SEGMENTS_KEPT: u64 = 3;
 /// How far apart devices may be filled before chunks move, as a part of their slots.
 const BALANCE_PERCENT: u64 = 5;
 
-impl Engine {
+/// Rebuilds and moves chunks, until all are where they should be.
+pub struct Rebuilder {
+    pub(crate) engine: Arc<Engine>,
+    devices: Arc<Devices>,
+}
+
+impl Rebuilder {
+    pub(crate) fn new(engine: &Arc<Engine>, devices: &Arc<Devices>) -> Rebuilder {
+        Rebuilder { engine: engine.clone(), devices: devices.clone() }
+    }
+}
+
+impl Rebuilder {
     /// Does about so many bytes of what is left to do: fills chunks of devices that came back, empties devices that shall be
     /// empty, evens out where that was asked for. What is on its way when this returns is taken up by the next step.
     pub fn mend_step(&self, budget_bytes: u64) -> Result<MendProgress, Error> {
-        self.check_writable()?;
-        let mut mender = self.mender.lock();
+        self.engine.check_writable()?;
+        let mut mender = self.engine.mender.lock();
         let chunks_before = mender.chunks_done;
-        if self.end_weak_segments() {
-            self.log.wait_for_rows().map_err(|error| self.fail(error.into()))?;
+        if self.engine.chunk_writer().end_weak_segments() {
+            self.engine.log.wait_for_rows().map_err(|error| self.engine.fail(error.into()))?;
         }
         let tasks = self.next_tasks(&mut mender, budget_bytes)?;
-        let bytes_written = self.write_chunks(&mut mender, tasks, budget_bytes);
+        let bytes_written = self.engine.chunk_writer().write_chunks(&mut mender, tasks, budget_bytes);
         // Until it is durable and entered nothing is read from its new device, so readers wait for the others; the newer half stays on
         // its way meanwhile, so that the devices do not wait for the flush.
-        let bytes_max = self.options.budget().flying_bytes as u64;
+        let bytes_max = self.engine.options.budget().flying_bytes as u64;
         if mender.submitted.iter().map(|(_, one)| one.bytes).sum::<u64>() >= bytes_max {
-            self.settle_but(&mut mender, bytes_max / 2)?;
+            self.engine.chunk_writer().settle_but(&mut mender, bytes_max / 2)?;
         }
         let mut is_done = false;
         if bytes_written == 0 && mender.queue.is_empty() {
-            self.settle(&mut mender)?;
+            self.engine.chunk_writer().settle(&mut mender)?;
             is_done = mender.chunks_done == chunks_before && !self.finish_mending(&mut mender)?;
         }
         let chunks = mender.chunks_done - chunks_before;
         // Moving a bundle may need room, and making it needs the mender.
         drop(mender);
-        let is_done = is_done && !self.strengthen_folds()?;
+        let is_done = is_done && !self.engine.offload().strengthen_folds()?;
         Ok(MendProgress { bytes_written, chunks, is_done })
-    }
-
-    /// Waits for what mending has under way, and enters it: before the devices change.
-    pub(crate) fn settled_mender(&self) -> Result<MutexGuard<'_, Mender>, Error> {
-        let mut mender = self.mender.lock();
-        self.settle(&mut mender)?;
-        Ok(mender)
     }
 
     /// Tasks for about so many bytes: from the queue, which is made anew from the whole table when it is empty.
@@ -171,7 +103,7 @@ impl Engine {
             return Ok(tasks);
         }
         // Nobody is looked at twice before what was done is entered.
-        self.settle(mender)?;
+        self.engine.chunk_writer().settle(mender)?;
         let has_work = |task: &Task| task.needs.iter().any(|(_, need)| *need != Need::Wait);
         let tasks = self.tasks(mender);
         mender.queue = tasks.iter().filter(|task| has_work(task)).map(|task| task.segment.id).rev().collect();
@@ -184,15 +116,15 @@ impl Engine {
     }
 
     fn queued_tasks(&self, mender: &mut Mender, budget_bytes: u64) -> Vec<Task> {
-        let standings = self.standings();
-        let in_memory = self.log.segments_in_memory();
+        let standings = self.engine.chunk_writer().standings();
+        let in_memory = self.engine.log.segments_in_memory();
         let (mut tasks, mut bytes) = (Vec::new(), 0);
         while bytes == 0 || bytes < budget_bytes {
             let Some(id) = mender.queue.pop() else { break };
-            let Some(segment) = self.log.segments.get(id).filter(|_| !in_memory.contains(&id)) else { continue };
+            let Some(segment) = self.engine.log.segments.get(id).filter(|_| !in_memory.contains(&id)) else { continue };
             let Some(task) = self.task_of(mender, &standings, segment) else { continue };
             let chunks = task.needs.iter().filter(|(_, need)| *need != Need::Wait).count() as u64;
-            bytes += chunks * task.chunk_bytes();
+            bytes += chunks * task.bytes_of_chunk();
             tasks.push(task);
         }
         tasks
@@ -200,7 +132,7 @@ impl Engine {
 
     /// What is left to do; goes through the segment table.
     pub fn mend_status(&self) -> MendStatus {
-        let mender = self.mender.lock();
+        let mender = self.engine.mender.lock();
         let under_way: BTreeSet<u64> = mender.submitted.iter().map(|(_, one)| one.segment.id).collect();
         let submitted_bytes: u64 = mender.submitted.iter().map(|(_, one)| one.bytes).sum();
         let mut status = MendStatus {
@@ -211,7 +143,7 @@ impl Engine {
         };
         for task in self.tasks(&mender).into_iter().filter(|task| !under_way.contains(&task.segment.id)) {
             for (chunk, need) in &task.needs {
-                let bytes = task.chunk_bytes();
+                let bytes = task.bytes_of_chunk();
                 if *need == Need::Wait {
                     status.waiting_chunks += 1;
                     status.waiting_bytes += if task.place.is_missing(*chunk) { bytes } else { 0 };
@@ -228,78 +160,9 @@ impl Engine {
         status
     }
 
-    /// Gives chunks that no device gave another chance; whether there are any.
-    pub(crate) fn try_unreadable_again(&self) -> bool {
-        let mut mender = self.mender.lock();
-        let unreadable = std::mem::take(&mut mender.unreadable);
-        mender.impossible.retain(|chunk| !unreadable.contains(chunk));
-        !unreadable.is_empty()
-    }
-
     /// Evens out how full the devices are, until they are within five percent; or stops doing so.
     pub fn set_rebalancing(&self, rebalances: bool) {
-        self.mender.lock().rebalances = rebalances;
-    }
-
-    /// Moves one chunk of data from a device to the one with most free slots, for the cleaner: that takes a slot there and nothing else.
-    /// False where there is no such chunk or no such device.
-    pub(crate) fn move_chunk_from(&self, overfull: DeviceIndex) -> Result<bool, Error> {
-        let mut mender = self.settled_mender()?;
-        let stripe = &self.log.stripe;
-        let in_memory = self.log.segments_in_memory();
-        let free = |index: &DeviceIndex| stripe.slot_usage(*index).map_or(0, |usage| usage.free);
-        let task_of = |segment: Arc<Segment>| {
-            let place = segment.placed();
-            let is_movable = segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0;
-            let is_whole = is_movable && place.missing == 0 && !in_memory.contains(&segment.id);
-            let chunk = place.chunks.iter().position(|chunk| chunk.device == overfull).filter(|_| is_whole)?;
-            let mut targets = stripe.open_devices();
-            targets.retain(|index| place.chunks.iter().all(|chunk| chunk.device != *index));
-            targets.retain(|index| self.is_no_worse(&segment, overfull, *index));
-            let target = targets.into_iter().max_by_key(free).filter(|target| free(target) > free(&overfull) + 1)?;
-            Some(Task { segment, place, needs: vec![(chunk, Need::Move(Some(target)))], spare: 0 })
-        };
-        let tasks = self.log.segments.all().into_iter().filter_map(task_of);
-        let Some(task) = tasks.min_by_key(|task| (task.chunk_bytes(), task.segment.id)) else { return Ok(false) };
-        let chunks_before = mender.chunks_done;
-        self.write_chunks(&mut mender, vec![task], 1);
-        self.settle(&mut mender)?;
-        Ok(mender.chunks_done > chunks_before)
-    }
-
-    fn standings(&self) -> BTreeMap<DeviceIndex, Standing> {
-        let stripe = &self.log.stripe;
-        let standing = |entry: &stere_format::DeviceEntry| Standing {
-            state: entry.device_state(),
-            is_attached: stripe.device(entry.index).is_some(),
-            is_suspended: stripe.is_suspended(entry.index),
-        };
-        self.devices.lock().iter().map(|entry| (entry.index, standing(entry))).collect()
-    }
-
-    /// Ends open segments that miss chunks, or have them where none shall be: their streams go on at full redundancy.
-    pub(crate) fn end_weak_segments(&self) -> bool {
-        let meta_scheme = self.meta_stream().scheme;
-        let standings = self.standings();
-        // A device that is to be empty never is while something is open there, however wide that is.
-        let is_to_leave =
-            |index: &DeviceIndex| standings.get(index).is_none_or(|standing| standing.state.gives_chunks_away());
-        let is_weak = |segment: &Segment| {
-            let place = segment.placed();
-            let is_away = |index: &DeviceIndex| !self.log.stripe.is_open(*index);
-            if segment.kind == SegmentKind::Meta && segment.scheme != meta_scheme {
-                return true;
-            }
-            if place.chunks.iter().any(|chunk| is_to_leave(&chunk.device)) {
-                return true;
-            }
-            let misplaced = place.chunks.iter().any(|chunk| is_away(&chunk.device));
-            // A new one would not miss chunks if there are enough devices that it may lie on.
-            let open = self.log.stripe.open_devices_of(segment.site.only).len();
-            let is_far = (0..place.chunks.len()).any(|chunk| self.nearer_device(segment, chunk).is_some());
-            is_far || (misplaced || place.missing != 0) && (open >= place.scheme.width() || segment.has_lost_chunks())
-        };
-        self.log.end_segments(&is_weak)
+        self.engine.mender.lock().rebalances = rebalances;
     }
 
     fn need(
@@ -319,15 +182,15 @@ impl Engine {
             (true, true) => Some(Need::Fill),
             (_, false) => Some(Need::Wait),
             // Where it was not asked to lie, if there is a better place, or must not.
-            (false, true) => self.nearer_device(segment, chunk).map(|device| Need::Move(Some(device))),
+            (false, true) => self.engine.places().nearer_device(segment, chunk).map(|device| Need::Move(Some(device))),
         }
     }
 
     /// All sealed segments that need something, the least protected first.
     fn tasks(&self, mender: &Mender) -> Vec<Task> {
-        let standings = self.standings();
-        let in_memory = self.log.segments_in_memory();
-        let mut segments = self.log.segments.all();
+        let standings = self.engine.chunk_writer().standings();
+        let in_memory = self.engine.log.segments_in_memory();
+        let mut segments = self.engine.log.segments.all();
         segments.retain(|segment| !in_memory.contains(&segment.id));
         let tasks = segments.into_iter().filter_map(|segment| self.task_of(mender, &standings, segment));
         let mut tasks: Vec<Task> = tasks.collect();
@@ -359,13 +222,8 @@ impl Engine {
     /// Whether a chunk of the segment could go to another device.
     fn has_room_beside(&self, segment: &Segment, place: &SegmentChunks, chunk: usize) -> bool {
         let from = place.chunks[chunk].device;
-        self.log.stripe.best_beside(segment.site, &others(place, chunk), from).is_some() && self.has_room_to_move()
-    }
-
-    /// Moving must leave the cleaner and the next checkpoint their room.
-    pub(crate) fn has_room_to_move(&self) -> bool {
-        let capacity = self.log.stripe.capacity(self.fit(self.meta_scheme()));
-        capacity.segments_free > SEGMENTS_KEPT.min(capacity.segments_total / 8)
+        self.engine.log.stripe.best_beside(segment.site, &others(place, chunk), from).is_some()
+            && self.engine.chunk_writer().has_room_to_move()
     }
 
     /// Nothing more to write: makes durable what was done, and drops devices that were to be removed. True if that gave more to do.
@@ -374,7 +232,7 @@ impl Engine {
             return Ok(true);
         }
         if mender.is_unrecorded {
-            self.checkpoint()?;
+            self.engine.checkpoint()?;
             mender.is_unrecorded = false;
             return Ok(true);
         }
@@ -385,16 +243,16 @@ impl Engine {
         if misfits > 0 && mender.misfits_before.is_none_or(|before| misfits < before) {
             // A checkpoint writes anew what lies in them.
             mender.misfits_before = Some(misfits);
-            self.checkpoint()?;
+            self.engine.checkpoint()?;
             return Ok(true);
         }
         mender.misfits_before = None;
-        self.drop_emptied(mender)
+        self.devices.drop_emptied(mender)
     }
 
     /// Gives suspended devices that answer again another chance, one each; whether there were any.
     fn resume_devices(&self, mender: &mut Mender) -> bool {
-        let stripe = &self.log.stripe;
+        let stripe = &self.engine.log.stripe;
         let mut resumed = false;
         for device in stripe.devices().iter().filter(|device| stripe.is_suspended(device.index())) {
             // The device itself, for one that failed a flush fails it for ever.
@@ -416,16 +274,16 @@ impl Engine {
 
     /// Metadata segments with fewer copies than the devices allow now, or with more than they can be kept up.
     fn misfit_metadata(&self) -> usize {
-        let width = self.meta_stream().scheme.width();
+        let width = self.engine.checkpoints().meta_stream().scheme.width();
         let is_misfit = |segment: &Arc<Segment>| {
             segment.kind == SegmentKind::Meta && segment.live_bytes() > 0 && segment.scheme.width() != width
         };
-        self.log.segments.all().iter().filter(|segment| is_misfit(segment)).count()
+        self.engine.log.segments.all().iter().filter(|segment| is_misfit(segment)).count()
     }
 
     /// Calls a spare in where chunks of a device that failed find no place, or too few devices are left for copies; whether one came.
     fn call_spare(&self, mender: &mut Mender) -> Result<bool, Error> {
-        let standings = self.standings();
+        let standings = self.engine.chunk_writer().standings();
         let is_homeless = |task: &Task| {
             task.needs.iter().any(|(chunk, need)| {
                 let from = standings.get(&task.place.chunks[*chunk].device);
@@ -436,23 +294,25 @@ impl Engine {
         // Data may have been written anew in fewer copies, so that no chunk of it lacks a place.
         let copies = Scheme { data: 1, parity: 1 };
         let has_failed = standings.values().any(|standing| standing.state == DeviceState::Failed);
-        let is_short = has_failed && self.fit(copies) != copies;
-        if !(is_short || self.tasks(mender).iter().any(is_homeless)) || !self.activate_spare()? {
+        let is_short = has_failed && self.engine.fit(copies) != copies;
+        if !(is_short || self.tasks(mender).iter().any(is_homeless)) || !self.devices.activate_spare()? {
             return Ok(false);
         }
         mender.forget_failures();
-        self.checkpoint().map(|()| true)
+        self.engine.checkpoint().map(|()| true)
     }
 
     /// Chunks that move from the fullest device to the emptiest.
     fn balancing_tasks(&self) -> Vec<Task> {
         // By what segments place there: slots that chunks have left are as good as free.
         let mut used: BTreeMap<DeviceIndex, u64> = BTreeMap::new();
-        for segment in self.log.segments.all() {
+        for segment in self.engine.log.segments.all() {
             segment.chunks().iter().for_each(|place| *used.entry(place.device).or_default() += 1);
         }
         let mut filled: Vec<(u64, DeviceIndex, u64)> = Vec::new();
-        for device in self.log.stripe.devices().iter().filter(|device| self.log.stripe.is_open(device.index())) {
+        for device in
+            self.engine.log.stripe.devices().iter().filter(|device| self.engine.log.stripe.is_open(device.index()))
+        {
             let slot_count = u64::from(device.layout().slot_count).max(1);
             let used = used.get(&device.index()).copied().unwrap_or(0);
             filled.push((used * 10_000 / slot_count, device.index(), slot_count));
@@ -462,19 +322,19 @@ impl Engine {
             return Vec::new();
         };
         let apart = fullest.0 - emptiest.0;
-        if apart <= BALANCE_PERCENT * 100 || !self.has_room_to_move() {
+        if apart <= BALANCE_PERCENT * 100 || !self.engine.chunk_writer().has_room_to_move() {
             return Vec::new();
         }
         // Half of what they differ by, on the smaller of the two, and not less than one chunk.
         let count = (apart * fullest.2.min(emptiest.2) / 20_000).max(1) as usize;
-        let in_memory = self.log.segments_in_memory();
+        let in_memory = self.engine.log.segments_in_memory();
         let mut tasks = Vec::new();
-        for segment in self.log.segments.all() {
+        for segment in self.engine.log.segments.all() {
             let place = segment.placed();
             let is_on = |index: DeviceIndex| place.chunks.iter().position(|chunk| chunk.device == index);
             let is_whole = segment.is_sealed() && segment.live_bytes() > 0 && place.missing == 0;
             let (Some(chunk), None) = (is_on(fullest.1), is_on(emptiest.1)) else { continue };
-            let may_move = is_whole && self.is_no_worse(&segment, fullest.1, emptiest.1);
+            let may_move = is_whole && self.engine.places().is_no_worse(&segment, fullest.1, emptiest.1);
             if may_move && !in_memory.contains(&segment.id) && tasks.len() < count {
                 let needs = vec![(chunk, Need::Move(Some(emptiest.1)))];
                 tasks.push(Task { segment, place, needs, spare: 0 });
@@ -482,10 +342,4 @@ impl Engine {
         }
         tasks
     }
-}
-
-/// The devices of the other chunks.
-pub(crate) fn others(place: &SegmentChunks, chunk: usize) -> Vec<DeviceIndex> {
-    let others = place.chunks.iter().enumerate().filter(|(at, _)| *at != chunk);
-    others.map(|(_, place)| place.device).collect()
 }

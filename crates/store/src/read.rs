@@ -9,9 +9,10 @@ use stere_format::{BLOCK_BYTES, BlobEncoding, Node, NodeReference};
 use stere_log::{Io, LogError, Part, Segment};
 use stere_tree::NodeCache;
 
+use crate::blob::BlobHandle;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::view::{BlobHandle, Miss};
+use crate::view::Miss;
 
 /// A piece of a blob that is wanted at a place of the output.
 #[derive(Clone, Debug)]
@@ -94,7 +95,7 @@ impl Engine {
     fn note_failed_read(&self, blob: &BlobHandle) {
         let placed = blob.segment.placed();
         if blob.is_released() || self.chunks_there(&placed) >= usize::from(placed.scheme.data) {
-            self.note_damaged(blob.id, placed_in(blob), 0..blob.value.logical_bytes);
+            self.damage().note_damaged(blob.id, placed_in(blob), 0..blob.value.logical_bytes);
         }
     }
 
@@ -223,7 +224,7 @@ impl Engine {
         }
         let (reference, segment) = match missed {
             Missed::Node { reference, segment } => (reference, segment),
-            Missed::Fold(number) => return self.unfold(io, number),
+            Missed::Fold(number) => return self.offload().unfold(io, number),
         };
         needed.missed();
         let cached = needed.kept.as_ref().and_then(|_| self.cache.get(&reference));

@@ -3,6 +3,9 @@
 //! Order, which is what makes a crash at any point harmless: read, prove, write, flush, and only then the segment table. Read
 //! next: `mend.rs`, which says what is rebuilt where.
 
+mod tasks;
+
+use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,8 +19,8 @@ use stere_log::Segment;
 use stere_stripe::{StripeError, Whole};
 
 use crate::error::Error;
-use crate::mend::{Mender, Need, Task, others};
 use crate::{LeftSlot, engine::Engine};
+pub(crate) use tasks::{Mender, Need, Standing, Task, others};
 
 /// A chunk under way to its slot.
 pub(crate) struct Written {
@@ -38,7 +41,22 @@ const WORKERS_MAX: usize = 4;
 /// Chunk content submitted by one step, at most.
 const BYTES_AT_ONCE: u64 = 256 << 20;
 
-impl Engine {
+/// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
+const SEGMENTS_KEPT: u64 = 3;
+
+/// Writes chunks of segments anew, from the others.
+#[derive(Clone, Copy)]
+pub struct Chunks<'a> {
+    pub(crate) engine: &'a Engine,
+}
+
+impl<'a> Chunks<'a> {
+    pub(crate) fn of(engine: &'a Engine) -> Chunks<'a> {
+        Chunks { engine }
+    }
+}
+
+impl<'a> Chunks<'a> {
     /// Reads, proves and submits the chunks of as many tasks as the budget allows; how many bytes that were.
     pub(crate) fn write_chunks(&self, mender: &mut Mender, tasks: Vec<Task>, budget_bytes: u64) -> u64 {
         let mut bytes = 0;
@@ -71,12 +89,12 @@ impl Engine {
                         unreadable.push(written.segment.clone());
                     }
                     bytes -= written.bytes;
-                    self.log.stripe.free_now(&written.taken);
+                    self.engine.log.stripe.free_now(&written.taken);
                 }
             }
         }
         for segment in unreadable {
-            if let Err(error) = self.save_readable(&segment) {
+            if let Err(error) = self.engine.damage().save_readable(&segment) {
                 tracing::warn!(segment = segment.id, %error, "what can be read of a segment could not all be moved");
             }
         }
@@ -99,7 +117,7 @@ impl Engine {
                     // Who names the device has looked already.
                     let has_room = only.is_some() || self.has_room_to_move();
                     if let Some(slot) = has_room
-                        .then(|| self.log.stripe.place_beside(task.segment.site, &beside, from, *only))
+                        .then(|| self.engine.log.stripe.place_beside(task.segment.site, &beside, from, *only))
                         .flatten()
                     {
                         place.chunks[*chunk] = slot;
@@ -109,7 +127,7 @@ impl Engine {
                 }
             }
         }
-        let bytes = task.chunk_bytes() * slots.len() as u64;
+        let bytes = task.bytes_of_chunk() * slots.len() as u64;
         let (segment, place) = (task.segment.clone(), task.place.clone());
         (!slots.is_empty()).then_some(Written { segment, place, slots, taken, bytes })
     }
@@ -128,7 +146,8 @@ impl Engine {
                 hold_back(&together, &outcomes);
             }
         };
-        let threads = self.log.stripe.devices().first().and_then(|device| stere_device::Device::parallel(&**device));
+        let threads =
+            self.engine.log.stripe.devices().first().and_then(|device| stere_device::Device::parallel(&**device));
         match threads.filter(|_| together.len() > 1) {
             Some(threads) => {
                 let workers = self.workers(&together).min(together.len());
@@ -143,14 +162,14 @@ impl Engine {
     /// As many segments at a time as their content may take memory.
     fn workers(&self, together: &[Written]) -> usize {
         let width = together.iter().map(|one| one.place.chunks.len()).max().unwrap_or(1) + 1;
-        let bytes = width as u64 * u64::from(self.log.chunk_bytes());
+        let bytes = width as u64 * u64::from(self.engine.log.chunk_bytes());
         usize::try_from(READ_BYTES_MAX / bytes).unwrap_or(1).clamp(1, WORKERS_MAX)
     }
 
     /// Reads a segment, proves it and submits its chunks to their slots.
     fn rebuild(&self, written: &Written) -> Result<Completion, Error> {
         let Written { segment, place, slots, .. } = written;
-        let stripe = &self.log.stripe;
+        let stripe = &self.engine.log.stripe;
         let contents = self.contents_of(written)?;
         let mut place_then = SegmentChunks::clone(place);
         for (chunk, slot) in slots {
@@ -163,7 +182,7 @@ impl Engine {
         let completion = Completion::new();
         for ((chunk, slot), content) in slots.iter().zip(contents) {
             let header = ChunkHeader {
-                pool: self.log.pool_id(),
+                pool: self.engine.log.pool_id(),
                 segment: segment.id,
                 sequence: segment.sequence,
                 kind: segment.kind,
@@ -185,9 +204,9 @@ impl Engine {
     fn contents_of(&self, written: &Written) -> Result<Vec<SharedBuffer>, Error> {
         let Written { segment, place, slots, .. } = written;
         let Some(mut whole) = self.read_whole(segment, place)? else { return self.contents_as_they_lie(written) };
-        let mut verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
+        let mut verified = self.engine.log.verify_whole(segment, &mut whole, &|row| self.engine.rows().needed_of(row));
         if (verified.damaged_records > 0 || verified.is_cut) && self.ask_missing_chunks(segment, place, &mut whole) {
-            verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
+            verified = self.engine.log.verify_whole(segment, &mut whole, &|row| self.engine.rows().needed_of(row));
         }
         if verified.damaged_records > 0 || (verified.is_cut && segment.kind == SegmentKind::Data) {
             tracing::warn!(segment = segment.id, ?verified, "a segment is damaged; what is left of it is copied");
@@ -199,7 +218,7 @@ impl Engine {
             return Ok(contents);
         }
         let chunks: Vec<usize> = slots.iter().map(|(chunk, _)| *chunk).collect();
-        let contents = self.log.stripe.chunks_of(whole, &chunks).map_err(to_error)?;
+        let contents = self.engine.log.stripe.chunks_of(whole, &chunks).map_err(to_error)?;
         Ok(self.with_what_slots_have(written, contents, &verified.damaged))
     }
 
@@ -213,8 +232,10 @@ impl Engine {
         let mut is_any = false;
         for rotten in (0..place.chunks.len()).filter(|chunk| !place.is_missing(*chunk)) {
             let blocks = segment.blocks_in_use();
-            let Ok(other) = self.log.stripe.read_whole(segment.id, &as_if_whole, blocks, 1 << rotten) else { continue };
-            self.log.take_proven(segment, whole, &other, &|row| self.needed_of(row));
+            let Ok(other) = self.engine.log.stripe.read_whole(segment.id, &as_if_whole, blocks, 1 << rotten) else {
+                continue;
+            };
+            self.engine.log.take_proven(segment, whole, &other, &|row| self.engine.rows().needed_of(row));
             is_any = true;
         }
         is_any
@@ -236,7 +257,7 @@ impl Engine {
             let is_filled = place.is_missing(*chunk) && place.chunks[*chunk] == *slot;
             let as_if_whole = SegmentChunks { missing: place.missing & !(1 << chunk), ..SegmentChunks::clone(place) };
             let held = is_filled.then(|| {
-                let stripe = &self.log.stripe;
+                let stripe = &self.engine.log.stripe;
                 stripe.read_chunk(segment.id, &as_if_whole, *chunk, segment.blocks_in_use()).ok()
             });
             let Some(held) = held.flatten() else { return content };
@@ -261,7 +282,7 @@ impl Engine {
         for (chunk, _) in slots {
             let is_whole_there = !place.is_missing(*chunk);
             let read = is_whole_there
-                .then(|| self.log.stripe.read_chunk(segment.id, place, *chunk, segment.blocks_in_use()).ok())
+                .then(|| self.engine.log.stripe.read_chunk(segment.id, place, *chunk, segment.blocks_in_use()).ok())
                 .flatten();
             match read {
                 Some(content) => contents.push(content),
@@ -281,7 +302,7 @@ impl Engine {
     /// A segment's content, without devices that failed where that is possible, and in pieces where it must be; `None` where some of it
     /// can be read from no device.
     fn read_whole(&self, segment: &Segment, place: &SegmentChunks) -> Result<Option<Whole>, Error> {
-        let stripe = &self.log.stripe;
+        let stripe = &self.engine.log.stripe;
         let blocks = segment.blocks_in_use();
         let retired = self.retired_chunks(place);
         if retired != 0 {
@@ -303,7 +324,7 @@ impl Engine {
 
     /// Chunks on devices that failed: asked only where the others do not suffice.
     fn retired_chunks(&self, place: &SegmentChunks) -> u32 {
-        let devices = self.devices.lock();
+        let devices = self.engine.devices.lock();
         let is_retired = |index: DeviceIndex| {
             devices.iter().any(|entry| entry.index == index && entry.device_state() == DeviceState::Failed)
         };
@@ -336,14 +357,14 @@ impl Engine {
             let errors = completion.wait();
             for (chunk, error) in &errors {
                 let slot = one.slots.iter().find(|(number, _)| *number as u64 == *chunk);
-                slot.iter().for_each(|(_, slot)| self.log.note_write_error(slot.device, error));
+                slot.iter().for_each(|(_, slot)| self.engine.log.note_write_error(slot.device, error));
             }
             ended.push((one, errors.into_iter().map(|(chunk, _)| chunk as usize).collect()));
         }
-        let unflushed = self.log.flush()?;
+        let unflushed = self.engine.log.flush()?;
         let mut written = Vec::with_capacity(ended.len());
         for (one, mut failed) in ended {
-            let is_lost = |device| unflushed.contains(&device) || self.log.stripe.is_suspended(device);
+            let is_lost = |device| unflushed.contains(&device) || self.engine.log.stripe.is_suspended(device);
             failed.extend(one.slots.iter().filter(|(_, slot)| is_lost(slot.device)).map(|(chunk, _)| *chunk));
             if failed.is_empty() {
                 written.push(one);
@@ -351,7 +372,7 @@ impl Engine {
             }
             // A slot that does not take its chunk: the chunk goes elsewhere.
             mender.unfillable.extend(failed.into_iter().map(|chunk| (one.segment.id, chunk)));
-            self.log.stripe.free_now(&one.taken);
+            self.engine.log.stripe.free_now(&one.taken);
         }
         let (chunks, bytes) = self.record_chunks(mender, written)?;
         mender.chunks_done += chunks;
@@ -366,15 +387,16 @@ impl Engine {
         }
         let has_metadata = written.iter().any(|one| one.segment.kind == SegmentKind::Meta);
         // A checkpoint that is being written tells of one place of a chunk only.
-        let _checkpointer = has_metadata.then(|| self.checkpointer.lock());
-        self.check_writable()?;
-        let mut inner = self.inner.write();
+        let _checkpointer = has_metadata.then(|| self.engine.checkpointer.lock());
+        self.engine.check_writable()?;
+        let mut inner = self.engine.inner.write();
         let (mut chunks, mut bytes) = (0, 0);
         for one in written {
-            let is_known = self.log.segments.get(one.segment.id).is_some_and(|known| Arc::ptr_eq(&known, &one.segment));
+            let is_known =
+                self.engine.log.segments.get(one.segment.id).is_some_and(|known| Arc::ptr_eq(&known, &one.segment));
             let readers = is_known.then(|| one.segment.set_chunks(&one.place, &one.slots)).flatten();
             let Some(readers) = readers else {
-                self.log.stripe.free_now(&one.taken);
+                self.engine.log.stripe.free_now(&one.taken);
                 continue;
             };
             chunks += one.slots.len() as u64;
@@ -390,13 +412,96 @@ impl Engine {
                 inner.left.push(LeftSlot { needed, place, readers });
             }
             match one.segment.kind {
-                SegmentKind::Data => self.put_segment(&mut inner, &one.segment),
+                SegmentKind::Data => self.engine.put_segment(&mut inner, &one.segment),
                 SegmentKind::Meta => {}
             }
             inner.change += 1;
             mender.is_unrecorded = true;
         }
         Ok((chunks, bytes))
+    }
+
+    /// Waits for what mending has under way, and enters it: before the devices change.
+    pub(crate) fn settled_mender(&self) -> Result<MutexGuard<'a, Mender>, Error> {
+        let mut mender = self.engine.mender.lock();
+        self.settle(&mut mender)?;
+        Ok(mender)
+    }
+
+    /// Moving must leave the cleaner and the next checkpoint their room.
+    pub(crate) fn has_room_to_move(&self) -> bool {
+        let capacity = self.engine.log.stripe.capacity(self.engine.fit(self.engine.places().meta_scheme()));
+        capacity.segments_free > SEGMENTS_KEPT.min(capacity.segments_total / 8)
+    }
+
+    /// Ends open segments that miss chunks, or have them where none shall be: their streams go on at full redundancy.
+    pub(crate) fn end_weak_segments(&self) -> bool {
+        let meta_scheme = self.engine.checkpoints().meta_stream().scheme;
+        let standings = self.standings();
+        // A device that is to be empty never is while something is open there, however wide that is.
+        let is_to_leave =
+            |index: &DeviceIndex| standings.get(index).is_none_or(|standing| standing.state.gives_chunks_away());
+        let is_weak = |segment: &Segment| {
+            let place = segment.placed();
+            let is_away = |index: &DeviceIndex| !self.engine.log.stripe.is_open(*index);
+            if segment.kind == SegmentKind::Meta && segment.scheme != meta_scheme {
+                return true;
+            }
+            if place.chunks.iter().any(|chunk| is_to_leave(&chunk.device)) {
+                return true;
+            }
+            let misplaced = place.chunks.iter().any(|chunk| is_away(&chunk.device));
+            // A new one would not miss chunks if there are enough devices that it may lie on.
+            let open = self.engine.log.stripe.open_devices_of(segment.site.only).len();
+            let is_far =
+                (0..place.chunks.len()).any(|chunk| self.engine.places().nearer_device(segment, chunk).is_some());
+            is_far || (misplaced || place.missing != 0) && (open >= place.scheme.width() || segment.has_lost_chunks())
+        };
+        self.engine.log.end_segments(&is_weak)
+    }
+
+    /// Moves one chunk of data from a device to the one with most free slots, for the cleaner: that takes a slot there and nothing else.
+    /// False where there is no such chunk or no such device.
+    pub(crate) fn move_chunk_from(&self, overfull: DeviceIndex) -> Result<bool, Error> {
+        let mut mender = self.settled_mender()?;
+        let stripe = &self.engine.log.stripe;
+        let in_memory = self.engine.log.segments_in_memory();
+        let free = |index: &DeviceIndex| stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+        let task_of = |segment: Arc<Segment>| {
+            let place = segment.placed();
+            let is_movable = segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0;
+            let is_whole = is_movable && place.missing == 0 && !in_memory.contains(&segment.id);
+            let chunk = place.chunks.iter().position(|chunk| chunk.device == overfull).filter(|_| is_whole)?;
+            let mut targets = stripe.open_devices();
+            targets.retain(|index| place.chunks.iter().all(|chunk| chunk.device != *index));
+            targets.retain(|index| self.engine.places().is_no_worse(&segment, overfull, *index));
+            let target = targets.into_iter().max_by_key(free).filter(|target| free(target) > free(&overfull) + 1)?;
+            Some(Task { segment, place, needs: vec![(chunk, Need::Move(Some(target)))], spare: 0 })
+        };
+        let tasks = self.engine.log.segments.all().into_iter().filter_map(task_of);
+        let Some(task) = tasks.min_by_key(|task| (task.bytes_of_chunk(), task.segment.id)) else { return Ok(false) };
+        let chunks_before = mender.chunks_done;
+        self.write_chunks(&mut mender, vec![task], 1);
+        self.settle(&mut mender)?;
+        Ok(mender.chunks_done > chunks_before)
+    }
+
+    pub(crate) fn standings(&self) -> BTreeMap<DeviceIndex, Standing> {
+        let stripe = &self.engine.log.stripe;
+        let standing = |entry: &stere_format::DeviceEntry| Standing {
+            state: entry.device_state(),
+            is_attached: stripe.device(entry.index).is_some(),
+            is_suspended: stripe.is_suspended(entry.index),
+        };
+        self.engine.devices.lock().iter().map(|entry| (entry.index, standing(entry))).collect()
+    }
+
+    /// Gives chunks that no device gave another chance; whether there are any.
+    pub(crate) fn try_unreadable_again(&self) -> bool {
+        let mut mender = self.engine.mender.lock();
+        let unreadable = std::mem::take(&mut mender.unreadable);
+        mender.impossible.retain(|chunk| !unreadable.contains(chunk));
+        !unreadable.is_empty()
     }
 }
 

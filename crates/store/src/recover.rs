@@ -25,8 +25,8 @@ use crate::error::Error;
 use crate::fold::Folds;
 use crate::journal::{Journal, Mirror};
 use crate::journal_scan::{Group, Scan};
-use crate::mend::Mender;
 use crate::overlay::Overlay;
+use crate::rebuild::Mender;
 use crate::space::Space;
 use crate::tertiary::Volumes;
 use crate::void::Voids;
@@ -61,88 +61,163 @@ pub(crate) struct Recovered {
     report: RecoveryReport,
 }
 
-impl Engine {
-    /// Makes an empty pool on devices whose superblocks are filled in, and writes the first checkpoint.
-    pub(crate) fn create(
-        devices: Vec<DeviceIn>,
-        entries: Vec<DeviceEntry>,
-        options: StoreOptions,
-    ) -> Result<Engine, Error> {
-        let first = devices.first().ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?;
-        let superblock = first.superblock.clone();
-        assert!(superblock.checkpoint.is_empty(), "a new pool has no checkpoint yet");
-        let stripe = attach(&devices, &options)?;
-        let store = Engine::assemble(stripe, &superblock, devices, entries, options);
-        store.reserve_for_checkpoint(0);
-        store.close()?;
-        Ok(store)
-    }
+/// Makes an empty pool on devices whose superblocks are filled in, and writes the first checkpoint.
+pub(crate) fn create(
+    devices: Vec<DeviceIn>,
+    entries: Vec<DeviceEntry>,
+    options: StoreOptions,
+) -> Result<Engine, Error> {
+    let first = devices.first().ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?;
+    let superblock = first.superblock.clone();
+    assert!(superblock.checkpoint.is_empty(), "a new pool has no checkpoint yet");
+    let stripe = attach(&devices, &options)?;
+    let store = assemble(stripe, &superblock, devices, entries, options);
+    store.space().reserve_for_checkpoint(0);
+    store.checkpoints().close()?;
+    Ok(store)
+}
 
-    /// Opens a pool and replays its journal; `finish_opening` is to follow.
-    pub(crate) fn open(mut devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Engine, Recovered), Error> {
-        let newest = devices.iter().max_by_key(|device| device.superblock.generation);
-        let newest = newest.ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?.superblock.clone();
-        let mut stripe = attach(&devices, &options)?;
-        let (record, bad_parts) = read_checkpoint(&stripe, &newest)?;
-        options.hash_key = record.hash_key;
-        let given = devices.len();
-        devices.retain(|device| {
-            let is_listed = |entry: &DeviceEntry| (entry.index, entry.id) == (device.index, device.superblock.device);
-            let is_known = record.devices.iter().any(is_listed);
-            if !is_known {
-                tracing::warn!(device = device.device.describe(), "the pool does not list this device; it is left out");
-            }
-            is_known
-        });
-        // A crash while a device was added or removed leaves one that says more than the table does.
-        if devices.len() < given {
-            stripe = attach(&devices, &options)?;
+/// Opens a pool and replays its journal; `Recovery::finish` is to follow.
+pub(crate) fn open(mut devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Engine, Recovered), Error> {
+    let newest = devices.iter().max_by_key(|device| device.superblock.generation);
+    let newest = newest.ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?.superblock.clone();
+    let mut stripe = attach(&devices, &options)?;
+    let (record, bad_parts) = read_checkpoint(&stripe, &newest)?;
+    options.hash_key = record.hash_key;
+    let given = devices.len();
+    devices.retain(|device| {
+        let is_listed = |entry: &DeviceEntry| (entry.index, entry.id) == (device.index, device.superblock.device);
+        let is_known = record.devices.iter().any(is_listed);
+        if !is_known {
+            tracing::warn!(device = device.device.describe(), "the pool does not list this device; it is left out");
         }
-        let read_only = options.read_only;
-        let store = Engine::assemble(stripe, &newest, devices, record.devices.clone(), options);
-        store.note_sizes();
-        store.adopt_checkpoint(&newest, &record)?;
-        store.repair_checkpoint(&bad_parts);
-        store.check_journal_is_there(&newest, read_only)?;
-        let mut unproven = Vec::new();
-        let mut report = store.replay(&newest, read_only, &mut unproven)?;
-        report.clean = newest.clean;
-        store.load_metadata_wish()?;
-        store.load_places()?;
-        store.load_folds()?;
-        if let Err(error) = store.load_damage() {
-            // It is found again.
-            tracing::warn!(%error, "what is known to be damaged could not be read");
-        }
-        Ok((store, Recovered { newest, unproven, report }))
+        is_known
+    });
+    // A crash while a device was added or removed leaves one that says more than the table does.
+    if devices.len() < given {
+        stripe = attach(&devices, &options)?;
     }
-
-    /// Begins an epoch, and makes whole and definite what a crash left unproven. What the tier knows is loaded.
-    pub(crate) fn finish_opening(&self, recovered: Recovered) -> Result<RecoveryReport, Error> {
-        let Recovered { newest, unproven, report } = recovered;
-        let changes_bytes = self.inner.read().active.bytes();
-        self.reserve_for_checkpoint(changes_bytes);
-        if !self.options.read_only {
-            self.begin_epoch(&newest)?;
-            self.log.reopen()?;
-            self.release_recovered()?;
-            // What a crash tore is no sign of a bad device.
-            self.log.stripe.excusing(|| self.make_unproven_whole(&unproven))?;
-            self.make_definite(!unproven.is_empty())?;
-        }
-        Ok(report)
+    let read_only = options.read_only;
+    let store = assemble(stripe, &newest, devices, record.devices.clone(), options);
+    store.note_sizes();
+    let recovery = Recovery::of(&store);
+    recovery.adopt_checkpoint(&newest, &record)?;
+    recovery.repair_checkpoint(&bad_parts);
+    recovery.check_journal_is_there(&newest, read_only)?;
+    let mut unproven = Vec::new();
+    let mut report = recovery.replay(&newest, read_only, &mut unproven)?;
+    report.clean = newest.clean;
+    store.places().load_metadata_wish()?;
+    store.places().load_places()?;
+    store.offload().load_folds()?;
+    if let Err(error) = store.damage().load_damage() {
+        // It is found again.
+        tracing::warn!(%error, "what is known to be damaged could not be read");
     }
+    Ok((store, Recovered { newest, unproven, report }))
+}
 
+fn assemble(
+    stripe: Arc<Stripe>,
+    superblock: &Superblock,
+    devices: Vec<DeviceIn>,
+    entries: Vec<DeviceEntry>,
+    options: StoreOptions,
+) -> Engine {
+    let budget = options.budget();
+    let repairs = !options.read_only;
+    let log_options =
+        LogOptions { flying_bytes_max: budget.flying_bytes, recent_bytes_max: budget.recent_bytes, repairs };
+    let log = Log::new(stripe.clone(), superblock.pool, superblock.layout.chunk_bytes, log_options);
+    let mirrors = devices
+        .iter()
+        .filter(|device| superblock.journal_devices.contains(&device.index))
+        .map(|device| Mirror { device: device.index, offset: device.superblock.layout.journal_offset })
+        .collect();
+    let journal = Journal::new(superblock, mirrors);
+    let volumes = Arc::new(Volumes::new(superblock.pool));
+    for entry in &entries {
+        declare(&stripe, entry);
+    }
+    let superblocks = devices
+        .iter()
+        .map(|device| Superblock {
+            generation: superblock.generation,
+            journal_start: superblock.journal_start,
+            journal_bytes: superblock.journal_bytes,
+            journal_devices: superblock.journal_devices.clone(),
+            epochs: superblock.epochs.clone(),
+            checkpoint: superblock.checkpoint.clone(),
+            ..device.superblock.clone()
+        })
+        .collect();
+    let inner = Inner {
+        active: Overlay::default(),
+        frozen: None,
+        tree: Tree::EMPTY,
+        voids: Voids::default(),
+        folds: Folds::default(),
+        generation: superblock.generation,
+        active_generation: superblock.generation + 1,
+        change: 0,
+        next_inode: 2,
+        freed: Vec::new(),
+        batch: 0,
+        proven_batch: 0,
+        perhaps_free: Vec::new(),
+        left: Vec::new(),
+        settler: None,
+    };
+    Engine {
+        cache: NodeCache::new(budget.cache_bytes),
+        inner: RwLock::new(inner),
+        journal_bytes_seen: Mutex::new((journal.used_bytes(), journal.region_bytes)),
+        journal: Mutex::new(journal),
+        checkpointer: Mutex::new(Checkpointer { generation: superblock.generation, ..Checkpointer::default() }),
+        cleaner: Mutex::new(Cleaner::default()),
+        mender: Mutex::new(Mender::default()),
+        superblocks: Mutex::new(superblocks),
+        devices: Mutex::new(entries),
+        space: Space::default(),
+        next_blob: AtomicU64::new(1),
+        failure: Mutex::new(None),
+        metadata_wish: Mutex::new(None),
+        places: Mutex::default(),
+        place_changes: Mutex::default(),
+        changed_places: Mutex::default(),
+        volumes,
+        unfolded: Default::default(),
+        damage: Default::default(),
+        discard_change: AtomicU64::new(u64::MAX),
+        log,
+        options,
+    }
+}
+
+/// Takes over what a checkpoint and the journal behind it tell.
+#[derive(Clone, Copy)]
+pub struct Recovery<'a> {
+    pub(crate) engine: &'a Engine,
+}
+
+impl<'a> Recovery<'a> {
+    pub(crate) fn of(engine: &'a Engine) -> Recovery<'a> {
+        Recovery { engine }
+    }
+}
+
+impl Recovery<'_> {
     /// Without any device that holds the journal, what was synced after the checkpoint is not there: nobody may go on from here as
     /// if there had been nothing.
     fn check_journal_is_there(&self, newest: &Superblock, read_only: bool) -> Result<(), Error> {
-        let mut journal = self.journal.lock();
+        let mut journal = self.engine.journal.lock();
         if !journal.mirrors.is_empty() {
             return Ok(());
         }
         if newest.clean {
             // The journal is empty, and any device can take it over.
-            (journal.mirrors, journal.region_bytes) = self.wanted_journal(&[], newest.journal_bytes);
+            (journal.mirrors, journal.region_bytes) =
+                self.engine.checkpoints().wanted_journal(&[], newest.journal_bytes);
             return Ok(());
         }
         if read_only {
@@ -156,123 +231,45 @@ impl Engine {
         ))
     }
 
-    fn assemble(
-        stripe: Arc<Stripe>,
-        superblock: &Superblock,
-        devices: Vec<DeviceIn>,
-        entries: Vec<DeviceEntry>,
-        options: StoreOptions,
-    ) -> Engine {
-        let budget = options.budget();
-        let repairs = !options.read_only;
-        let log_options =
-            LogOptions { flying_bytes_max: budget.flying_bytes, recent_bytes_max: budget.recent_bytes, repairs };
-        let log = Log::new(stripe.clone(), superblock.pool, superblock.layout.chunk_bytes, log_options);
-        let mirrors = devices
-            .iter()
-            .filter(|device| superblock.journal_devices.contains(&device.index))
-            .map(|device| Mirror { device: device.index, offset: device.superblock.layout.journal_offset })
-            .collect();
-        let journal = Journal::new(superblock, mirrors);
-        let volumes = Arc::new(Volumes::new(superblock.pool));
-        for entry in &entries {
-            declare(&stripe, entry);
-        }
-        let superblocks = devices
-            .iter()
-            .map(|device| Superblock {
-                generation: superblock.generation,
-                journal_start: superblock.journal_start,
-                journal_bytes: superblock.journal_bytes,
-                journal_devices: superblock.journal_devices.clone(),
-                epochs: superblock.epochs.clone(),
-                checkpoint: superblock.checkpoint.clone(),
-                ..device.superblock.clone()
-            })
-            .collect();
-        let inner = Inner {
-            active: Overlay::default(),
-            frozen: None,
-            tree: Tree::EMPTY,
-            voids: Voids::default(),
-            folds: Folds::default(),
-            generation: superblock.generation,
-            active_generation: superblock.generation + 1,
-            change: 0,
-            next_inode: 2,
-            freed: Vec::new(),
-            batch: 0,
-            proven_batch: 0,
-            perhaps_free: Vec::new(),
-            left: Vec::new(),
-            settler: None,
-        };
-        Engine {
-            cache: NodeCache::new(budget.cache_bytes),
-            inner: RwLock::new(inner),
-            journal_bytes_seen: Mutex::new((journal.used_bytes(), journal.region_bytes)),
-            journal: Mutex::new(journal),
-            checkpointer: Mutex::new(Checkpointer { generation: superblock.generation, ..Checkpointer::default() }),
-            cleaner: Mutex::new(Cleaner::default()),
-            mender: Mutex::new(Mender::default()),
-            superblocks: Mutex::new(superblocks),
-            devices: Mutex::new(entries),
-            space: Space::default(),
-            next_blob: AtomicU64::new(1),
-            failure: Mutex::new(None),
-            health_limits: Mutex::new(options.health),
-            metadata_wish: Mutex::new(None),
-            places: Mutex::default(),
-            place_changes: Mutex::default(),
-            changed_places: Mutex::default(),
-            volumes,
-            unfolded: Default::default(),
-            damage: Default::default(),
-            discard_change: AtomicU64::new(u64::MAX),
-            log,
-            options,
-        }
-    }
-
     /// Takes over the checkpoint: tree, metadata segments, data segments, counters.
     fn adopt_checkpoint(&self, superblock: &Superblock, record: &CheckpointRecord) -> Result<(), Error> {
         for (id, value) in &record.meta_segments {
             self.adopt_segment(*id, value)?;
         }
         for part in &superblock.checkpoint {
-            let segment = match self.log.segments.get(part.address.segment) {
+            let segment = match self.engine.log.segments.get(part.address.segment) {
                 Some(segment) => segment,
                 None => self.adopt_part_segment(part)?,
             };
             segment.add_live_bytes(i64::from(sector_aligned(part.address.length)));
             // The record follows the table that it holds: it may reach beyond what that says, and may have failed to reach a device.
-            segment.reach(self.log.chunk_blocks());
+            segment.reach(self.engine.log.chunk_blocks());
             let missing = (0..part.place.chunks.len()).filter(|chunk| part.place.is_missing(*chunk));
             if segment.chunks() == part.place.chunks {
                 missing.for_each(|chunk| segment.mark_missing(chunk));
             }
             self.cover_part(&segment, &part.address);
         }
-        self.checkpointer.lock().parts = superblock.checkpoint.clone();
-        self.inner.write().tree = Tree::new(record.root);
-        self.next_blob.fetch_max(record.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
-        self.inner.write().next_inode = record.counters.next_inode;
-        self.log.set_counters(record.counters.next_segment, record.counters.next_sequence);
+        self.engine.checkpointer.lock().parts = superblock.checkpoint.clone();
+        self.engine.inner.write().tree = Tree::new(record.root);
+        self.engine.next_blob.fetch_max(record.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
+        self.engine.inner.write().next_inode = record.counters.next_inode;
+        self.engine.log.set_counters(record.counters.next_segment, record.counters.next_sequence);
         self.each_segment_in_tree(|id, value| self.adopt_segment(id, &value))
     }
 
     /// The record was read before there was a log to repair it.
     fn repair_checkpoint(&self, bad_parts: &[BadPart]) {
         for BadPart { part, bytes, report } in bad_parts {
-            if let Some(segment) = self.log.segments.get(part.address.segment) {
-                self.log.repair(&segment, &part.place, &part.address, &(0..part.address.length), bytes, report);
+            if let Some(segment) = self.engine.log.segments.get(part.address.segment) {
+                self.engine.log.repair(&segment, &part.place, &part.address, &(0..part.address.length), bytes, report);
             }
         }
     }
 
     /// The record tells how far its segments were written before it: its own rows count too.
     fn cover_part(&self, segment: &Arc<Segment>, address: &stere_format::Address) {
-        let end = match self.log.read_row_contents(segment, address.row_block) {
+        let end = match self.engine.log.read_row_contents(segment, address.row_block) {
             Ok(Some(row)) => address.row_block + row.header.row_height,
             // Without its header: at least to where the part itself ends.
             _ => {
@@ -280,7 +277,7 @@ impl Engine {
                 address.row_block + stere_stripe::row_height(segment.scheme, bytes)
             }
         };
-        segment.cover_blocks(end.min(self.log.chunk_blocks()));
+        segment.cover_blocks(end.min(self.engine.log.chunk_blocks()));
     }
 
     /// A segment that holds nothing but parts of the checkpoint record is not in the record's own table.
@@ -291,14 +288,18 @@ impl Engine {
             kind: SegmentKind::Meta,
             state: stere_format::SegmentState::Sealed,
             temperature: 0,
-            written_blocks: self.log.chunk_blocks(),
+            written_blocks: self.engine.log.chunk_blocks(),
             live_bytes: 0,
             sequence: 0,
             tertiary: stere_format::Tertiary::default(),
             site: stere_format::Site::ANYWHERE,
         };
         self.adopt_segment(part.address.segment, &value)?;
-        self.log.segments.get(part.address.segment).ok_or_else(|| Error::Pool("a segment just adopted is gone".into()))
+        self.engine
+            .log
+            .segments
+            .get(part.address.segment)
+            .ok_or_else(|| Error::Pool("a segment just adopted is gone".into()))
     }
 
     fn adopt_segment(&self, id: u64, value: &SegmentValue) -> Result<(), Error> {
@@ -307,13 +308,13 @@ impl Engine {
             // Its end is not known exactly (the checkpoint record follows the table), so nothing is appended to it.
             segment.seal();
         }
-        self.log.stripe.mark_used(&segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
+        self.engine.log.stripe.mark_used(&segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
         if segment.is_released() {
-            self.volumes.note_released();
+            self.engine.volumes.note_released();
         } else {
-            self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(i64::MAX));
+            self.engine.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(i64::MAX));
         }
-        self.log.adopt(segment);
+        self.engine.log.adopt(segment);
         Ok(())
     }
 
@@ -321,7 +322,7 @@ impl Engine {
         let mut from = Key::segment(0);
         let to = Key::new(key::tree::SEGMENTS + 1, 0, 0, 0);
         loop {
-            let batch = self.view(crate::Io::BLOCKING, |view| {
+            let batch = self.engine.view(stere_log::Io::BLOCKING, |view| {
                 let mut batch: Vec<(Key, Vec<u8>)> = Vec::new();
                 view.scan(from, to, |key, value| {
                     batch.push((*key, value.to_vec()));
@@ -353,8 +354,8 @@ impl Engine {
         unproven: &mut Vec<u64>,
     ) -> Result<RecoveryReport, Error> {
         let mut report = RecoveryReport { generation: superblock.generation, ..RecoveryReport::default() };
-        let mut journal = self.journal.lock();
-        let mut scan = Scan::new(&self.log.stripe, &journal, superblock);
+        let mut journal = self.engine.journal.lock();
+        let mut scan = Scan::new(&self.engine.log.stripe, &journal, superblock);
         let mut end = superblock.journal_start;
         while let Some(group) = scan.next_group()? {
             if group.last_sequence > scan.proven() {
@@ -376,7 +377,7 @@ impl Engine {
             report.records_repaired = repaired;
             // The others have all of it; what is unproven on these is written elsewhere before it is shown.
             journal.drop_failed_mirrors(&failed)?;
-            failed.iter().for_each(|device| self.log.stripe.suspend(*device));
+            failed.iter().for_each(|device| self.engine.log.stripe.suspend(*device));
         }
         journal.position = end.position;
         journal.sequence = end.sequence;
@@ -388,7 +389,7 @@ impl Engine {
 
     /// Whether enough devices are there for what lies in a segment.
     pub(crate) fn is_within_reach(&self, segment: &Segment) -> bool {
-        self.readable_chunks(segment, &[]) >= usize::from(segment.scheme.data)
+        self.engine.readable_chunks(segment, &[]) >= usize::from(segment.scheme.data)
     }
 
     /// Whether every blob that the group names can be read and verified.
@@ -405,20 +406,20 @@ impl Engine {
                 .and_then(|(_, value)| value.as_deref())
                 .and_then(|bytes| SegmentValue::decode(bytes).ok())
                 .map(|value| Arc::new(Segment::from_value(id, &value)))
-                .or_else(|| self.log.segments.get(id))
+                .or_else(|| self.engine.log.segments.get(id))
         };
         for (changed, value) in &group.changes {
             let (true, Some(bytes)) = (changed.tree == key::tree::BLOBS, value) else { continue };
             let Ok(blob) = BlobValue::decode(bytes) else { return Ok(false) };
             // What lay there before this group does not hang on it; it may be lost since, with its device.
-            let known = self.view(crate::Io::BLOCKING, |view| view.blob(changed.object));
+            let known = self.engine.view(stere_log::Io::BLOCKING, |view| view.blob(changed.object));
             if known.is_ok_and(|known| known.value.address == blob.address) {
                 continue;
             }
             let Some(segment) = placed(blob.address.segment) else { return Ok(false) };
             // What lies on devices that are away now cannot be looked at. The group may have been acknowledged, and cutting it would take from
             // others what is there; taking it costs nobody more than the devices do.
-            if self.is_within_reach(&segment) && !self.log.has_blocks(&segment, &blob.address, &blob.checksums) {
+            if self.is_within_reach(&segment) && !self.engine.log.has_blocks(&segment, &blob.address, &blob.checksums) {
                 return Ok(false);
             }
         }
@@ -429,7 +430,7 @@ impl Engine {
         if is_planted(Bug::GroupCutShort) {
             group.changes.pop();
         }
-        let mut inner = self.inner.write();
+        let mut inner = self.engine.inner.write();
         inner.batch = u64::from(!is_proven);
         for (changed, value) in group.changes {
             if changed.tree == key::tree::SEGMENTS {
@@ -441,15 +442,15 @@ impl Engine {
             inner.active.replay(changed, value);
         }
         inner.next_inode = inner.next_inode.max(group.counters.next_inode);
-        self.next_blob.fetch_max(group.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
-        self.log.set_counters(group.counters.next_segment, group.counters.next_sequence);
+        self.engine.next_blob.fetch_max(group.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
+        self.engine.log.set_counters(group.counters.next_segment, group.counters.next_sequence);
         Ok(())
     }
 
     fn apply_segment(&self, inner: &mut Inner, id: u64, value: Option<&[u8]>) -> Result<(), Error> {
-        let known = self.log.segments.remove(id);
+        let known = self.engine.log.segments.remove(id);
         if let Some(old) = known.as_ref().filter(|old| !old.is_released()) {
-            self.space.add_live(old.scheme, -i64::try_from(old.live_bytes()).unwrap_or(0));
+            self.engine.space.add_live(old.scheme, -i64::try_from(old.live_bytes()).unwrap_or(0));
         }
         match (value, known) {
             (None, Some(old)) => {
@@ -465,18 +466,18 @@ impl Engine {
                 let after = segment.chunks();
                 let new: Vec<_> = after.iter().copied().filter(|place| !before.contains(place)).collect();
                 self.give_up_reused(inner, &new);
-                self.log.stripe.mark_used(&new).map_err(|error| Error::Pool(error.to_string()))?;
+                self.engine.log.stripe.mark_used(&new).map_err(|error| Error::Pool(error.to_string()))?;
                 // A chunk that was moved: the durable checkpoint may still need its old slot.
                 let needed = inner.active_generation;
                 for place in before.into_iter().filter(|place| !after.contains(place)) {
                     inner.left.push(LeftSlot { needed, place, readers: FormerPlaces::default() });
                 }
                 if segment.is_released() {
-                    self.volumes.note_released();
+                    self.engine.volumes.note_released();
                 } else {
-                    self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
+                    self.engine.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
                 }
-                self.log.adopt(segment);
+                self.engine.log.adopt(segment);
                 Ok(())
             }
         }
@@ -488,7 +489,7 @@ impl Engine {
             let chunks = freed.segment.chunks();
             let is_reused = chunks.iter().any(|chunk| places.contains(chunk));
             if is_reused {
-                self.log.stripe.free_now(&chunks);
+                self.engine.log.stripe.free_now(&chunks);
             }
             !is_reused
         });
@@ -497,15 +498,15 @@ impl Engine {
     /// Gives back again what was given back before the crash, because its end was proven: checkpoints count on the room. The proof
     /// is written once more, for mirrors that may lack it.
     fn release_recovered(&self) -> Result<(), Error> {
-        let mut journal = self.journal.lock();
-        let is_any_freed = !self.inner.read().freed.is_empty();
+        let mut journal = self.engine.journal.lock();
+        let is_any_freed = !self.engine.inner.read().freed.is_empty();
         if is_planted(Bug::GivenBackForgotten) {
             return Ok(());
         }
         if is_any_freed && !journal.mirrors.is_empty() && journal.has_room(0) {
-            self.write_proof(&mut journal)?;
+            self.engine.write_proof(&mut journal)?;
         }
-        self.release_freed(&mut self.inner.write());
+        self.engine.checkpoints().release_freed(&mut self.engine.inner.write());
         Ok(())
     }
 
@@ -515,18 +516,38 @@ impl Engine {
         if self.epochs_kept() >= Superblock::EPOCHS_MAX / 2 {
             // One crash after the other: a checkpoint ends the need for the epochs of all of them. Until then the oldest that is
             // needed keeps the list from letting go of the oldest, and another one would have to be forgotten.
-            return self.checkpoint_holding(&mut self.checkpointer.lock(), &mut self.journal.lock(), false);
+            return self.engine.checkpoints().checkpoint_holding(
+                &mut self.engine.checkpointer.lock(),
+                &mut self.engine.journal.lock(),
+                false,
+            );
         }
         if !has_unproven {
             return Ok(());
         }
-        self.commit(crate::Io::BLOCKING)?;
-        let mut state = self.checkpointer.lock();
-        let mut journal = self.journal.lock();
+        self.engine.commit(stere_log::Io::BLOCKING)?;
+        let mut state = self.engine.checkpointer.lock();
+        let mut journal = self.engine.journal.lock();
         match journal.has_room(0) {
-            true => self.prove(&mut journal),
-            false => self.checkpoint_holding(&mut state, &mut journal, false),
+            true => self.engine.prove(&mut journal),
+            false => self.engine.checkpoints().checkpoint_holding(&mut state, &mut journal, false),
         }
+    }
+
+    /// Begins an epoch, and makes whole and definite what a crash left unproven. What the tier knows is loaded.
+    pub(crate) fn finish(&self, recovered: Recovered) -> Result<RecoveryReport, Error> {
+        let Recovered { newest, unproven, report } = recovered;
+        let changes_bytes = self.engine.inner.read().active.bytes();
+        self.engine.space().reserve_for_checkpoint(changes_bytes);
+        if !self.engine.options.read_only {
+            self.begin_epoch(&newest)?;
+            self.engine.log.reopen()?;
+            self.release_recovered()?;
+            // What a crash tore is no sign of a bad device.
+            self.engine.log.stripe.excusing(|| self.make_unproven_whole(&unproven))?;
+            self.make_definite(!unproven.is_empty())?;
+        }
+        Ok(report)
     }
 }
 

@@ -14,10 +14,10 @@ use stere_format::{
 };
 use stere_log::{Io, Segment, StreamKey};
 
-use crate::engine::Engine;
+use crate::blob::BlobHandle;
+use crate::clean::Cleaning;
 use crate::error::Error;
 use crate::make_room::Purpose;
-use crate::view::BlobHandle;
 use crate::write::{Owner, Placement};
 
 /// Blobs that move are read in groups of so many bytes: device reads beside each other make full use of slow devices.
@@ -109,7 +109,7 @@ fn raw_bytes(scheme: Scheme, bytes: u64) -> u64 {
     bytes * scheme.width() as u64 / u64::from(scheme.data)
 }
 
-impl Engine {
+impl Cleaning<'_> {
     /// Moves blobs to the stream of this placement, in one update. Durable with the next commit; until then, and where it
     /// fails, the old copies are what counts.
     pub fn relocate(&self, moves: &[Move], placement: Placement, home: Option<DeviceIndex>) -> Result<Moved, Error> {
@@ -131,8 +131,8 @@ impl Engine {
         used_seconds: i64,
     ) -> Result<Moved, Error> {
         assert!(tertiary != 0, "archiving is to volumes");
-        self.volumes.note_archived(moves.iter().map(Move::stored_bytes).sum());
-        let (placement, tertiary) = (placement.staging(), self.volumes.in_place_of(tertiary));
+        self.engine.volumes.note_archived(moves.iter().map(Move::stored_bytes).sum());
+        let (placement, tertiary) = (placement.staging(), self.engine.volumes.in_place_of(tertiary));
         self.relocate_to(moves, placement, None, tertiary, used_seconds)
     }
 
@@ -144,13 +144,13 @@ impl Engine {
         tertiary: u16,
         used_seconds: i64,
     ) -> Result<Moved, Error> {
-        self.check_writable()?;
-        self.bound_unproven(Io::BLOCKING)?;
+        self.engine.check_writable()?;
+        self.engine.bound_unproven(Io::BLOCKING)?;
         let mut placement = placement;
         if is_planted(Bug::RelocatedToFewer) {
             placement.scheme.parity = placement.scheme.parity.saturating_sub(1);
         }
-        let key = StreamKey { tertiary, ..self.stream_key(placement, 0, home) };
+        let key = StreamKey { tertiary, ..self.engine.stream_for(placement, 0, home) };
         let mut moved = Moved::default();
         let mut left = self.relocate_once(moves, placement, &key, used_seconds, &mut moved)?;
         // Cleaning moves blobs too, also on behalf of this very move where there is no room; writers change them.
@@ -170,7 +170,7 @@ impl Engine {
         if overtaken.is_empty() {
             return Ok(Vec::new());
         }
-        let now: Vec<Move> = self.view(Io::BLOCKING, |view| {
+        let now: Vec<Move> = self.engine.view(Io::BLOCKING, |view| {
             let mut now = Vec::with_capacity(overtaken.len());
             for one in overtaken {
                 if let Some(bytes) = view.get(&Key::blob(one.blob.id))? {
@@ -196,7 +196,7 @@ impl Engine {
         used_seconds: i64,
         moved: &mut Moved,
     ) -> Result<Vec<Move>, Error> {
-        let scheme = self.fit_for(placement);
+        let scheme = self.engine.places().fit_for(placement);
         // What takes less room than before needs none to be free in the books.
         let before = |one: &Move| u64::from(sector_aligned(one.blob.value.address.length));
         let grown = |one: &Move| {
@@ -204,10 +204,14 @@ impl Engine {
         };
         let _room_until_entered = match moves.iter().map(grown).sum::<u64>() {
             0 => None,
-            _ => Some(self.reserve(Io::BLOCKING, placement, moves.iter().map(Move::stored_bytes).sum())?),
+            _ => Some(self.engine.space().reserve(
+                Io::BLOCKING,
+                placement,
+                moves.iter().map(Move::stored_bytes).sum(),
+            )?),
         };
         let appended = self.append_groups(moves, key, moved)?;
-        let entered: Vec<bool> = self.update(Io::BLOCKING, |transaction| {
+        let entered: Vec<bool> = self.engine.update(Io::BLOCKING, |transaction| {
             appended.iter().map(|(one, value, to)| transaction.move_blob(&one.blob, value, to)).collect()
         })?;
         let mut overtaken = Vec::new();
@@ -236,7 +240,7 @@ impl Engine {
             let next = rest;
             let read = Box::new(|| rest = self.read_group(next, &mut following));
             let append = Box::new(|| outcome = self.append_group(&current, key, &mut appended, moved));
-            self.log.stripe.run_beside(vec![read], append);
+            self.engine.log.stripe.run_beside(vec![read], append);
             outcome?;
             std::mem::swap(&mut current, &mut following);
         }
@@ -259,7 +263,7 @@ impl Engine {
         group.moves = first;
         // Given back before another one is taken.
         group.buffer = None;
-        let buffer = group.buffer.insert(self.log.stripe.buffers().take(bytes));
+        let buffer = group.buffer.insert(self.engine.log.stripe.buffers().take(bytes));
         let mut left = &mut buffer[..];
         let mut wanted = Vec::with_capacity(first.len());
         for (one, length) in first.iter().zip(&group.lengths).filter(|(_, length)| **length > 0) {
@@ -267,7 +271,7 @@ impl Engine {
             wanted.push((&one.blob, into));
             left = behind;
         }
-        group.is_read = wanted.is_empty() || self.read_stored(Io::BLOCKING, wanted).is_ok();
+        group.is_read = wanted.is_empty() || self.engine.read_stored(Io::BLOCKING, wanted).is_ok();
         rest
     }
 

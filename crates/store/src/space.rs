@@ -215,22 +215,34 @@ pub fn takes_more(one: Scheme, other: Scheme) -> bool {
     raw(one, i64::from(u32::MAX)) > raw(other, i64::from(u32::MAX))
 }
 
-impl Engine {
+/// What is free, what is promised, and what may be promised still.
+#[derive(Clone, Copy)]
+pub struct Capacity<'a> {
+    pub(crate) engine: &'a Engine,
+}
+
+impl<'a> Capacity<'a> {
+    pub(crate) fn of(engine: &'a Engine) -> Capacity<'a> {
+        Capacity { engine }
+    }
+}
+
+impl Capacity<'_> {
     /// Gives what is free back to what lies below the devices (TRIM, holes), at most so many slots of each; how many that were.
     pub fn discard_freed(&self, slots_max: usize) -> Result<usize, Error> {
-        self.check_writable()?;
+        self.engine.check_writable()?;
         let change = {
-            let inner = self.inner.read();
+            let inner = self.engine.inner.read();
             (!inner.freed.is_empty() || !inner.left.is_empty()).then_some(inner.change)
         };
         // What was emptied is free once that is proven: nobody else may ask for it before the next checkpoint. Once for each state.
         if let Some(change) = change
-            && self.discard_change.swap(change, Ordering::AcqRel) != change
-            && !self.release_by_proof()?
+            && self.engine.discard_change.swap(change, Ordering::AcqRel) != change
+            && !self.engine.release_by_proof()?
         {
-            self.checkpoint()?;
+            self.engine.checkpoint()?;
         }
-        Ok(self.log.stripe.discard_freed(slots_max))
+        Ok(self.engine.log.stripe.discard_freed(slots_max))
     }
 
     /// Gives everything that is free back to what lies below the devices, also what was free before this mount. Returns how many
@@ -238,8 +250,8 @@ impl Engine {
     pub fn trim(&self) -> Result<u64, Error> {
         /// So few that writers hardly miss them while they are discarded.
         const SLOTS_AT_ONCE: usize = 64;
-        self.check_writable()?;
-        let mut left = self.log.stripe.discard_again();
+        self.engine.check_writable()?;
+        let mut left = self.engine.log.stripe.discard_again();
         let mut slots = 0;
         while left > 0 {
             let discarded = self.discard_freed(SLOTS_AT_ONCE)?;
@@ -249,25 +261,25 @@ impl Engine {
             slots += discarded as u64;
             left = left.saturating_sub(discarded);
         }
-        Ok(slots * u64::from(self.log.chunk_bytes()))
+        Ok(slots * u64::from(self.engine.log.chunk_bytes()))
     }
 
     /// Gives back the slots of what was emptied since that was done last, without waiting for the next commit, so that it counts as
     /// free: where much was, or where somebody found no room.
     pub fn release_emptied(&self, io: Io<'_>, is_scarce: bool) -> Result<(), Error> {
-        let live = self.space.live_raw_bytes();
-        let emptied = self.space.live_peak_raw_bytes.load(Ordering::Acquire) - live;
+        let live = self.engine.space.live_raw_bytes();
+        let emptied = self.engine.space.live_peak_raw_bytes.load(Ordering::Acquire) - live;
         let much = i64::try_from(self.raw_bytes() / EMPTIED_DIVISOR).unwrap_or(i64::MAX);
         let least = if is_scarce { 1 } else { much.max(1) };
-        if emptied < least || self.check_writable().is_err() {
+        if emptied < least || self.engine.check_writable().is_err() {
             return Ok(());
         }
         if !io.may_block() {
             return Err(Error::WouldBlock);
         }
-        self.space.live_peak_raw_bytes.store(live, Ordering::Release);
-        if !self.release_by_proof()? {
-            self.checkpoint()?;
+        self.engine.space.live_peak_raw_bytes.store(live, Ordering::Release);
+        if !self.engine.release_by_proof()? {
+            self.engine.checkpoint()?;
         }
         Ok(())
     }
@@ -275,39 +287,39 @@ impl Engine {
     /// Keeps room for the next checkpoint: at worst it writes every node anew before the old ones are given back, and the
     /// changes that gather until then; `changes_bytes` are gathered already.
     pub(crate) fn reserve_for_checkpoint(&self, changes_bytes: usize) {
-        let segments = self.log.segments.all();
+        let segments = self.engine.log.segments.all();
         let live: u64 = segments.iter().filter(|s| s.kind == SegmentKind::Meta).map(|s| s.live_bytes()).sum();
-        let scheme = self.fit(self.meta_scheme());
-        let chunk_bytes = u64::from(self.log.chunk_bytes());
-        let total = self.log.stripe.room(scheme, &[]).1;
+        let scheme = self.engine.fit(self.engine.places().meta_scheme());
+        let chunk_bytes = u64::from(self.engine.log.chunk_bytes());
+        let total = self.engine.log.stripe.room(scheme, &[]).1;
         let share = usize::try_from(total * chunk_bytes * u64::from(scheme.data) / OVERLAY_DIVISOR);
-        let changes_max = share.unwrap_or(usize::MAX).min(self.options.budget().overlay_bytes);
+        let changes_max = share.unwrap_or(usize::MAX).min(self.engine.options.budget().overlay_bytes);
         let changes = changes_max.max(changes_bytes) as u64;
         let wanted = live + live / 4 + NODE_FILL as u64 * changes;
         let needed = wanted.div_ceil(self.node_bytes(scheme)) + 2;
-        self.log.set_meta_room(MetaRoom { scheme, needed, wanted: needed + (needed / 8).max(2) });
-        self.space.overlay_bytes_max.store(changes_max, Ordering::Release);
-        self.space.turns.fetch_add(1, Ordering::AcqRel);
+        self.engine.log.set_meta_room(MetaRoom { scheme, needed, wanted: needed + (needed / 8).max(2) });
+        self.engine.space.overlay_bytes_max.store(changes_max, Ordering::Release);
+        self.engine.space.turns.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Changes that may gather before a checkpoint has to take them, in bytes.
     pub(crate) fn overlay_bytes_max(&self) -> usize {
-        self.space.overlay_bytes_max.load(Ordering::Acquire)
+        self.engine.space.overlay_bytes_max.load(Ordering::Acquire)
     }
 
     /// How often a file gave up what others still have: with as many live bytes as before, a segment may belong to other files then.
     pub fn shared_left(&self) -> u64 {
-        self.space.shared_left.load(Ordering::Acquire)
+        self.engine.space.shared_left.load(Ordering::Acquire)
     }
 
     /// Slots were given back.
     pub(crate) fn note_released(&self) {
-        self.space.turns.fetch_add(1, Ordering::AcqRel);
+        self.engine.space.turns.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Bytes of nodes that a segment takes at least.
     fn node_bytes(&self, scheme: Scheme) -> u64 {
-        let bytes = u64::from(self.log.chunk_bytes() - BLOCK_BYTES as u32) * u64::from(scheme.data);
+        let bytes = u64::from(self.engine.log.chunk_bytes() - BLOCK_BYTES as u32) * u64::from(scheme.data);
         (bytes - 2 * NODE_BYTES_TARGET as u64) / 100 * (100 - OVERHEAD_PERCENT)
     }
 
@@ -317,13 +329,13 @@ impl Engine {
         let site = new.map_or(Site::ANYWHERE, |(_, site)| site);
         let kind = SegmentKind::Data;
         let key = StreamKey { scheme, class: 0, kind, temperature: 0, home: None, tertiary: 0, site };
-        let mut kept = self.log.kept_for_others(&key);
-        let kinds = self.log.data_kinds();
+        let mut kept = self.engine.log.kept_for_others(&key);
+        let kinds = self.engine.log.data_kinds();
         if new.is_some_and(|(class, site)| !kinds.iter().any(|kind| kind.takes(scheme, class, site))) {
             kept.push(Kept { scheme, segments: 2, only: site.only });
         }
         kept.extend(kinds.into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 2, only: kind.site.only }));
-        let total = self.log.stripe.room(scheme, &[]).1;
+        let total = self.engine.log.stripe.room(scheme, &[]).1;
         let share = (total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
         let so_far = kept.iter().map(|kept| kept.segments).sum();
         kept.push(Kept { scheme, segments: share.saturating_sub(so_far), only: 0 });
@@ -335,16 +347,16 @@ impl Engine {
     fn promisable_raw_bytes(&self, scheme: Scheme, new: Option<(u8, Site)>) -> i64 {
         let mut kept = self.kept_from_users(scheme, new);
         let none_used = BTreeMap::new();
-        let free = self.log.stripe.room_within(0, scheme, &kept, &none_used).0;
+        let free = self.engine.log.stripe.room_within(0, scheme, &kept, &none_used).0;
         let unmoved = self.unmoved();
-        for (scheme, live) in &*self.space.live_bytes.lock() {
+        for (scheme, live) in &*self.engine.space.live_bytes.lock() {
             // What cannot be moved takes whole segments, however little is in them.
             let of_scheme = unmoved.iter().find(|(of, ..)| of == scheme);
             let (whole, unmoved_live) = of_scheme.map_or((0, 0), |(_, segments, live)| (*segments, *live));
             let moved = u64::try_from(live - unmoved_live).unwrap_or(0);
             kept.push(Kept { scheme: *scheme, segments: whole + moved.div_ceil(self.content_bytes(*scheme)), only: 0 });
         }
-        let cleaned = self.log.stripe.room_within(0, scheme, &kept, &none_used).1;
+        let cleaned = self.engine.log.stripe.room_within(0, scheme, &kept, &none_used).1;
         let bytes = free.max(cleaned) * self.content_bytes(scheme);
         raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
     }
@@ -353,8 +365,8 @@ impl Engine {
     fn promisable_within_raw_bytes(&self, Placement { scheme, class, site }: Placement) -> i64 {
         let kept = self.kept_from_users(scheme, Some((class, site)));
         let mut live: BTreeMap<DeviceIndex, u64> = BTreeMap::new();
-        let chunk_bytes = u64::from(self.log.chunk_bytes());
-        for segment in self.log.segments.all() {
+        let chunk_bytes = u64::from(self.engine.log.chunk_bytes());
+        for segment in self.engine.log.segments.all() {
             // Metadata, and what cannot be moved, takes whole chunks.
             let is_whole = segment.kind == SegmentKind::Meta || segment.tertiary().there != 0;
             let bytes = segment.live_bytes() * chunk_bytes / self.content_bytes(segment.scheme);
@@ -362,7 +374,7 @@ impl Engine {
             segment.chunks().iter().for_each(|place| *live.entry(place.device).or_default() += bytes);
         }
         live.values_mut().for_each(|bytes| *bytes = bytes.div_ceil(chunk_bytes));
-        let (free, cleaned) = self.log.stripe.room_within(site.only, scheme, &kept, &live);
+        let (free, cleaned) = self.engine.log.stripe.room_within(site.only, scheme, &kept, &live);
         let bytes = free.max(cleaned) * self.content_bytes(scheme);
         raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
     }
@@ -370,11 +382,11 @@ impl Engine {
     /// Segments that volumes have and devices too: the cleaner does not move what is in them.
     fn unmoved(&self) -> Vec<(Scheme, u64, i64)> {
         let as_of = self.as_of();
-        let mut unmoved = self.space.unmoved.lock();
+        let mut unmoved = self.engine.space.unmoved.lock();
         if unmoved.as_of != as_of {
             let mut segments: Vec<(Scheme, u64, i64)> = Vec::new();
             let is_unmoved = |segment: &&Arc<Segment>| segment.tertiary().there != 0 && !segment.is_released();
-            for segment in self.log.segments.all().iter().filter(is_unmoved) {
+            for segment in self.engine.log.segments.all().iter().filter(is_unmoved) {
                 let live = i64::try_from(segment.live_bytes()).unwrap_or(i64::MAX);
                 match segments.iter_mut().find(|(scheme, ..)| *scheme == segment.scheme) {
                     Some((_, count, bytes)) => (*count, *bytes) = (*count + 1, bytes.saturating_add(live)),
@@ -388,19 +400,19 @@ impl Engine {
 
     /// Content that a segment of this scheme takes at least, whatever sizes its records have.
     fn content_bytes(&self, scheme: Scheme) -> u64 {
-        let bytes = u64::from(self.log.chunk_bytes() - BLOCK_BYTES as u32) * u64::from(scheme.data);
+        let bytes = u64::from(self.engine.log.chunk_bytes() - BLOCK_BYTES as u32) * u64::from(scheme.data);
         (bytes - SEGMENT_END_BYTES) / 100 * (100 - OVERHEAD_PERCENT)
     }
 
     fn as_of(&self) -> Option<(u64, u64)> {
-        Some((self.log.counters().0, self.space.turns.load(Ordering::Acquire)))
+        Some((self.engine.log.counters().0, self.engine.space.turns.load(Ordering::Acquire)))
     }
 
     /// As above, as it was when the last segment was begun or given back.
     fn promisable_lately_raw_bytes(&self, placement: Placement) -> i64 {
         let Placement { scheme, class, site } = placement;
         let as_of = self.as_of();
-        let mut lately = self.space.promisable.lock();
+        let mut lately = self.engine.space.promisable.lock();
         if lately.as_of != as_of {
             *lately = Promisable { as_of, raw_bytes: Vec::new() };
         }
@@ -417,10 +429,10 @@ impl Engine {
 
     fn rooms(&self) -> Rooms {
         let as_of = self.as_of();
-        let mut rooms = self.space.rooms.lock();
+        let mut rooms = self.engine.space.rooms.lock();
         if rooms.as_of != as_of {
-            let scheme = self.log.meta_room().scheme;
-            let meta_segments = self.log.stripe.room(scheme, &[]).0;
+            let scheme = self.engine.log.meta_room().scheme;
+            let meta_segments = self.engine.log.stripe.room(scheme, &[]).0;
             *rooms = Rooms { as_of, meta_segments, promisable_raw_bytes: self.promisable_raw_bytes(scheme, None) };
         }
         *rooms
@@ -433,19 +445,19 @@ impl Engine {
 
     /// Whether fewer segments are free than metadata should have.
     pub(crate) fn lacks_meta_segments(&self) -> bool {
-        self.rooms().meta_segments < self.log.meta_room().wanted
+        self.rooms().meta_segments < self.engine.log.meta_room().wanted
     }
 
     /// Whether metadata must not grow now: for want of segments, or because the room is promised to data.
     pub(crate) fn is_scarce(&self, inner: &Inner) -> bool {
         let rooms = self.rooms();
-        let MetaRoom { scheme, wanted, .. } = self.log.meta_room();
+        let MetaRoom { scheme, wanted, .. } = self.engine.log.meta_room();
         if rooms.meta_segments < wanted {
             return true;
         }
         let changes = inner.active.bytes() + inner.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
         let coming = raw(scheme, NODE_FILL.saturating_mul(i64::try_from(changes).unwrap_or(i64::MAX)));
-        let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
+        let reserved = self.engine.space.reserved_raw_bytes.load(Ordering::Acquire);
         let promised = reserved.saturating_add(coming);
         // Since then less than a segment of each stream was filled: where there is plenty, that is no matter.
         promised > rooms.promisable_raw_bytes / 2 && promised > self.promisable_most_raw_bytes(scheme)
@@ -454,7 +466,7 @@ impl Engine {
     /// The same for whatever there is of most: on unlike devices, narrow segments fit where wide ones do not.
     fn promisable_most_raw_bytes(&self, scheme: Scheme) -> i64 {
         let mut schemes = vec![scheme];
-        for kind in self.log.data_kinds() {
+        for kind in self.engine.log.data_kinds() {
             if !schemes.contains(&kind.scheme) {
                 schemes.push(kind.scheme);
             }
@@ -471,32 +483,32 @@ impl Engine {
             return Ok(false);
         }
         let (metadata, data) = transaction.growth()?;
-        Ok(raw(self.log.meta_room().scheme, NODE_FILL * metadata) + data > 0)
+        Ok(raw(self.engine.log.meta_room().scheme, NODE_FILL * metadata) + data > 0)
     }
 
     /// Whether data may still be replaced by as much other data although nothing is free: it cuts extents in pieces, so its
     /// metadata grows.
     pub fn may_replace(&self, io: Io<'_>) -> Result<bool, Error> {
-        let has_room = || self.meta_segments_free() >= self.log.meta_room().needed;
+        let has_room = || self.meta_segments_free() >= self.engine.log.meta_room().needed;
         if has_room() {
             return Ok(true);
         }
         if !io.may_block() {
             return Err(Error::WouldBlock);
         }
-        self.make_room_for_metadata()?;
+        self.engine.cleaning().make_room_for_metadata()?;
         Ok(has_room())
     }
 
     /// Promises room for so many bytes, so that a write that was accepted does not fail later.
     pub fn reserve(&self, io: Io<'_>, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
         let _ = io;
-        let scheme = self.fit_for(placement);
-        let wanted = promise_raw_bytes(scheme, self.log.meta_room().scheme, bytes);
+        let scheme = self.engine.places().fit_for(placement);
+        let wanted = promise_raw_bytes(scheme, self.engine.log.meta_room().scheme, bytes);
         let fitted = Placement { scheme, ..placement };
         let from_place = self.reserve_within(fitted, wanted)?;
-        let reserved = self.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
-        let from = self.space.reserved_raw_bytes.clone();
+        let reserved = self.engine.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
+        let from = self.engine.space.reserved_raw_bytes.clone();
         let reservation = Reservation { raw_bytes: wanted, from, from_place };
         // Metadata goes elsewhere.
         let fitted = Placement { site: Site { only: 0, ..fitted.site }, ..fitted };
@@ -518,9 +530,9 @@ impl Engine {
         bytes: u64,
         granted: Option<&Reservation>,
     ) -> Option<Reservation> {
-        let scheme = self.fit_for(placement);
-        let wanted = promise_raw_bytes(scheme, self.log.meta_room().scheme, bytes);
-        let reserved = &self.space.reserved_raw_bytes;
+        let scheme = self.engine.places().fit_for(placement);
+        let wanted = promise_raw_bytes(scheme, self.engine.log.meta_room().scheme, bytes);
+        let reserved = &self.engine.space.reserved_raw_bytes;
         let mut promise =
             promise.unwrap_or_else(|| Reservation { raw_bytes: 0, from: reserved.clone(), from_place: None });
         let more = wanted - promise.raw_bytes;
@@ -543,7 +555,7 @@ impl Engine {
     /// Of this scheme and those of the data there is, the one that takes most room.
     pub fn widest_scheme(&self, scheme: Scheme) -> Scheme {
         let takes = |scheme: &Scheme| raw(*scheme, i64::from(u32::MAX));
-        let kinds = self.log.data_kinds();
+        let kinds = self.engine.log.data_kinds();
         kinds.into_iter().map(|kind| kind.scheme).chain([scheme]).max_by_key(takes).unwrap_or(scheme)
     }
 
@@ -552,7 +564,7 @@ impl Engine {
         if placement.site.only == 0 {
             return Ok(None);
         }
-        let place = self.space.reserved_within.lock().entry(placement.site.only).or_default().clone();
+        let place = self.engine.space.reserved_within.lock().entry(placement.site.only).or_default().clone();
         let reserved = place.fetch_add(wanted, Ordering::AcqRel) + wanted;
         if reserved <= self.promisable_lately_raw_bytes(placement) / 2
             || reserved <= self.promisable_within_raw_bytes(placement)
@@ -565,9 +577,9 @@ impl Engine {
 
     /// Bytes of all slots of the devices that are there.
     pub(crate) fn raw_bytes(&self) -> u64 {
-        let devices = self.log.stripe.devices();
+        let devices = self.engine.log.stripe.devices();
         let slots: u64 = devices.iter().map(|device| u64::from(device.layout().slot_count)).sum();
-        slots * u64::from(self.log.chunk_bytes())
+        slots * u64::from(self.engine.log.chunk_bytes())
     }
 
     /// How full devices are for files of two copies, or what there is of that.
@@ -584,24 +596,24 @@ impl Engine {
 
     /// The same for content of a class.
     pub fn statistics_of(&self, scheme: Scheme, class: u8) -> Statistics {
-        let scheme = self.fit(scheme);
+        let scheme = self.engine.fit(scheme);
         // As `reserve` counts: what is told to be free can be set aside, with its metadata, also where it would be the first of its kind.
         let new = Some((class, Site::ANYWHERE));
-        let segments = self.log.stripe.room(scheme, &self.kept_from_users(scheme, new)).1;
+        let segments = self.engine.log.stripe.room(scheme, &self.kept_from_users(scheme, new)).1;
         let total = raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX));
-        let live = self.space.live_raw_bytes();
-        let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
-        let meta = self.log.meta_room().scheme;
+        let live = self.engine.space.live_raw_bytes();
+        let reserved = self.engine.space.reserved_raw_bytes.load(Ordering::Acquire);
+        let meta = self.engine.log.meta_room().scheme;
         let total = promised_content(scheme, meta, total);
-        let capacity = self.log.stripe.capacity(scheme);
+        let capacity = self.engine.log.stripe.capacity(scheme);
         let (overlay_bytes, generation, next_inode) = {
-            let inner = self.inner.read();
+            let inner = self.engine.inner.read();
             let frozen = inner.frozen.as_ref().map_or(0, |overlay| overlay.bytes());
             (inner.active.bytes() + frozen, inner.generation, inner.next_inode)
         };
         let (journal_used_bytes, journal_bytes) = {
-            let mut seen = self.journal_bytes_seen.lock();
-            if let Some(journal) = self.journal.try_lock() {
+            let mut seen = self.engine.journal_bytes_seen.lock();
+            if let Some(journal) = self.engine.journal.try_lock() {
                 *seen = (journal.used_bytes(), journal.region_bytes);
             }
             *seen
@@ -611,13 +623,13 @@ impl Engine {
             free_bytes: promised_content(scheme, meta, self.promisable_raw_bytes(scheme, new) - reserved).min(total),
             live_raw_bytes: u64::try_from(live).unwrap_or(0),
             raw_bytes: self.raw_bytes(),
-            segments: self.log.segments.len() as u64,
+            segments: self.engine.log.segments.len() as u64,
             segments_free: capacity.segments_free,
             overlay_bytes: overlay_bytes as u64,
             journal_used_bytes,
             journal_bytes,
             generation,
-            node_cache_bytes: self.cache.size_bytes() as u64,
+            node_cache_bytes: self.engine.cache.size_bytes() as u64,
             next_inode,
         }
     }

@@ -17,31 +17,43 @@ use crate::journal::Journal;
 /// Rounds of writing elsewhere, in each of which devices fail.
 const ROUNDS_MAX: u32 = 16;
 
-impl Engine {
+/// Writes elsewhere what a device did not take, before it is acknowledged.
+#[derive(Clone, Copy)]
+pub struct Rerouting<'a> {
+    pub(crate) engine: &'a Engine,
+}
+
+impl<'a> Rerouting<'a> {
+    pub(crate) fn of(engine: &'a Engine) -> Rerouting<'a> {
+        Rerouting { engine }
+    }
+}
+
+impl Rerouting<'_> {
     /// After a batch was written: moves what it could not, records what was given up, and commits that. False if the journal has no
     /// room for it: a checkpoint is due, and then this again.
     pub(crate) fn settle_failures(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<bool, Error> {
         for _ in 0..ROUNDS_MAX {
-            if is_planted(Bug::StrandedForgotten) || !self.save_stranded().map_err(|error| self.fail(error))? {
+            if is_planted(Bug::StrandedForgotten) || !self.save_stranded().map_err(|error| self.engine.fail(error))? {
                 journal.is_unsettled = false;
                 self.release_stranded();
                 return Ok(true);
             }
             journal.is_unsettled = true;
-            if self.write_batch(journal, false)?.is_none() {
+            if self.engine.write_batch(journal, false)?.is_none() {
                 return Ok(false);
             }
             self.release_stranded();
         }
-        Err(self.fail(Error::Pool("devices keep failing while data is written to them".into())))
+        Err(self.engine.fail(Error::Pool("devices keep failing while data is written to them".into())))
     }
 
     /// Before everything is frozen for a checkpoint that the journal has no room for: what is on its way arrives, or goes elsewhere.
     pub(crate) fn settle_rows(&self) -> Result<(), Error> {
         for _ in 0..ROUNDS_MAX {
-            self.log.close_rows(SegmentKind::Data);
-            self.log.wait_for_rows()?;
-            self.log.flush()?;
+            self.engine.log.close_rows(SegmentKind::Data);
+            self.engine.log.wait_for_rows()?;
+            self.engine.log.flush()?;
             if !self.save_stranded()? {
                 return Ok(());
             }
@@ -51,7 +63,7 @@ impl Engine {
 
     /// Appends live blobs of stranded rows elsewhere. True if the next batch has something to record because of failures.
     fn save_stranded(&self) -> Result<bool, Error> {
-        let (stranded, is_unrecorded) = self.log.take_failures();
+        let (stranded, is_unrecorded) = self.engine.log.take_failures();
         let mut moved = 0;
         for (segment, row_block) in stranded {
             moved += self.save_rows(segment, row_block)?;
@@ -60,23 +72,27 @@ impl Engine {
     }
 
     fn save_rows(&self, id: u64, mut row_block: u32) -> Result<usize, Error> {
-        let Some(segment) = self.log.segments.get(id) else { return Ok(0) };
-        self.log.end_segments(&|open| open.id == id);
+        let Some(segment) = self.engine.log.segments.get(id) else { return Ok(0) };
+        self.engine.log.end_segments(&|open| open.id == id);
         let lost = |cause: String| Error::Pool(format!("data on its way to a device that failed is lost: {cause}"));
-        let key = self.cold_stream(&segment);
+        let key = self.engine.cleaning().cold_stream(&segment);
         let mut count = 0;
         while row_block < segment.written_blocks() {
-            let contents = self.log.read_row_contents(&segment, row_block)?;
+            let contents = self.engine.log.read_row_contents(&segment, row_block)?;
             let contents = contents.ok_or_else(|| lost(format!("row {row_block} of segment {id} cannot be read")))?;
             let mut moved = Vec::new();
-            for (blob, inode, file_offset) in self.live_blobs(&segment, row_block, &contents.entries)? {
-                let (value, to) = self.append_copy(&blob, inode, file_offset, &key).map_err(|error| match error {
-                    Error::NoSpace => lost("no other device has room for it".into()),
-                    error => error,
-                })?;
+            for (blob, inode, file_offset) in
+                self.engine.cleaning().live_blobs(&segment, row_block, &contents.entries)?
+            {
+                let (value, to) = self.engine.cleaning().append_copy(&blob, inode, file_offset, &key).map_err(
+                    |error| match error {
+                        Error::NoSpace => lost("no other device has room for it".into()),
+                        error => error,
+                    },
+                )?;
                 moved.push((blob, value, to));
             }
-            count += self.enter_moved(&moved, false)?;
+            count += self.engine.cleaning().enter_moved(&moved, false)?;
             row_block += contents.header.row_height;
         }
         Ok(count)
@@ -84,15 +100,15 @@ impl Engine {
 
     /// Lets go of what is elsewhere now.
     fn release_stranded(&self) {
-        for id in self.log.stranded_segments() {
-            let Some(segment) = self.log.segments.get(id) else {
+        for id in self.engine.log.stranded_segments() {
+            let Some(segment) = self.engine.log.segments.get(id) else {
                 // It was freed, which nobody does while there are records of it to enter.
-                self.log.forget_stranded(id);
+                self.engine.log.forget_stranded(id);
                 continue;
             };
-            let inner = self.inner.read();
+            let inner = self.engine.inner.read();
             let waiting = inner.perhaps_free.iter().filter(|other| other.id == id).count();
-            self.log.release_stranded(&segment, 1 + waiting);
+            self.engine.log.release_stranded(&segment, 1 + waiting);
         }
     }
 }

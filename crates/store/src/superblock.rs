@@ -5,10 +5,10 @@
 use stere_device::{Buffer, Completion, Device};
 use stere_format::Superblock;
 
-use crate::engine::Engine;
+use crate::checkpoint::Checkpoints;
 use crate::error::Error;
 
-impl Engine {
+impl Checkpoints<'_> {
     pub(crate) fn store_superblocks(&self, superblocks: &[Superblock]) -> Result<(), Error> {
         let (present, failed) = self.write_superblocks_of(&superblocks.iter().collect::<Vec<_>>())?;
         check_superblocks(present, &failed)
@@ -30,7 +30,7 @@ impl Engine {
 
     /// How many of these devices are there, and which of them did not take theirs.
     fn write_superblocks_of(&self, superblocks: &[&Superblock]) -> Result<(usize, Vec<u64>), Error> {
-        let stripe = &self.log.stripe;
+        let stripe = &self.engine.log.stripe;
         let completion = Completion::new();
         let mut present = 0;
         for superblock in superblocks {
@@ -46,7 +46,7 @@ impl Engine {
             }
         }
         let mut failed: Vec<u64> = completion.wait().into_iter().map(|(device, _)| device).collect();
-        failed.extend(self.log.flush()?.into_iter().map(u64::from));
+        failed.extend(self.engine.log.flush()?.into_iter().map(u64::from));
         failed.sort_unstable();
         failed.dedup();
         Ok((present, failed))

@@ -29,13 +29,13 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
 use stere_log::{Io, Segment, SegmentTable, proves_chunk};
 
+use crate::error::Refusal;
 use beginning::{Begun, Pace};
 pub use clusters::Prefetch;
 pub use labelled::LabelledVolume;
 pub(crate) use labelled::{read_label, stranger};
 pub use parts::Parts;
 pub(crate) use recall::RecallError;
-pub use recall::Refusal;
 use sequence::Referred;
 
 /// What happens to who reads something that is released.

@@ -181,7 +181,7 @@ pub(crate) fn remove_file(store: &Store, inode: u64) {
 }
 
 pub(crate) fn assert_clean(store: &Store) {
-    let report = store.check(true).unwrap();
+    let report = store.checker.check(true).unwrap();
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }
 
@@ -280,7 +280,7 @@ fn a_full_pool_takes_deletions_and_then_data_again() {
         let full = loop {
             let inode = 1000 * (round + 1) + written.len() as u64;
             let data = content(inode, 100_000);
-            let reservation = match store.reserve(Io::BLOCKING, SINGLE, data.len() as u64) {
+            let reservation = match store.space().reserve(Io::BLOCKING, SINGLE, data.len() as u64) {
                 Ok(reservation) => reservation,
                 Err(error) => break error,
             };

@@ -6,7 +6,7 @@
 //! that goes astray there could hit just that. A copy that missed the row may hold another one in its place, of a future that an
 //! earlier crash cut off: a row that does not tell of just what was committed is never made anybody's truth. What cannot be made
 //! whole in its place (a device is away or no longer written to, or nothing tells of the row) is appended again. Read next:
-//! `recover.rs`, `scrub/row.rs`, `clean.rs`.
+//! `recover.rs`, `rows.rs`, `clean.rs`.
 
 #[cfg(test)]
 mod tests;
@@ -18,14 +18,15 @@ use rustc_hash::FxHashMap;
 use stere_format::{Address, ChunkPlace, RecordSubject, SummaryEntry, record_checksum};
 use stere_log::{RowContents, Segment};
 
+use crate::Owner;
+use crate::blob::BlobHandle;
 use crate::error::Error;
 use crate::make_room::Purpose;
-use crate::view::BlobHandle;
-use crate::{Owner, engine::Engine};
+use crate::recover::Recovery;
 
 /// A row that unproven groups tell of.
 struct Row {
-    pub(crate) segment: Arc<Segment>,
+    segment: Arc<Segment>,
     /// What they named in it.
     blobs: Vec<BlobHandle>,
     /// What it tells itself, if anything does.
@@ -46,19 +47,19 @@ impl Row {
     }
 }
 
-impl Engine {
+impl Recovery<'_> {
     /// Brings what these blobs name to all its copies, in its place or elsewhere.
     pub(crate) fn make_unproven_whole(&self, blobs: &[u64]) -> Result<(), Error> {
         let mut torn = self.torn(self.rows_of(blobs)?)?;
         let mut is_any_mended = false;
         for row in &torn {
             if let Some(contents) = row.contents.as_ref().filter(|contents| row.tells_of_all(contents)) {
-                self.mend_row_in_place(&row.segment, contents)?;
+                self.engine.rows().mend_row_in_place(&row.segment, contents)?;
                 is_any_mended = true;
             }
         }
         if is_any_mended {
-            self.log.flush()?;
+            self.engine.log.flush()?;
             torn = self.torn(torn)?;
         }
         let mut is_full = false;
@@ -68,7 +69,7 @@ impl Engine {
     fn rows_of(&self, blobs: &[u64]) -> Result<Vec<Row>, Error> {
         let mut rows: BTreeMap<(u64, u32), Row> = BTreeMap::new();
         for blob in blobs {
-            let handle = match self.view(crate::Io::BLOCKING, |view| view.blob(*blob)) {
+            let handle = match self.engine.view(stere_log::Io::BLOCKING, |view| view.blob(*blob)) {
                 Ok(handle) => handle,
                 Err(Error::UnknownBlob { .. }) => continue,
                 Err(error) => return Err(error),
@@ -78,7 +79,7 @@ impl Engine {
                 continue;
             }
             let (segment, block) = (handle.segment.clone(), handle.value.address.row_block);
-            let contents = || self.log.read_row_contents(&segment, block).ok().flatten();
+            let contents = || self.engine.log.read_row_contents(&segment, block).ok().flatten();
             let row = rows.entry((segment.id, block));
             row.or_insert_with(|| Row { contents: contents(), segment: segment.clone(), blobs: Vec::new() })
                 .blobs
@@ -92,10 +93,12 @@ impl Engine {
         let mut torn = Vec::new();
         for row in rows {
             let is_whole = match &row.contents {
-                Some(contents) => row.segment.scheme.parity == 0 || self.is_row_whole(&row.segment, contents)?,
+                Some(contents) => {
+                    row.segment.scheme.parity == 0 || self.engine.rows().is_row_whole(&row.segment, contents)?
+                }
                 None => false,
             };
-            let is_kept = |place: &ChunkPlace| !self.log.stripe.is_suspended(place.device);
+            let is_kept = |place: &ChunkPlace| !self.engine.log.stripe.is_suspended(place.device);
             if !is_whole || !row.segment.chunks().iter().all(is_kept) {
                 torn.push(row);
             }
@@ -122,7 +125,7 @@ impl Engine {
     }
 
     fn rewrite_blob(&self, blob: &BlobHandle, owner: Option<Owner>, is_full: &mut bool) -> Result<(), Error> {
-        match self.relocate_blob(blob, owner) {
+        match self.engine.cleaning().relocate_blob(blob, owner) {
             // Looking for room takes long: not for each blob anew.
             Err(Error::NoSpace) if !*is_full => {
                 // A full pool has room again once what the crash left half freed is given back.
@@ -131,9 +134,10 @@ impl Engine {
                     class: blob.segment.class,
                     site: blob.segment.site,
                 };
-                let made = self.make_room(&self.stream_key(placement, 1, None), Purpose::Accepted);
+                let made =
+                    self.engine.cleaning().make_room(&self.engine.stream_for(placement, 1, None), Purpose::Accepted);
                 *is_full = matches!(made, Err(Error::NoSpace));
-                made.and_then(|()| self.relocate_blob(blob, owner))
+                made.and_then(|()| self.engine.cleaning().relocate_blob(blob, owner))
             }
             outcome => outcome,
         }

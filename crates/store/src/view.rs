@@ -8,9 +8,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_format::{BlobValue, Key, NodeReference, key};
-use stere_log::{Io, Segment, SegmentTable};
+use stere_log::{Io, SegmentTable};
 use stere_tree::{Direction, Lookup, NodeCache};
 
+use crate::blob::BlobHandle;
 use crate::error::Error;
 use crate::value::Value;
 use crate::void::{DELETIONS_MIN, Voids};
@@ -30,61 +31,6 @@ pub(crate) enum Offloaded {
 impl Offloaded {
     pub fn of(io: Io<'_>) -> Offloaded {
         if io.skips_offloaded() { Offloaded::Skip } else { Offloaded::Reload }
-    }
-}
-
-/// A blob as a reader holds it: its entry, and its segment, which stays in place while this lives.
-#[derive(Clone, Debug)]
-pub struct BlobHandle {
-    pub id: u64,
-    pub value: Arc<BlobValue>,
-    pub(crate) segment: Arc<Segment>,
-}
-
-impl BlobHandle {
-    /// The one device that has it, if it is unreplicated.
-    pub fn home(&self) -> Option<stere_format::DeviceIndex> {
-        self.segment.home()
-    }
-
-    /// The scheme it is stored with.
-    pub fn scheme(&self) -> stere_format::Scheme {
-        self.segment.scheme
-    }
-
-    /// Where it was asked to lie.
-    pub fn site(&self) -> stere_format::Site {
-        self.segment.site
-    }
-
-    /// The devices that its segment lies on.
-    pub fn devices(&self) -> Vec<stere_format::DeviceIndex> {
-        self.segment.placed().chunks.iter().map(|place| place.device).collect()
-    }
-
-    /// Whether several extents share it, or once did.
-    pub fn is_shared(&self) -> bool {
-        self.value.flags.contains(stere_format::BlobFlags::SHARED)
-    }
-
-    /// The number of its segment.
-    pub fn segment_id(&self) -> u64 {
-        self.segment.id
-    }
-
-    /// Whether its bytes are on tertiary volumes only.
-    pub fn is_released(&self) -> bool {
-        self.segment.is_released()
-    }
-
-    /// Tertiary volumes that have it, a set.
-    pub fn volumes(&self) -> u16 {
-        self.segment.tertiary().there
-    }
-
-    /// Tertiary volumes that shall have it, a set.
-    pub fn tertiary_wanted(&self) -> u16 {
-        self.segment.tertiary().wanted
     }
 }
 
@@ -164,7 +110,7 @@ impl<'a> View<'a> {
     pub(crate) fn miss_fold(&self, number: u64) -> Error {
         if self.offloaded == Offloaded::Skip {
             let why = "this was put away, and is not brought back for a search".into();
-            return Error::Elsewhere { why, refusal: crate::Refusal::Denied };
+            return Error::Elsewhere { why, refusal: crate::error::Refusal::Denied };
         }
         self.missed.set(Some(Miss::Fold(number)));
         Error::NodeNotInMemory

@@ -7,8 +7,8 @@
 use stere_format::{DeviceState, Key, Scheme, WIDTH_MAX};
 use stere_log::Io;
 
-use crate::engine::Engine;
 use crate::error::Error;
+use crate::places::Places;
 
 /// On how many devices metadata shall lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,12 @@ impl MetadataWish {
     }
 }
 
-impl Engine {
+impl Places<'_> {
     /// The scheme that metadata shall have.
     pub(crate) fn meta_scheme(&self) -> Scheme {
-        let copies = match *self.metadata_wish.lock() {
-            None if !self.options.metadata_follows_devices => return self.options.meta_scheme,
-            None => usual_metadata_copies(&self.staying_sizes()).max(self.options.meta_scheme.width()),
+        let copies = match *self.engine.metadata_wish.lock() {
+            None if !self.engine.options.metadata_follows_devices => return self.engine.options.meta_scheme,
+            None => usual_metadata_copies(&self.staying_sizes()).max(self.engine.options.meta_scheme.width()),
             Some(MetadataWish::Copies(copies)) => usize::from(copies),
             Some(MetadataWish::All) => self.staying_sizes().len(),
         };
@@ -67,12 +67,12 @@ impl Engine {
     /// Sizes of the devices on which chunks may stay.
     fn staying_sizes(&self) -> Vec<u64> {
         let stays = |state| matches!(state, DeviceState::Active | DeviceState::Offline);
-        let devices = self.devices.lock();
+        let devices = self.engine.devices.lock();
         devices.iter().filter(|entry| stays(entry.device_state())).map(|entry| entry.size_bytes).collect()
     }
 
     pub fn metadata_wish(&self) -> Option<MetadataWish> {
-        *self.metadata_wish.lock()
+        *self.engine.metadata_wish.lock()
     }
 
     /// Says on how many devices metadata shall lie from now on; what is stored follows in the background. Durable when it returns.
@@ -80,18 +80,18 @@ impl Engine {
         if MetadataWish::from_code(wish.code()) != Some(wish) {
             return Err(Error::Pool(format!("metadata can lie on 1 to {WIDTH_MAX} devices; ask for that, or for all")));
         }
-        self.update(Io::BLOCKING, |transaction| {
+        self.engine.update(Io::BLOCKING, |transaction| {
             transaction.put(Key::metadata_copies(), &[wish.code()]);
             Ok::<_, Error>(())
         })?;
-        *self.metadata_wish.lock() = Some(wish);
-        self.checkpoint()
+        *self.engine.metadata_wish.lock() = Some(wish);
+        self.engine.checkpoint()
     }
 
     /// Takes over what the pool holds.
     pub(crate) fn load_metadata_wish(&self) -> Result<(), Error> {
-        let value = self.view(Io::BLOCKING, |view| view.get(&Key::metadata_copies()))?;
-        *self.metadata_wish.lock() = value.and_then(|bytes| MetadataWish::from_code(*bytes.first()?));
+        let value = self.engine.view(Io::BLOCKING, |view| view.get(&Key::metadata_copies()))?;
+        *self.engine.metadata_wish.lock() = value.and_then(|bytes| MetadataWish::from_code(*bytes.first()?));
         Ok(())
     }
 }

@@ -130,7 +130,7 @@ impl Engine {
     ) -> Result<NewBlob, Error> {
         self.check_writable()?;
         self.bound_unproven(io)?;
-        let key = self.stream_key(placement, 0, home);
+        let key = self.stream_for(placement, 0, home);
         let id = self.next_blob.fetch_add(1, Ordering::AcqRel);
         self.append_making_room(io, key, id, owner, content)
     }
@@ -147,41 +147,14 @@ impl Engine {
     }
 
     /// The stream that takes data of this placement, given the devices there are; of unreplicated data that of its home.
-    pub(crate) fn stream_key(&self, placement: Placement, temperature: u8, home: Option<DeviceIndex>) -> StreamKey {
-        let (scheme, site, stripe) = (self.fit_for(placement), placement.site, &self.log.stripe);
+    pub(crate) fn stream_for(&self, placement: Placement, temperature: u8, home: Option<DeviceIndex>) -> StreamKey {
+        let (scheme, site, stripe) = (self.places().fit_for(placement), placement.site, &self.log.stripe);
         let may_take = |home: &DeviceIndex| stripe.is_open(*home) && stripe.allows(site, *home);
         let home = match scheme.width() {
             1 => home.filter(may_take).or_else(|| stripe.choose_home(site)),
             _ => None,
         };
         StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home, tertiary: 0, site }
-    }
-
-    /// The device for the next file whose data is unreplicated; none if this placement is not.
-    pub fn choose_home(&self, placement: Placement) -> Option<DeviceIndex> {
-        if self.fit_for(placement).width() > 1 { None } else { self.log.stripe.choose_home(placement.site) }
-    }
-
-    /// Whether this device has room for more unreplicated data.
-    pub fn has_room_at_home(&self, placement: Placement, home: DeviceIndex) -> bool {
-        self.log.can_begin(&self.stream_key(placement, 0, Some(home)))
-    }
-
-    /// Whether data of this placement is unreplicated with the devices there are.
-    pub fn is_unreplicated(&self, placement: Placement) -> bool {
-        self.fit_for(placement).width() == 1
-    }
-
-    /// The stream of another device that would take a record which the home of this one has no room for.
-    pub(crate) fn other_home(&self, key: &StreamKey, length: usize) -> Option<StreamKey> {
-        let home = key.home?;
-        let mut others = self.log.stripe.open_devices_of(key.site.only);
-        let free = |index: &DeviceIndex| self.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
-        others.retain(|index| *index != home);
-        let is_far = |index: &DeviceIndex| !self.log.stripe.prefers(key.site, *index);
-        others.sort_by_key(|index| (is_far(index), std::cmp::Reverse(free(index))));
-        let mut streams = others.into_iter().map(|index| StreamKey { home: Some(index), ..*key });
-        streams.find(|stream| self.log.can_take(stream, length))
     }
 
     /// What was accepted has its room, if need be in the segments that the cleaner moves data to: room comes before temperature.
@@ -222,14 +195,14 @@ impl Engine {
                 }
                 Err(LogError::NoSpace) => {
                     // Room comes before isolation: the rest of the file goes to a device that has some.
-                    if let Some(other) = self.other_home(&key, data.len()) {
+                    if let Some(other) = self.places().other_home(&key, data.len()) {
                         key = other;
                         continue;
                     }
                     if !io.may_block() {
                         return Err(Error::WouldBlock);
                     }
-                    match self.make_room(&StreamKey { home: None, ..key }, Purpose::Accepted) {
+                    match self.cleaning().make_room(&StreamKey { home: None, ..key }, Purpose::Accepted) {
                         Err(Error::NoSpace) => key = self.last_stream(&key, data.len()).ok_or(Error::NoSpace)?,
                         made => made?,
                     }

@@ -123,7 +123,7 @@ fn writer(shared: &Shared<'_>, worker: u64, mut random: Random) -> Model {
                 let length = 24 + random.below(load.blob_bytes_max - 24) as usize;
                 let data = content(inode, extent, version, length);
                 shared.watchdog.step(worker as usize, "reserving");
-                let Ok(_room) = store.reserve(Io::BLOCKING, placement, EXTENT_BYTES) else { continue };
+                let Ok(_room) = store.space().reserve(Io::BLOCKING, placement, EXTENT_BYTES) else { continue };
                 shared.watchdog.step(worker as usize, "writing");
                 change_extent(store, placement, inode, extent, Some(&data)).expect("room was reserved");
                 model[extent as usize].push(Some(version));
@@ -183,8 +183,8 @@ fn stress(rig: &Rig, store: Store, seed: u64, load: Load) {
         watchdog.end();
         outcomes.into_iter().map(|outcome| outcome.expect("a writer")).collect()
     });
-    println!("{} steps, {:?}", watchdog.steps(), store.statistics(SINGLE.scheme));
-    assert_eq!(store.check(true).expect("the check runs").findings, []);
+    println!("{} steps, {:?}", watchdog.steps(), store.space().statistics(SINGLE.scheme));
+    assert_eq!(store.checker.check(true).expect("the check runs").findings, []);
     let mut random = Random(!seed);
     let store = rig.crash(store, &mut random);
     for (worker, model) in models.iter().enumerate() {
@@ -193,7 +193,7 @@ fn stress(rig: &Rig, store: Store, seed: u64, load: Load) {
             assert!(versions.contains(&found), "writer {worker}, extent {extent}: {found:?}, not one of {versions:?}");
         }
     }
-    assert_eq!(store.check(true).expect("the check runs").findings, []);
+    assert_eq!(store.checker.check(true).expect("the check runs").findings, []);
     store.close().expect("the pool closes");
 }
 

@@ -52,7 +52,7 @@ pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
     if let Err(error) = mend_keys(&store, &mut mended) {
         mended.push(fact(format!("names and counts cannot be mended: {error}")));
     }
-    match store.scrub() {
+    match store.scrubber.scrub() {
         Ok(scrubbed) if scrubbed.repaired_blocks > 0 => {
             let blocks = scrubbed.repaired_blocks;
             mended.push(fact(format!("{blocks} bad blocks on devices written anew from good ones")));
@@ -75,9 +75,9 @@ fn fact(text: String) -> Mended {
 
 fn mend_keys(store: &Store, mended: &mut Vec<Mended>) -> Result<()> {
     // First, because mending changes the accounts by what it frees.
-    let corrected = store.correct_accounts()?;
+    let corrected = store.checker.correct_accounts()?;
     mended.extend(mend(store, clock::now())?);
-    let corrected = corrected + store.correct_accounts()?;
+    let corrected = corrected + store.checker.correct_accounts()?;
     if corrected > 0 {
         mended.push(fact(format!("live bytes of {corrected} segments counted anew")));
     }

@@ -28,7 +28,7 @@ pub fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
     // What cannot be read now is as it is usually.
     let marks = running.store.tier.media.tier_marks(Io::BLOCKING).unwrap_or_default();
     let policy = running.store.tier.heat.tier_policy(Io::BLOCKING).unwrap_or_default();
-    let folds = running.store.folds(Io::BLOCKING).unwrap_or_default();
+    let folds = running.store.offload().folds(Io::BLOCKING).unwrap_or_default();
     TierReport {
         volumes: volume_reports(running),
         staging_segments: running.store.tier.recalls.wanted_back(),
@@ -45,7 +45,7 @@ pub fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
         pinned,
         high: marks.high,
         low: marks.low,
-        used_percent: running.store.used_percent(),
+        used_percent: running.store.space().used_percent(),
         order: policy.order.word().to_owned(),
         exponent: f64::from(policy.exponent_hundredths) / 100.0,
         cache_bytes: Some(policy.cache_bytes).filter(|bytes| *bytes > 0),

@@ -31,7 +31,7 @@ impl Performer {
         if !caller.io.may_block() {
             return Err(Failure::WouldBlock);
         }
-        let trimmed = self.filesystem.store().trim().map_err(stere_naming::Error::from)?;
+        let trimmed = self.filesystem.store().space().trim().map_err(stere_naming::Error::from)?;
         let mut answer = range.to_vec();
         answer[8..16].copy_from_slice(&trimmed.to_ne_bytes());
         Ok(Answer::Ioctl(answer))

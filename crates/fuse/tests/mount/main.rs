@@ -90,7 +90,7 @@ fn on_both(test: &str, run: impl Fn(&Mounted, &Path)) {
 fn finish(mounted: Mounted) {
     let store = Arc::clone(&mounted.store);
     mounted.unmount();
-    let report = store.check(true).expect("the check runs");
+    let report = store.checker.check(true).expect("the check runs");
     assert!(report.findings.is_empty(), "after the test: {:?}", report.findings);
 }
 

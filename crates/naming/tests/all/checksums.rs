@@ -99,14 +99,14 @@ fn a_change_that_the_crc_does_not_see_is_found_by_the_digest() {
         let settings = [("checksum", kind), ("compress", compress), ("copies", "2")];
         let (fs, images, inode, bytes) = forged_pool(&settings, 2, 1);
         assert!(read(&fs, inode, bytes.len()).unwrap() == bytes, "{kind}, {compress}: the other copy");
-        let report = fs.store().scrub().unwrap();
+        let report = fs.store().scrubber.scrub().unwrap();
         assert!(report.is_clean(), "{kind}, {compress}: {report:?}");
         assert_clean(&fs);
         drop(fs);
         images[1].set_offline(true);
 
         let (fs, images, inode, bytes) = forged_pool(&settings, 2, 1);
-        let report = fs.store().scrub().unwrap();
+        let report = fs.store().scrubber.scrub().unwrap();
         assert!(report.is_clean() && report.repaired_blocks > 0, "{kind}, {compress}: scrubbing finds it: {report:?}");
         images[1].set_offline(true);
         assert!(read(&fs, inode, bytes.len()).unwrap() == bytes, "{kind}, {compress}: it was put right");
@@ -118,8 +118,8 @@ fn a_change_that_the_crc_does_not_see_is_found_by_the_digest() {
             let read = fs.read(&caller(5), inode, at, &mut out);
             assert!(read.is_err(), "{kind}, {compress}: a part is no more right than the whole, at {at}");
         }
-        assert!(!fs.store().check(true).unwrap().findings.is_empty(), "{kind}, {compress}: check");
-        let report = fs.store().scrub().unwrap();
+        assert!(!fs.store().checker.check(true).unwrap().findings.is_empty(), "{kind}, {compress}: check");
+        let report = fs.store().scrubber.scrub().unwrap();
         assert_eq!(report.unrepairable.len(), 1, "{kind}, {compress}: {report:?}");
     }
 }
@@ -164,7 +164,7 @@ fn parity_gives_back_what_the_digest_asks_for() {
     let settings = [("checksum", "blake3"), ("parity", "2+1")];
     let (fs, _, inode, bytes) = forged_pool(&settings, 3, 1);
     assert!(read(&fs, inode, bytes.len()).unwrap() == bytes);
-    assert!(fs.store().scrub().unwrap().is_clean());
+    assert!(fs.store().scrubber.scrub().unwrap().is_clean());
     assert_clean(&fs);
 }
 
@@ -197,7 +197,11 @@ fn without_a_digest_nobody_notices() {
         }
         let fs = rig.open(&images);
         assert_eq!(read(&fs, inode, bytes.len()).is_err(), is_seen, "{kind}");
-        assert_eq!(fs.store().scrub().unwrap().unrepairable.len(), 1, "{kind}: the CRCs are there all the same");
+        assert_eq!(
+            fs.store().scrubber.scrub().unwrap().unrepairable.len(),
+            1,
+            "{kind}: the CRCs are there all the same"
+        );
     }
 }
 
@@ -270,7 +274,7 @@ fn any_change_of_checksums_leaves_the_right_bytes() {
             _ => ("checksum", ["crc32c", "xxh3", "blake3", "none"][random.next(4) as usize]),
         };
         let fs = Walk { steps: 120, reach_bytes: 500_000, text, asks }.run(&rig, fs, top, &mut random);
-        assert!(fs.store().scrub().unwrap().is_clean());
+        assert!(fs.store().scrubber.scrub().unwrap().is_clean());
         assert_clean(&fs);
     }
 }

@@ -48,7 +48,7 @@ fn notes(fs: &FileSystem) -> Vec<(u64, NamesUse)> {
 }
 
 fn is_away(fs: &FileSystem, directory: u64) -> bool {
-    fs.store().is_folded(&Key::dirent_hash(directory, 0))
+    fs.store().offload().is_folded(&Key::dirent_hash(directory, 0))
 }
 
 /// They go when they are old enough and not before, as far as a command would put them away; what comes back by use goes again, and
@@ -156,7 +156,7 @@ fn a_file_that_is_made_meanwhile_has_its_directory() {
     pass_through(&fs, 900..=905);
     let made = listed(&fs, deep).unwrap();
     for (name, (_, _, inode)) in made.iter().filter(|(name, _)| name.starts_with("new")) {
-        assert!(!fs.store().is_folded(&Key::inode(*inode)), "{name}");
+        assert!(!fs.store().offload().is_folded(&Key::inode(*inode)), "{name}");
     }
     assert_clean(&fs);
     assert_all_there_but(&fs, deep, made.len());
@@ -184,7 +184,7 @@ fn what_is_moved_and_what_is_said_anew() {
     reconcile(&fs);
     say(&fs, 100, target, "100s");
     pass_through(&fs, 101..=400);
-    assert!(!fs.store().has_folds());
+    assert!(!fs.store().offload().has_folds());
     fs.rename(&caller(400), cold, b"0", target, b"0", 0).unwrap();
     fs.rename(&caller(400), ROOT, b"cold", target, b"cold", 0).unwrap();
     reconcile(&fs);
@@ -198,7 +198,7 @@ fn what_is_moved_and_what_is_said_anew() {
     fs.offload().reload_below(&caller(700), target).unwrap();
     fs.removexattr(&caller(700), target, ATTRIBUTE).unwrap();
     pass_through(&fs, 701..=1000);
-    assert!(!fs.store().has_folds());
+    assert!(!fs.store().offload().has_folds());
     assert_eq!(notes(&fs), []);
     assert_clean(&fs);
 }

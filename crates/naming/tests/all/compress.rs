@@ -28,7 +28,7 @@ fn stored(fs: &FileSystem, inode: u64) -> u64 {
 }
 
 fn live_bytes(fs: &FileSystem) -> u64 {
-    fs.store().statistics(stere_format::Scheme { data: 1, parity: 1 }).live_raw_bytes
+    fs.store().space().statistics(stere_format::Scheme { data: 1, parity: 1 }).live_raw_bytes
 }
 
 /// Threads that are there for each call alone; counts the calls.
@@ -260,7 +260,7 @@ fn what_cannot_be_decoded_is_an_error_for_that_record_alone() {
         }
     }
     check(&fs, beside, &bytes);
-    let findings = fs.store().check(true).unwrap().findings;
+    let findings = fs.store().checker.check(true).unwrap().findings;
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert!(findings[0].text.contains("encoding 0x4d"), "{findings:?}");
     // It moves, whatever it is, and the work on the others goes on.

@@ -159,7 +159,7 @@ fn settle(fs: &FileSystem) {
 
 fn check(fs: &FileSystem) {
     assert_eq!(fs.store().failure(), None);
-    assert_eq!(fs.store().check(true).expect("the check runs").findings, []);
+    assert_eq!(fs.store().checker.check(true).expect("the check runs").findings, []);
     assert_eq!(stere_naming::check(fs.store()).expect("the check runs"), []);
 }
 

@@ -37,7 +37,7 @@ fn the_top_stays_and_the_rest_comes_back() {
     assert_eq!(volume.requests(), requests, "the top is here, and background work brings nothing back");
     assert_eq!(resident_keys(&fs), before - outcome.keys);
     assert_all_there(&fs, cold);
-    assert!(!fs.store().has_folds() || resident_keys(&fs) > outcome.keys / 2);
+    assert!(!fs.store().offload().has_folds() || resident_keys(&fs) > outcome.keys / 2);
     assert_clean(&fs);
     let again = offload_below(&fs, cold);
     assert_eq!(resident_keys(&fs), before - again.keys.max(outcome.keys));
@@ -89,15 +89,18 @@ fn all_below_a_directory_in_the_middle_comes_back() {
     let middle = find(&fs, cold, &["2"]);
     let files: Vec<u64> = listed(&fs, find(&fs, middle, &["deep"])).unwrap().into_values().map(|one| one.2).collect();
     let outcome = offload_below(&fs, cold);
-    assert!(files.iter().any(|file| fs.store().is_folded(&Key::inode(*file))), "{outcome:?}");
+    assert!(files.iter().any(|file| fs.store().offload().is_folded(&Key::inode(*file))), "{outcome:?}");
     let keys = fs.offload().reload_below(&caller(6), middle).unwrap();
     assert!(keys > 0 && keys < outcome.keys, "{keys} of {outcome:?}");
     volume.set_fault(Some(VolumeFault::Away));
     for file in files {
-        assert!(!fs.store().is_folded(&Key::inode(file)) && !fs.store().is_folded(&Key::extent(file, 0)));
+        assert!(
+            !fs.store().offload().is_folded(&Key::inode(file))
+                && !fs.store().offload().is_folded(&Key::extent(file, 0))
+        );
     }
     assert_eq!(listed(&fs, find(&fs, middle, &["deep"])).unwrap().len(), FILES);
-    assert!(fs.store().has_folds());
+    assert!(fs.store().offload().has_folds());
 }
 
 /// What is changed comes back first, and is put away as it is then; removing works all the way up.
@@ -128,7 +131,7 @@ fn changes_and_removals_below() {
     fs.syncfs(&caller(9)).unwrap();
     while fs.step(&caller(20), 100).unwrap() {}
     fs.store().checkpoint().unwrap();
-    assert!(!fs.store().has_folds());
+    assert!(!fs.store().offload().has_folds());
     assert_clean(&fs);
 }
 
@@ -159,7 +162,7 @@ fn what_is_known_otherwise_stays() {
     assert_eq!(outcome.staying, 3, "{outcome:?}");
     for (number, is_away) in [("0", false), ("1", false), ("2", false), ("3", true)] {
         let above = find(&fs, cold, &[number]);
-        assert_eq!(fs.store().is_folded(&Key::dirent(above, 1)), is_away, "{number}");
+        assert_eq!(fs.store().offload().is_folded(&Key::dirent(above, 1)), is_away, "{number}");
     }
     fs.release(&caller(6), open, handle).unwrap();
     assert_clean(&fs);
@@ -182,7 +185,7 @@ fn no_names_go_to_a_volume_without_metadata() {
     release(&fs, cold);
     let requests = volume.requests();
     assert_eq!(fs.offload().offload_below(&caller(3), cold).unwrap_err().errno(), libc::EPERM);
-    assert_eq!((fs.store().has_folds(), volume.requests()), (false, requests));
+    assert_eq!((fs.store().offload().has_folds(), volume.requests()), (false, requests));
 }
 
 /// P-141: what it frees, for the documents: `--nocapture` tells.

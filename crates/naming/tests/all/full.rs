@@ -75,7 +75,7 @@ fn a_full_pool_frees_and_replaces() {
         settle(&fs);
         let free_after = fs.statfs().blocks_free;
         assert!(free_after + 600 > free_before, "{free_before} blocks were free, now {free_after}");
-        assert_eq!(fs.store().check(true).expect("the check runs").findings, []);
+        assert_eq!(fs.store().checker.check(true).expect("the check runs").findings, []);
         assert_eq!(stere_naming::check(fs.store()).expect("the check runs"), []);
     }
 }
@@ -89,7 +89,7 @@ fn room_set_aside_is_there_when_the_pool_is_full() {
     let free = fs.statfs().blocks_free;
     fill(&fs, 1 << 20);
     let scheme = stere_format::Scheme { data: 1, parity: 0 };
-    assert!(fs.store().statistics(scheme).live_raw_bytes < (free + 256) * 4096, "the room is kept free");
+    assert!(fs.store().space().statistics(scheme).live_raw_bytes < (free + 256) * 4096, "the room is kept free");
     fs.syncfs(&caller(4)).expect("sync");
     let fs = rig.reopen(fs, false);
     let data = vec![8; 1 << 20];
@@ -100,7 +100,7 @@ fn room_set_aside_is_there_when_the_pool_is_full() {
     let mut out = vec![0; 4 << 20];
     assert_eq!(fs.read(&caller(6), made.inode, 0, &mut out).expect("a read"), 4 << 20);
     assert!(out.iter().all(|byte| *byte == 8));
-    assert_eq!(fs.store().check(true).expect("the check runs").findings, []);
+    assert_eq!(fs.store().checker.check(true).expect("the check runs").findings, []);
     let _ = handle;
 }
 

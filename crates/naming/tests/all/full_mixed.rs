@@ -346,7 +346,7 @@ fn come_to_rest(fs: &FileSystem, rig: &Rig, size_bytes: u64) {
     let rounds = (0..20_000).find(|_| !step());
     assert!(rounds.is_some(), "the background does not come to rest");
     assert!(rig.written_bytes() - begin <= size_bytes, "{} bytes written at rest", rig.written_bytes() - begin);
-    assert_eq!(fs.store().check(true).unwrap().findings, []);
+    assert_eq!(fs.store().checker.check(true).unwrap().findings, []);
 }
 
 /// P-158

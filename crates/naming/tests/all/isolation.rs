@@ -40,7 +40,7 @@ fn read(fs: &FileSystem, inode: u64, offset: u64, length: usize) -> Result<Vec<u
 }
 
 fn lost(fs: &FileSystem, gone: &[u16]) -> Vec<LostFile> {
-    let loss = fs.store().loss(&|device| gone.contains(&device));
+    let loss = fs.store().losses.loss(&|device| gone.contains(&device));
     let mut files = Vec::new();
     stere_naming::lost_files(fs.store(), &loss, &mut |file| {
         files.push(file);
@@ -191,6 +191,6 @@ fn a_file_with_two_names_is_told_by_both_and_counted_once() {
     assert_eq!(told, [(&b"/d/first"[..], false), (b"/second", true)]);
     assert_eq!(files[0].lost_bytes, 10_000);
     assert!(files[0].ranges.iter().eq([&(0..10_000)]));
-    assert!(fs.store().loss(&|_| true).is_metadata_lost);
+    assert!(fs.store().losses.loss(&|_| true).is_metadata_lost);
     assert!(lost(&fs, &[]).is_empty());
 }

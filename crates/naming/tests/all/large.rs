@@ -26,7 +26,7 @@ fn make_pieces(fs: &FileSystem, name: &[u8]) -> u64 {
 }
 
 fn check(fs: &FileSystem) {
-    assert_eq!(fs.store().check(true).expect("the check runs").findings, []);
+    assert_eq!(fs.store().checker.check(true).expect("the check runs").findings, []);
     assert_eq!(stere_naming::check(fs.store()).expect("the check runs"), []);
 }
 

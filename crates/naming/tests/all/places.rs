@@ -20,7 +20,7 @@ fn content(number: u64, length: usize) -> Vec<u8> {
 
 fn tag(fs: &FileSystem, index: DeviceIndex, tags: &[&str]) {
     let tags = Some(tags.iter().map(|tag| (*tag).to_owned()).collect());
-    fs.store().label_device(index, Label { tags, ..Label::default() }).unwrap();
+    fs.store().devices.label_device(index, Label { tags, ..Label::default() }).unwrap();
 }
 
 /// A pool of which the first two devices have a tag.
@@ -32,7 +32,7 @@ fn rig(sizes_bytes: &[u64]) -> (Rig, FileSystem) {
 
 fn mend(fs: &FileSystem) {
     for _ in 0..10_000 {
-        if fs.store().mend_step(8 << 20).unwrap().is_done {
+        if fs.store().rebuilder.mend_step(8 << 20).unwrap().is_done {
             return;
         }
     }
@@ -208,14 +208,14 @@ fn evacuating_respects_the_requirement() {
     let file = make(&fs, place, "file", &bytes);
     let beside = make(&fs, ROOT, "beside", &bytes);
     fs.syncfs(&caller(3)).unwrap();
-    fs.store().set_device_state(0, DeviceState::Leaving).unwrap();
+    fs.store().devices.set_device_state(0, DeviceState::Leaving).unwrap();
     mend(&fs);
-    assert!(fs.store().mend_status().impossible_chunks > 0, "{:?}", fs.store().mend_status());
+    assert!(fs.store().rebuilder.mend_status().impossible_chunks > 0, "{:?}", fs.store().rebuilder.mend_status());
     assert_eq!(devices(&fs, file), names(&["d0", "d1"]));
     assert!(!devices(&fs, beside).contains("d0"), "others left");
     tag(&fs, 3, &["nvme"]);
     mend(&fs);
-    assert_eq!(fs.store().mend_status().impossible_chunks, 0);
+    assert_eq!(fs.store().rebuilder.mend_status().impossible_chunks, 0);
     assert_lies(&fs, file, &bytes, &["d1", "d3"]);
     assert_clean(&fs);
 }

@@ -22,7 +22,7 @@ fn content(number: u64, length: usize) -> Vec<u8> {
 
 fn tag(fs: &FileSystem, index: DeviceIndex, tags: &[&str]) {
     let tags = Some(tags.iter().map(|tag| (*tag).to_owned()).collect());
-    fs.store().label_device(index, Label { tags, ..Label::default() }).unwrap();
+    fs.store().devices.label_device(index, Label { tags, ..Label::default() }).unwrap();
 }
 
 /// Three files on a volume, in a directory of a pool that has two other devices.
@@ -39,7 +39,7 @@ fn settle(fs: &FileSystem) {
     while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {
         reconcile(fs);
     }
-    while !fs.store().mend_step(8 << 20).unwrap().is_done {}
+    while !fs.store().rebuilder.mend_step(8 << 20).unwrap().is_done {}
 }
 
 impl Archived {

@@ -92,14 +92,14 @@ fn files_go_from_copies_to_parity_and_back_and_nothing_else_changes() {
     }
     while fs.store().step(true).unwrap() {}
     // What the conversions left behind is free again.
-    let live = fs.store().statistics(stere_format::Scheme { data: 1, parity: 1 }).live_raw_bytes;
+    let live = fs.store().space().statistics(stere_format::Scheme { data: 1, parity: 1 }).live_raw_bytes;
     assert!(live < 16 << 20, "{live} bytes");
 }
 
 /// The least number of losses that every file survives, by trying: no file may be named as lost.
 fn assert_survives_one(fs: &FileSystem, devices: u16) {
     for gone in 0..devices {
-        let loss = fs.store().loss(&|device| device == gone);
+        let loss = fs.store().losses.loss(&|device| device == gone);
         assert!(loss.is_nothing(), "content is lost without device {gone}");
     }
 }

@@ -185,7 +185,7 @@ fn a_unit_of_rules_is_as_old_as_its_youngest_member() {
         reconcile(&fs);
         settle(&fs);
         (0..3).for_each(|_| fs.store().checkpoint().unwrap());
-        let used = fs.store().used_percent();
+        let used = fs.store().space().used_percent();
         fs.store().tier.media.set_tier_marks(TierMarks::new(used, used - 1).unwrap()).unwrap();
         assert!(fs.eviction().keep_room(&caller(2000)).unwrap().unwrap() > 0);
         // A segment that both have a part of may go.

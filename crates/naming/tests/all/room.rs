@@ -191,6 +191,6 @@ fn unlike_devices_take_what_is_told() {
         assert!(accepted >= begin - MIB, "{sizes:?}: {accepted} of {begin} bytes were taken");
         println!("{sizes:?}: {accepted} of {begin} bytes");
         fs.syncfs(&caller(3)).unwrap();
-        assert_eq!(fs.store().check(true).unwrap().findings, []);
+        assert_eq!(fs.store().checker.check(true).unwrap().findings, []);
     }
 }

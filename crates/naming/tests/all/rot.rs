@@ -70,11 +70,11 @@ fn spoil(rig: &Rig, files: &Files, device: usize, blocks: &[u64]) {
     blocks.iter().for_each(|block| images[device].corrupt(block * BLOCK, BLOCK));
     let fs = rig.open(&images);
     read_all(&fs, files, blocks);
-    let first = fs.store().scrub().expect("a pass");
+    let first = fs.store().scrubber.scrub().expect("a pass");
     assert!(first.is_clean(), "blocks {blocks:?}: {first:?}");
-    let second = fs.store().scrub().expect("a pass");
+    let second = fs.store().scrubber.scrub().expect("a pass");
     assert!(second.is_clean() && second.repaired_blocks == 0, "blocks {blocks:?}: {second:?}");
-    assert_eq!(fs.store().check(true).expect("a check").findings, [], "blocks {blocks:?}");
+    assert_eq!(fs.store().checker.check(true).expect("a check").findings, [], "blocks {blocks:?}");
     read_all(&fs, files, blocks);
     if blocks.len() == 1 {
         // The device that was spoilt is as good as any again.

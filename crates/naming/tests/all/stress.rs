@@ -197,7 +197,7 @@ fn finish_orphans(fs: &FileSystem) {
 
 fn assert_clean(fs: &FileSystem) {
     assert_eq!(check(fs.store()).expect("the check runs"), []);
-    assert_eq!(fs.store().check(true).expect("the check runs").findings, []);
+    assert_eq!(fs.store().checker.check(true).expect("the check runs").findings, []);
 }
 
 #[test]

@@ -170,5 +170,5 @@ fn threads_do_not_disturb_each_other() {
     let fs = rig.reopen(fs, false);
     while fs.step(&caller(7), 100).expect("a step") {}
     assert_eq!(stere_naming::check(fs.store()).expect("the check runs"), []);
-    assert_eq!(fs.store().check(true).expect("the check runs").findings, []);
+    assert_eq!(fs.store().checker.check(true).expect("the check runs").findings, []);
 }

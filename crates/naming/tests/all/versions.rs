@@ -185,7 +185,7 @@ fn versions_are_read_only() {
 fn versions_go_by_age_and_by_number() {
     let (rig, fs) = Rig::new(2, DEVICE_BYTES);
     let top = top(&fs, "3,10d");
-    let live = |fs: &FileSystem| fs.store().statistics(Scheme { data: 1, parity: 1 }).live_raw_bytes;
+    let live = |fs: &FileSystem| fs.store().space().statistics(Scheme { data: 1, parity: 1 }).live_raw_bytes;
     let before = live(&fs);
     for day in 0..5 {
         put(&fs, NOW + day * DAY, top, "a", &vec![day as u8; 1 << 20]);

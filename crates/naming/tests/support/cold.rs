@@ -62,7 +62,7 @@ pub fn offload_below(fs: &FileSystem, inode: u64) -> OffloadOutcome {
     release(fs, inode);
     let outcome = fs.offload().offload_below(&caller(3), inode).unwrap();
     release(fs, inode);
-    assert!(fs.store().folds(Io::BLOCKING).unwrap().iter().all(|fold| fold.blob.is_released()));
+    assert!(fs.store().offload().folds(Io::BLOCKING).unwrap().iter().all(|fold| fold.blob.is_released()));
     outcome
 }
 

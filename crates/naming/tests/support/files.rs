@@ -54,7 +54,7 @@ pub fn check(fs: &FileSystem, inode: u64, bytes: &[u8]) {
 }
 
 pub fn assert_clean(fs: &FileSystem) {
-    let report = fs.store().check(true).unwrap();
+    let report = fs.store().checker.check(true).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     let findings = stere_naming::check(fs.store()).unwrap();
     assert!(findings.is_empty(), "{findings:?}");

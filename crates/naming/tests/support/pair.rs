@@ -382,7 +382,7 @@ impl Pair {
     /// Every count and reference on media is exact.
     pub fn check_media(&self) {
         let store = self.fs().store();
-        let report = store.check(true).expect("the check runs");
+        let report = store.checker.check(true).expect("the check runs");
         assert_eq!(report.findings, []);
         assert_eq!(stere_naming::check(store).expect("the check runs"), []);
     }

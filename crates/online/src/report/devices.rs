@@ -20,14 +20,14 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
     let index = entry.index;
     let chunk_bytes = running.chunk_bytes;
     // Devices of the table always have a usage; a device that went in this moment has none.
-    let usage = running.store.device_usage(index).unwrap_or_default();
-    let health = running.store.health(index);
+    let usage = running.store.devices.device_usage(index).unwrap_or_default();
+    let health = running.store.health.health(index);
     let left_out = running.left_out(index);
     let is_attached = running.attached(index).is_some();
-    let device = running.store.pool_devices().into_iter().find(|device| device.index() == index);
+    let device = running.store.health.pool_devices().into_iter().find(|device| device.index() == index);
     let silent_for = device.as_ref().and_then(|device| device.silent_for());
     let latency_us = device.as_ref().map_or(0, |device| device.latency_us());
-    let is_slow = latency_us >= SLOW_FROM_US && running.store.slow_devices().contains(&index);
+    let is_slow = latency_us >= SLOW_FROM_US && running.store.health.much_slower().contains(&index);
     let is_sick = health.is_some_and(|health| health.state == HealthState::Sick);
     let state = match DeviceState::from_code(entry.state) {
         Some(DeviceState::Failed) => "failed",
@@ -77,11 +77,11 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
 /// Why a device that fails too often stays in use all the same.
 fn why_not_given_up(running: &Running, index: DeviceIndex) -> Option<String> {
     let store = &running.store;
-    let (limit, health) = (store.health_limits().retire_errors, store.health(index)?);
+    let (limit, health) = (store.health.health_limits().retire_errors, store.health.health(index)?);
     if limit == 0 || health.errors() < limit {
         return None;
     }
-    let why = match store.devices_to_retire().contains(&index) {
+    let why = match store.health.devices_to_retire().contains(&index) {
         true => "the other devices have no room for what it holds; add or replace one",
         false => "not all that it holds can be read without it; put another in its place while it still answers",
     };

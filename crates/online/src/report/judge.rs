@@ -58,13 +58,13 @@ fn find(
     }
     // What a silent device has alone is not lost; it is told below.
     let is_silent = devices.iter().any(|device| device.state == "silent");
-    if running.store.is_metadata_damaged() && !is_silent {
+    if running.store.damage().is_metadata_damaged() && !is_silent {
         let next = format!(
             "names or other metadata are damaged on every copy: unmount, see what is lost with `stere check {pool}`, and copy the rest out with `stere rescue`"
         );
         return (State::Lost, next);
     }
-    let (damaged, bytes) = running.store.damaged_blobs();
+    let (damaged, bytes) = running.store.damage().damaged_blobs();
     if damaged > 0 && !is_silent {
         let way_back = way_back_from_media(running).unwrap_or_else(|| way_back_without_missing(pool, devices));
         return (State::Lost, format!("{} of files cannot be read from any device: {way_back}", size::show(bytes)));

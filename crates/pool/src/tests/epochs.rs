@@ -30,7 +30,7 @@ fn an_epoch_in_which_nothing_happened_makes_no_half() {
     assert_eq!((assembly.members.len(), assembly.returning().count()), (2, 1));
     assert_eq!(assembly.newest.epochs, superblock_of(&devices[1]).epochs);
     let opened = assembly.open(&open_options(), &nowhere).unwrap();
-    assert!(opened.store.check(true).unwrap().findings.is_empty());
+    assert!(opened.store.checker.check(true).unwrap().findings.is_empty());
     opened.store.close().unwrap();
     mount_and_change(&[&devices[0], &devices[1]], 2);
     // The same while the pool is open.

@@ -33,13 +33,13 @@ fn keys(store: &Store, tree: u8) -> Vec<(Key, Vec<u8>)> {
 fn mended(rig: &Rig) -> Vec<Mended> {
     let store = rig.files.store();
     let mended = mend(store, Timestamp::default()).unwrap();
-    store.correct_accounts().unwrap();
+    store.checker.correct_accounts().unwrap();
     store.checkpoint().unwrap();
-    let findings = store.check(true).unwrap().findings;
+    let findings = store.checker.check(true).unwrap().findings;
     assert!(findings.is_empty(), "{findings:?}");
     let findings = stere_naming::check(store).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
-    assert_eq!(store.correct_accounts().unwrap(), 0);
+    assert_eq!(store.checker.correct_accounts().unwrap(), 0);
     mended
 }
 
@@ -199,8 +199,8 @@ fn wrong_live_bytes_are_counted_anew() {
     for segment in store.segments().all().iter().step_by(2) {
         segment.add_live_bytes(512);
     }
-    assert!(!store.check(false).unwrap().findings.is_empty());
-    assert!(store.correct_accounts().unwrap() > 0);
+    assert!(!store.checker.check(false).unwrap().findings.is_empty());
+    assert!(store.checker.correct_accounts().unwrap() > 0);
     assert_eq!(mended(&rig), []);
 }
 

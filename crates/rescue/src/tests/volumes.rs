@@ -238,7 +238,7 @@ fn names_that_were_put_away_come_back() {
     settle(&rig);
     release(&rig);
     copy_metadata(&rig);
-    let folds = rig.files.store().folds(stere_store::Io::BLOCKING).unwrap();
+    let folds = rig.files.store().offload().folds(stere_store::Io::BLOCKING).unwrap();
     let bundles: Vec<u64> = folds.iter().map(|fold| fold.blob.segment_id()).collect();
     drop(rig);
     let (report, sink) = rescued(&[&volume], &expected);

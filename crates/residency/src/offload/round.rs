@@ -174,7 +174,7 @@ impl Offload {
 
     fn begin_round(&self, caller: &Caller<'_>, round: &mut Round) -> Result<bool, Error> {
         use std::sync::atomic::Ordering;
-        let (now, unfolded) = (seconds(caller), self.core.store.unfolded());
+        let (now, unfolded) = (seconds(caller), self.core.store.offload().unfolded());
         let is_said_anew = self.is_said_anew.load(Ordering::Acquire);
         let has_news = std::mem::take(&mut self.uses.lock().has_news);
         if has_news || unfolded != round.unfolded {
@@ -241,7 +241,7 @@ impl Offload {
     pub fn place_of_names(&self, caller: &Caller<'_>, inode: u64) -> Result<Option<Place>, Error> {
         let (mut at, mut below, mut policy_of, mut said) = (inode, inode, None, None);
         for _ in 0..DEPTH_MAX {
-            if let Some(directory) = self.core.store.put_away_of(&Key::inode(at)) {
+            if let Some(directory) = self.core.store.offload().put_away_of(&Key::inode(at)) {
                 (at, below, policy_of, said) = (directory, directory, None, None);
                 continue;
             }
@@ -290,7 +290,7 @@ impl Offload {
         let note = NamesUse { look_seconds: note.look_seconds.min(stored.look_seconds), ..stored };
         let is_here = self.has_keys_here(caller, inode)?;
         let place = if is_here { self.place_of_names(caller, inode)? } else { None };
-        if is_here && self.core.store.is_folded(&Key::inode(inode)) {
+        if is_here && self.core.store.offload().is_folded(&Key::inode(inode)) {
             // A part of a large one came back: the rest follows when it is used.
             return self.put_off(caller, round, inode, note, round.shortest_seconds);
         }
@@ -348,7 +348,7 @@ impl Offload {
         while let Some(from) = next {
             let (entries, behind) = read_names(&self.core.store, &self.core.names, caller.io, directory, from)?;
             next = behind;
-            let is_here = |inode: &u64| !self.core.store.is_folded(&Key::inode(*inode));
+            let is_here = |inode: &u64| !self.core.store.offload().is_folded(&Key::inode(*inode));
             let directories = entries.iter().filter(|entry| entry.kind == FileKind::Directory).map(|entry| entry.inode);
             let directories: Vec<u64> = directories.filter(is_here).collect();
             if directories.is_empty() {
@@ -435,7 +435,7 @@ impl Offload {
             let (entries, next) = read_names(&self.core.store, &self.core.names, caller.io, directory, from)?;
             for entry in entries {
                 let going_with = round.gathered.get(&entry.inode);
-                if self.core.store.is_folded(&Key::inode(entry.inode)) || going_with == Some(&group) {
+                if self.core.store.offload().is_folded(&Key::inode(entry.inode)) || going_with == Some(&group) {
                     continue;
                 }
                 let is_file = entry.kind != FileKind::Directory;
@@ -511,7 +511,7 @@ impl Offload {
                 !inodes.any(|inode| uses.has(inode) || self.core.files.is_in_memory(inode))
             };
             let what = ToFold { directory: group.directory, ranges: &ranges, tertiary: group.tertiary };
-            match self.core.store.fold(&what, &is_free) {
+            match self.core.store.offload().fold(&what, &is_free) {
                 Ok(keys) => stays = keys.is_none(),
                 Err(error) => (stays, outcome) = (true, Err(error.into())),
             }

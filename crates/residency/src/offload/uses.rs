@@ -88,13 +88,13 @@ impl Offload {
         let mut directories: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for (inode, at) in used {
             // Who uses what is away brings it back: that notes it.
-            if self.core.store.is_folded(&Key::inode(*inode)) {
+            if self.core.store.offload().is_folded(&Key::inode(*inode)) {
                 continue;
             }
             let value = self.core.store.view(caller.io, |view| stere_file::inode_if_any(view, *inode))?;
             let Some(value) = value else { continue };
             let is_noted_itself = value.kind() == Some(FileKind::Directory)
-                || self.core.store.is_folded(&Key::dirent_hash(value.parent, 0));
+                || self.core.store.offload().is_folded(&Key::dirent_hash(value.parent, 0));
             let noted = if is_noted_itself { *inode } else { value.parent };
             let age_seconds = match self.place_of_names(caller, noted) {
                 Ok(place) => place.filter(|place| place.top != noted).map(|place| place.age_seconds),

@@ -43,7 +43,7 @@ impl History {
     /// What a device that came back says of itself, without an epoch in which nothing happened.
     fn settled_superblock(&self, device: usize) -> Option<Superblock> {
         let store = &self.mounted().store;
-        let is_there = |index| store.device_usage(index).is_ok_and(|usage| usage.is_attached);
+        let is_there = |index| store.devices.device_usage(index).is_ok_and(|usage| usage.is_attached);
         let device = self.device(device);
         match identify(&*device) {
             Holds::Member(identity) => Some(settled_superblock(&identity, &*device, &is_there)),
@@ -55,7 +55,8 @@ impl History {
     fn newest(&self) -> Option<Superblock> {
         let store = &self.mounted().store;
         let members = self.members().into_iter();
-        let there = members.filter(|(_, entry)| store.device_usage(entry.index).is_ok_and(|usage| usage.is_attached));
+        let there =
+            members.filter(|(_, entry)| store.devices.device_usage(entry.index).is_ok_and(|usage| usage.is_attached));
         let superblocks = there.filter_map(|(number, _)| self.superblock(number));
         superblocks.max_by_key(|superblock| superblock.generation)
     }
@@ -64,7 +65,7 @@ impl History {
     fn others_open(&self, device: usize) -> usize {
         let store = &self.mounted().store;
         let is_open = |(number, entry): &(usize, DeviceEntry)| {
-            let usage = store.device_usage(entry.index).unwrap_or_default();
+            let usage = store.devices.device_usage(entry.index).unwrap_or_default();
             *number != device
                 && entry.device_state() == DeviceState::Active
                 && usage.is_attached
@@ -125,7 +126,7 @@ impl History {
         let Ok(index) = stere_pool::free_index(&self.mounted().store) else { return Ok(()) };
         let state = if spare { DeviceState::Spare } else { DeviceState::Active };
         let Some((device_in, entry)) = self.buy(mebibytes, state, index)? else { return Ok(()) };
-        let added = self.mounted().store.add_device(device_in, entry);
+        let added = self.mounted().store.devices.add_device(device_in, entry);
         self.changed("adding a device", added)
     }
 
@@ -141,18 +142,18 @@ impl History {
         if !is_wanted || u64::from(mebibytes) << 20 < old.size_bytes {
             return Ok(());
         }
-        if is_away && self.mounted().store.device_usage(old.index).is_ok_and(|usage| usage.is_attached) {
-            let gone = self.mounted().store.detach_device(old.index, true);
+        if is_away && self.mounted().store.devices.device_usage(old.index).is_ok_and(|usage| usage.is_attached) {
+            let gone = self.mounted().store.devices.detach_device(old.index, true);
             self.changed("going on without a lost device", gone)?;
         }
         let Some((device_in, entry)) = self.buy(mebibytes, DeviceState::Active, old.index)? else { return Ok(()) };
-        let replaced = self.mounted().store.replace_device(old.index, device_in, entry);
+        let replaced = self.mounted().store.devices.replace_device(old.index, device_in, entry);
         self.changed("replacing a device", replaced.map(drop))
     }
 
     /// Whether all that is on a device has room on the others, and new data its copies.
     pub(crate) fn can_do_without(&self, device: usize, entry: &DeviceEntry) -> bool {
-        let forecast = self.mounted().store.forecast(&Change::Evacuate(entry.index));
+        let forecast = self.mounted().store.forecaster.forecast(&Change::Evacuate(entry.index));
         self.others_open(device) >= 2 && forecast.is_ok_and(|forecast| forecast.fits)
     }
 
@@ -168,7 +169,7 @@ impl History {
     pub(crate) fn use_again(&mut self, device: usize) -> Result<(), Stop> {
         let Some(entry) = self.member(device) else { return Ok(()) };
         if matches!(entry.device_state(), DeviceState::Leaving | DeviceState::Failed) && !self.machine.is_lost(device) {
-            let changed = self.mounted().store.set_device_state(entry.index, DeviceState::Active);
+            let changed = self.mounted().store.devices.set_device_state(entry.index, DeviceState::Active);
             return self.changed("using a device again", changed);
         }
         Ok(())
@@ -184,7 +185,7 @@ impl History {
         {
             return Ok(());
         }
-        let changed = self.mounted().store.set_device_state(entry.index, to);
+        let changed = self.mounted().store.devices.set_device_state(entry.index, to);
         self.changed("changing what a device is for", changed)
     }
 
@@ -195,7 +196,7 @@ impl History {
             return Ok(());
         }
         (self.exposed, self.offline) = (Some(device), Some(device));
-        let changed = self.mounted().store.set_device_state(entry.index, DeviceState::Offline);
+        let changed = self.mounted().store.devices.set_device_state(entry.index, DeviceState::Offline);
         self.changed("taking a device offline", changed)
     }
 
@@ -203,9 +204,9 @@ impl History {
     pub(crate) fn online(&mut self, device: usize) -> Result<(), Stop> {
         let is_back = self.away() == Some(device) && !self.machine.is_lost(device);
         let Some(entry) = self.member(device).filter(|_| is_back) else { return Ok(()) };
-        if self.mounted().store.device_usage(entry.index).is_ok_and(|usage| usage.is_attached) {
+        if self.mounted().store.devices.device_usage(entry.index).is_ok_and(|usage| usage.is_attached) {
             // Its old opening may never write again.
-            let gone = self.mounted().store.detach_device(entry.index, true);
+            let gone = self.mounted().store.devices.detach_device(entry.index, true);
             self.changed("going on without a device", gone)?;
         }
         self.machine.bring_back(device);
@@ -228,7 +229,7 @@ impl History {
             };
         }
         let device_in = DeviceIn { index: entry.index, superblock: own, device: self.device(device), read_cost: 1 };
-        let attached = self.mounted().store.attach_device(device_in);
+        let attached = self.mounted().store.devices.attach_device(device_in);
         self.changed("attaching a device that is back", attached)?;
         if self.offline == Some(device) {
             self.offline = None;

@@ -310,7 +310,7 @@ impl History {
         let store = self.mounted().store.clone();
         let usual = self.must("reading the order", store.tier.heat.tier_policy(Io::BLOCKING).map_err(Error::from))?;
         let marks = self.must("reading the marks", store.tier.media.tier_marks(Io::BLOCKING).map_err(Error::from))?;
-        let high = store.used_percent();
+        let high = store.space().used_percent();
         let lower = TierMarks::new(high, high.saturating_sub(1)).filter(|_| by_marks && high > 1);
         self.must("setting the order", store.tier.heat.set_tier_policy(policy).map_err(Error::from))?;
         if let Some(lower) = lower {

@@ -2,8 +2,8 @@ use stere_device::Operation;
 use stere_device::memory::Fault;
 use stere_format::{DeviceIndex, DeviceState, SegmentKind};
 
+use crate::ScrubReport;
 use crate::devices::tests::rig::*;
-use crate::scrub::ScrubReport;
 use crate::tests::remove_file;
 use crate::{HealthState, Placement, Store};
 
@@ -48,24 +48,24 @@ fn what_cannot_be_read_stays_where_it_is() {
             let store = rig.open(&[0, 1, 2]);
             let holder = holder_of_single(&store, 3);
             fail_reads(&rig, holder, from);
-            store.set_device_state(holder, state).unwrap();
+            store.devices.set_device_state(holder, state).unwrap();
             mend(&store);
-            let status = store.mend_status();
+            let status = store.rebuilder.mend_status();
             assert!(status.unreadable_chunks > 0, "{state:?}: {status:?}");
             assert_eq!(status.impossible_chunks, status.chunks_left, "{status:?}");
-            assert!(store.device_usage(holder).unwrap().chunks > 0);
-            assert!(store.has_damage());
+            assert!(store.devices.device_usage(holder).unwrap().chunks > 0);
+            assert!(store.damage().has_damage());
             rig.devices[usize::from(holder)].set_fault_hook(None);
             // Also after the next mount.
             store.close().unwrap();
             drop(store);
             let store = rig.open(&[0, 1, 2]);
-            assert!(store.has_damage(), "known in the pool");
+            assert!(store.damage().has_damage(), "known in the pool");
             assert_readable(&store, &files);
-            store.review_damage(usize::MAX).unwrap();
-            assert!(!store.has_damage());
+            store.damage().review_damage(usize::MAX).unwrap();
+            assert!(!store.damage().has_damage());
             mend(&store);
-            let chunks = store.device_usage(holder).map_or(0, |usage| usage.chunks);
+            let chunks = store.devices.device_usage(holder).map_or(0, |usage| usage.chunks);
             assert_eq!(chunks, 0, "{state:?}: the device is empty at last");
             assert_readable(&store, &files);
             assert_clean(&store);
@@ -81,13 +81,13 @@ fn a_device_that_comes_back_after_a_spare_took_over_has_all_it_had() {
     write(&store, &files);
     let spare = rig.buy(DEVICE_BYTES);
     let entry = stere_format::DeviceEntry { state: DeviceState::Spare.code(), ..rig.entry(spare) };
-    store.add_device(rig.new_device(spare), entry).unwrap();
+    store.devices.add_device(rig.new_device(spare), entry).unwrap();
     let holder = holder_of_single(&store, 3);
     fail_reads(&rig, holder, 0);
-    store.set_device_state(holder, DeviceState::Failed).unwrap();
+    store.devices.set_device_state(holder, DeviceState::Failed).unwrap();
     mend(&store);
     rig.devices[usize::from(holder)].set_fault_hook(None);
-    store.set_device_state(holder, DeviceState::Active).unwrap();
+    store.devices.set_device_state(holder, DeviceState::Active).unwrap();
     mend(&store);
     assert_readable(&store, &files);
     assert_clean(&store);
@@ -100,9 +100,9 @@ fn a_chunk_of_a_damaged_stripe_leaves_a_good_device() {
     let files = some_files(Files { placement: placement(3, 0), bytes: 900_000 }, 10..16);
     write(&store, &files);
     fail_reads(&rig, 0, 0);
-    store.set_device_state(1, DeviceState::Leaving).unwrap();
+    store.devices.set_device_state(1, DeviceState::Leaving).unwrap();
     mend(&store);
-    assert_eq!(store.device_usage(1).unwrap().chunks, 0);
+    assert_eq!(store.devices.device_usage(1).unwrap().chunks, 0);
     rig.devices[0].set_fault_hook(None);
     assert_readable(&store, &files);
 }
@@ -121,30 +121,30 @@ fn damage_is_known_until_it_is_gone_or_right() {
         rig.devices[0].corrupt(start + slot * u64::from(CHUNK_BYTES) + 200_000, 4096);
     }
     let store = rig.open(&[0]);
-    assert!(!store.has_damage());
-    let report: ScrubReport = store.scrub().unwrap();
+    assert!(!store.damage().has_damage());
+    let report: ScrubReport = store.scrubber.scrub().unwrap();
     assert!(!report.unrepairable.is_empty());
-    assert!(store.has_damage());
-    assert_eq!(store.health(0).unwrap().state, HealthState::Sick);
+    assert!(store.damage().has_damage());
+    assert_eq!(store.health.health(0).unwrap().state, HealthState::Sick);
     store.close().unwrap();
     drop(store);
     let store = rig.open(&[0]);
-    assert!(store.has_damage(), "after a new mount");
-    assert_eq!(store.health(0).unwrap().state, HealthState::Sick);
-    store.review_damage(usize::MAX).unwrap();
-    assert!(store.has_damage(), "still damaged");
+    assert!(store.damage().has_damage(), "after a new mount");
+    assert_eq!(store.health.health(0).unwrap().state, HealthState::Sick);
+    store.damage().review_damage(usize::MAX).unwrap();
+    assert!(store.damage().has_damage(), "still damaged");
     // Right again: as if the right bytes were put back from outside.
     drop(store);
     let store = intact.open(&[0]);
     assert_readable(&store, &files);
-    assert!(!store.has_damage());
+    assert!(!store.damage().has_damage());
     drop(store);
     // Gone.
     let store = rig.open(&[0]);
     files.iter().for_each(|(inode, _, _)| remove_file(&store, *inode));
-    store.forget_freed_damage();
-    assert!(!store.has_damage());
-    assert_eq!(store.health(0).unwrap().state, HealthState::Good);
+    store.damage().forget_freed_damage();
+    assert!(!store.damage().has_damage());
+    assert_eq!(store.health.health(0).unwrap().state, HealthState::Good);
 }
 
 /// P-161: a read that finds no right copy makes it known.
@@ -158,25 +158,25 @@ fn a_failed_read_is_known() {
     let store = rig.open(&[0]);
     fail_reads(&rig, 0, 0);
     assert!(files.iter().any(|(inode, _, length)| crate::tests::read_file(&store, *inode, *length).is_err()));
-    assert!(store.has_damage());
+    assert!(store.damage().has_damage());
     rig.devices[0].set_fault_hook(None);
-    assert!(store.review_damage(usize::MAX).unwrap());
-    assert!(!store.has_damage());
+    assert!(store.damage().review_damage(usize::MAX).unwrap());
+    assert!(!store.damage().has_damage());
 }
 
 /// P-161: a device that counts as having missed a chunk gave nothing wrong, and is not blamed for what the other one does not give.
 #[test]
 fn who_missed_a_chunk_is_not_blamed() {
     let (rig, store) = Rig::new(&[DEVICE_BYTES; 2]);
-    store.detach_device(1, false).unwrap();
+    store.devices.detach_device(1, false).unwrap();
     let files = some_files(Files { placement: placement(1, 1), bytes: 700_000 }, 10..12);
     write(&store, &files);
     store.checkpoint().unwrap();
-    store.attach_device(rig.device_in(1)).unwrap();
+    store.devices.attach_device(rig.device_in(1)).unwrap();
     fail_reads(&rig, 0, 0);
     assert!(files.iter().any(|(inode, _, length)| crate::tests::read_file(&store, *inode, *length).is_err()));
-    assert!(store.has_damage());
-    assert_eq!(store.health(0).unwrap().state, HealthState::Sick);
-    assert_eq!(store.health(1).unwrap().state, HealthState::Good);
+    assert!(store.damage().has_damage());
+    assert_eq!(store.health.health(0).unwrap().state, HealthState::Sick);
+    assert_eq!(store.health.health(1).unwrap().state, HealthState::Good);
     rig.devices[0].set_fault_hook(None);
 }

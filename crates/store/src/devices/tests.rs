@@ -23,17 +23,17 @@ fn catch_up(devices: u16) {
     write(&store, &before);
     store.close().unwrap();
     rig.devices[1].set_offline(true);
-    store.detach_device(1, false).unwrap();
+    store.devices.detach_device(1, false).unwrap();
     assert_readable(&store, &before);
     let during = some_files(Files { placement: copies, bytes: 300_000 }, 40..44);
     write(&store, &during);
     assert_readable(&store, &during);
-    let status = store.mend_status();
+    let status = store.rebuilder.mend_status();
     assert_eq!((status.chunks_left, status.impossible_chunks), (0, 0), "{status:?}");
     assert!(status.waiting_chunks > 0);
     rig.devices[1].set_offline(false);
     let (missed, written) = (status.waiting_bytes, rig.written_bytes(1));
-    store.attach_device(rig.device_in(1)).unwrap();
+    store.devices.attach_device(rig.device_in(1)).unwrap();
     let progress = mend(&store);
     let written = rig.written_bytes(1) - written;
     println!("missed {missed} bytes, caught up with {} bytes, device took {written}", progress.bytes_written);
@@ -65,7 +65,7 @@ fn chunks_are_owed_to_a_device_that_is_away() {
         let before = some_files(Files { placement: asked, bytes: 500_000 }, 10..14);
         write(&store, &before);
         rig.devices[0].set_offline(true);
-        store.detach_device(0, false).unwrap();
+        store.devices.detach_device(0, false).unwrap();
         assert_eq!(store.fit(asked.scheme), asked.scheme);
         let during = some_files(Files { placement: asked, bytes: 900_000 }, 20..24);
         write(&store, &during);
@@ -73,7 +73,7 @@ fn chunks_are_owed_to_a_device_that_is_away() {
         assert!(owed > 0);
         assert_readable(&store, &during);
         rig.devices[0].set_offline(false);
-        store.attach_device(rig.device_in(0)).unwrap();
+        store.devices.attach_device(rig.device_in(0)).unwrap();
         assert!(mend(&store).chunks > 0);
         assert_complete(&store, &[]);
         assert_readable(&store, &before);
@@ -99,9 +99,9 @@ fn a_device_that_dies_while_it_is_written_to_stops_nobody() {
     let data = store.segments().all().into_iter().filter(|s| s.kind == stere_format::SegmentKind::Data);
     let lacking = data.filter(|segment| segment.missing() != 0).count();
     assert!(lacking <= 1, "{lacking}");
-    assert!(store.device_usage(2).unwrap().is_suspended);
-    store.set_device_state(2, DeviceState::Failed).unwrap();
-    store.detach_device(2, true).unwrap();
+    assert!(store.devices.device_usage(2).unwrap().is_suspended);
+    store.devices.set_device_state(2, DeviceState::Failed).unwrap();
+    store.devices.detach_device(2, true).unwrap();
     mend(&store);
     assert_complete(&store, &[2]);
     assert_clean(&store);
@@ -116,31 +116,31 @@ fn after_a_loss_full_redundancy_comes_back_by_itself() {
         let files = some_files(Files { placement: asked, bytes: 1_300_000 }, 10..18);
         write(&store, &files);
         rig.devices[1].set_offline(true);
-        store.detach_device(1, false).unwrap();
-        store.set_device_state(1, DeviceState::Failed).unwrap();
-        let live = store.device_usage(1).unwrap();
+        store.devices.detach_device(1, false).unwrap();
+        store.devices.set_device_state(1, DeviceState::Failed).unwrap();
+        let live = store.devices.device_usage(1).unwrap();
         let progress = mend(&store);
         println!(
             "{data}+{parity} on {devices}: {} chunks, {} bytes for {live:?}",
             progress.chunks, progress.bytes_written
         );
-        assert_eq!(store.mend_status().chunks_left, 0);
+        assert_eq!(store.rebuilder.mend_status().chunks_left, 0);
         assert_complete(&store, &[1]);
         assert_readable(&store, &files);
         assert_clean(&store);
-        store.remove_device(1, false).unwrap();
+        store.devices.remove_device(1, false).unwrap();
         store.close().unwrap();
         drop(store);
         let rest: Vec<DeviceIndex> = (0..devices as DeviceIndex).filter(|index| *index != 1).collect();
         rig.devices[1].set_offline(false);
         let store = rig.open(&rest);
         assert_readable(&store, &files);
-        assert!(matches!(store.device_usage(1), Err(Error::UnknownDevice { index: 1 })));
+        assert!(matches!(store.devices.device_usage(1), Err(Error::UnknownDevice { index: 1 })));
         // And again with one more gone, as long as there are devices enough.
         if devices - 1 > usize::from(data + parity) {
             rig.devices[2].set_offline(true);
-            store.detach_device(2, false).unwrap();
-            store.set_device_state(2, DeviceState::Failed).unwrap();
+            store.devices.detach_device(2, false).unwrap();
+            store.devices.set_device_state(2, DeviceState::Failed).unwrap();
             mend(&store);
             assert_complete(&store, &[1, 2]);
             assert_readable(&store, &files);
@@ -158,8 +158,8 @@ fn rebuilding_is_in_proportion_to_what_is_live() {
         let (_rig, store) = Rig::new(&[128 * MIB; 3]);
         let files = some_files(Files { placement: asked, bytes: 4_000_000 }, 10..10 + count);
         write(&store, &files);
-        store.set_device_state(0, DeviceState::Failed).unwrap();
-        let usage = store.device_usage(0).unwrap();
+        store.devices.set_device_state(0, DeviceState::Failed).unwrap();
+        let usage = store.devices.device_usage(0).unwrap();
         let progress = mend(&store);
         assert!(
             progress.bytes_written <= usage.live_bytes + usage.live_bytes / 8 + 3 * u64::from(CHUNK_BYTES),
@@ -177,16 +177,16 @@ fn a_device_is_evacuated_and_removed() {
         let (rig, store) = Rig::new(&[96 * MIB, 64 * MIB, 64 * MIB, 64 * MIB]);
         let files = some_files(Files { placement: asked, bytes: 1_100_000 }, 10..20);
         write(&store, &files);
-        let forecast = store.forecast(&Change::Evacuate(0)).unwrap();
+        let forecast = store.forecaster.forecast(&Change::Evacuate(0)).unwrap();
         assert!(forecast.fits, "{forecast:?}");
-        assert!(matches!(store.remove_device(0, false), Err(Error::NotEmpty { index: 0, .. })));
-        store.set_device_state(0, DeviceState::Leaving).unwrap();
+        assert!(matches!(store.devices.remove_device(0, false), Err(Error::NotEmpty { index: 0, .. })));
+        store.devices.set_device_state(0, DeviceState::Leaving).unwrap();
         let progress = mend(&store);
         assert!(progress.bytes_written <= forecast.bytes_to_move + 2 * MIB, "{progress:?} {forecast:?}");
         assert_complete(&store, &[0]);
-        assert_eq!(store.device_usage(0).unwrap().chunks, 0);
+        assert_eq!(store.devices.device_usage(0).unwrap().chunks, 0);
         assert_readable(&store, &files);
-        store.remove_device(0, false).unwrap();
+        store.devices.remove_device(0, false).unwrap();
         assert!(rig.found(0).is_none(), "what was removed says no more that it is of the pool");
         assert_clean(&store);
         store.close().unwrap();
@@ -194,7 +194,7 @@ fn a_device_is_evacuated_and_removed() {
         let store = rig.open(&[1, 2, 3]);
         assert_readable(&store, &files);
         assert_eq!(store.device_entries().len(), 3);
-        assert_eq!(store.free_device_index(), 0);
+        assert_eq!(store.devices.free_device_index(), 0);
     }
 }
 
@@ -203,7 +203,7 @@ fn a_device_that_shall_be_removed_goes_by_itself_once_it_is_empty() {
     let (rig, store) = Rig::new(&[64 * MIB; 4]);
     let files = some_files(Files { placement: placement(1, 1), bytes: 800_000 }, 10..20);
     write(&store, &files);
-    store.set_device_state(3, DeviceState::Removing).unwrap();
+    store.devices.set_device_state(3, DeviceState::Removing).unwrap();
     mend(&store);
     assert_eq!(store.device_entries().len(), 3);
     assert!(rig.found(3).is_none());
@@ -220,9 +220,9 @@ fn an_absent_device_is_replaced_under_its_index() {
     write(&store, &files);
     let before: Vec<_> = store.segments().all().iter().map(|segment| (segment.id, segment.chunks())).collect();
     rig.devices[2].set_offline(true);
-    store.detach_device(2, false).unwrap();
+    store.devices.detach_device(2, false).unwrap();
     let new = rig.buy(96 * MIB);
-    let index = store.replace_device(2, rig.new_device(new), rig.entry(new)).unwrap();
+    let index = store.devices.replace_device(2, rig.new_device(new), rig.entry(new)).unwrap();
     assert_eq!(index, 2);
     assert_readable(&store, &files);
     mend(&store);
@@ -235,7 +235,7 @@ fn an_absent_device_is_replaced_under_its_index() {
     assert_eq!(store.device_entries()[2].id, DeviceId([new as u8 + 1; 16]));
     // The old device is a stranger now.
     rig.devices[2].set_offline(false);
-    assert!(store.attach_device(rig.device_in(2)).is_err());
+    assert!(store.devices.attach_device(rig.device_in(2)).is_err());
     store.close().unwrap();
     drop(store);
     let store = rig.open(&[0, 1, new]);
@@ -252,7 +252,7 @@ fn a_present_device_is_replaced_by_another_and_is_a_source_meanwhile() {
         let files = some_files(Files { placement: asked, bytes: 900_000 }, 10..20);
         write(&store, &files);
         let new = rig.buy(size);
-        let index = store.replace_device(1, rig.new_device(new), rig.entry(new)).unwrap();
+        let index = store.devices.replace_device(1, rig.new_device(new), rig.entry(new)).unwrap();
         assert_ne!(index, 1);
         assert_readable(&store, &files);
         mend(&store);
@@ -266,15 +266,15 @@ fn a_present_device_is_replaced_by_another_and_is_a_source_meanwhile() {
 #[test]
 fn a_spare_takes_over_when_a_device_fails() {
     let (rig, store) = Rig::new(&[64 * MIB; 3]);
-    store.set_device_state(2, DeviceState::Leaving).unwrap();
+    store.devices.set_device_state(2, DeviceState::Leaving).unwrap();
     mend(&store);
-    store.set_device_state(2, DeviceState::Spare).unwrap();
+    store.devices.set_device_state(2, DeviceState::Spare).unwrap();
     let files = some_files(Files { placement: placement(1, 1), bytes: 900_000 }, 10..20);
     write(&store, &files);
-    assert_eq!(store.device_usage(2).unwrap().chunks, 0, "a spare holds nothing");
-    assert!(matches!(store.set_device_state(0, DeviceState::Spare), Err(Error::NotEmpty { .. })));
+    assert_eq!(store.devices.device_usage(2).unwrap().chunks, 0, "a spare holds nothing");
+    assert!(matches!(store.devices.set_device_state(0, DeviceState::Spare), Err(Error::NotEmpty { .. })));
     rig.devices[0].set_offline(true);
-    store.set_device_state(0, DeviceState::Failed).unwrap();
+    store.devices.set_device_state(0, DeviceState::Failed).unwrap();
     mend(&store);
     assert_eq!(store.device_entries()[2].device_state(), DeviceState::Active);
     assert_complete(&store, &[0]);
@@ -287,14 +287,14 @@ fn a_new_device_takes_its_share_when_asked() {
     let files = some_files(Files { placement: placement(1, 0), bytes: 2_000_000 }, 10..30);
     write(&store, &files);
     let new = rig.buy(64 * MIB);
-    store.add_device(rig.new_device(new), rig.entry(new)).unwrap();
+    store.devices.add_device(rig.new_device(new), rig.entry(new)).unwrap();
     assert!(mend(&store).chunks == 0, "nothing moves unasked");
-    let forecast = store.forecast(&Change::Add { slot_count: 1 }).unwrap();
+    let forecast = store.forecaster.forecast(&Change::Add { slot_count: 1 }).unwrap();
     assert!(forecast.fits);
-    store.set_rebalancing(true);
+    store.rebuilder.set_rebalancing(true);
     mend(&store);
-    let filled: Vec<u64> = (0..3).map(|index| store.device_usage(index).unwrap().chunks * 100).collect();
-    let slots = u64::from(store.device_usage(0).unwrap().slot_count);
+    let filled: Vec<u64> = (0..3).map(|index| store.devices.device_usage(index).unwrap().chunks * 100).collect();
+    let slots = u64::from(store.devices.device_usage(0).unwrap().slot_count);
     let apart = (filled.iter().max().unwrap() - filled.iter().min().unwrap()) / slots;
     assert!(apart <= 8, "{filled:?}");
     assert_complete(&store, &[]);
@@ -312,18 +312,18 @@ fn hosts_and_shelves_are_kept_apart_and_told_of() {
     let (_rig, store) = Rig::labelled(&[64 * MIB; 6], &hosts, &["1", "2", "1", "2", "1", "2"]);
     let files = some_files(Files { placement: placement(1, 1), bytes: 900_000 }, 10..30);
     write(&store, &files);
-    let shared = store.shared_domains();
+    let shared = store.devices.shared_domains();
     assert!(shared.segments > 10);
     assert_eq!((shared.sharing_host, shared.sharing_shelf), (0, 0), "{shared:?}");
-    let used: Vec<u64> = (0..6).map(|index| store.device_usage(index).unwrap().chunks).collect();
+    let used: Vec<u64> = (0..6).map(|index| store.devices.device_usage(index).unwrap().chunks).collect();
     assert!(used.iter().max().unwrap() - used.iter().min().unwrap() <= 4, "evenly: {used:?}");
     // Rebuilding keeps to it.
-    store.set_device_state(0, DeviceState::Failed).unwrap();
+    store.devices.set_device_state(0, DeviceState::Failed).unwrap();
     mend(&store);
-    assert_eq!(store.shared_domains().sharing_host, 0);
+    assert_eq!(store.devices.shared_domains().sharing_host, 0);
     // A fourth chunk has no fourth host: it is stored, and told.
     write(&store, &[(50, placement(2, 2), 500_000)]);
-    assert!(store.shared_domains().sharing_host > 0);
+    assert!(store.devices.shared_domains().sharing_host > 0);
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn what_would_be_lost_is_told_and_refused() {
     let double = some_files(Files { placement: placement(1, 1), bytes: 900_000 }, 20..23);
     write(&store, &single);
     write(&store, &double);
-    let lose = store.forecast(&Change::Lose(vec![0])).unwrap();
+    let lose = store.forecaster.forecast(&Change::Lose(vec![0])).unwrap();
     let segment_on = |index: DeviceIndex| {
         store
             .segments()
@@ -343,14 +343,14 @@ fn what_would_be_lost_is_told_and_refused() {
     };
     assert_eq!(lose.lost_bytes > 0, segment_on(0));
     let holder = (0..3).find(|index| segment_on(*index)).unwrap();
-    assert!(matches!(store.detach_device(holder, false), Err(Error::WouldLose { .. })));
-    assert!(matches!(store.set_device_state(holder, DeviceState::Offline), Err(Error::WouldLose { .. })));
-    let two = store.forecast(&Change::Lose(vec![0, 1])).unwrap();
+    assert!(matches!(store.devices.detach_device(holder, false), Err(Error::WouldLose { .. })));
+    assert!(matches!(store.devices.set_device_state(holder, DeviceState::Offline), Err(Error::WouldLose { .. })));
+    let two = store.forecaster.forecast(&Change::Lose(vec![0, 1])).unwrap();
     assert!(two.lost_bytes > lose.lost_bytes);
-    let nowhere = store.forecast(&Change::Lose(vec![0, 1, 2])).unwrap();
+    let nowhere = store.forecaster.forecast(&Change::Lose(vec![0, 1, 2])).unwrap();
     assert!(!nowhere.fits || nowhere.lost_segments > 0);
     // Forced, only what lay there alone cannot be read.
-    store.detach_device(holder, true).unwrap();
+    store.devices.detach_device(holder, true).unwrap();
     rig.devices[usize::from(holder)].set_offline(true);
     assert_readable(&store, &double);
     let lost = single.iter().filter(|(inode, _, length)| read_file(&store, *inode, *length).is_err()).count();
@@ -358,7 +358,7 @@ fn what_would_be_lost_is_told_and_refused() {
     write(&store, &[(40, placement(1, 1), 300_000)]);
     assert_readable(&store, &[(40, placement(1, 1), 300_000)]);
     rig.devices[usize::from(holder)].set_offline(false);
-    store.attach_device(rig.device_in(holder)).unwrap();
+    store.devices.attach_device(rig.device_in(holder)).unwrap();
     mend(&store);
     assert_readable(&store, &single);
     assert_complete(&store, &[]);
@@ -367,12 +367,12 @@ fn what_would_be_lost_is_told_and_refused() {
 #[test]
 fn unlike_sizes_are_used_as_far_as_arithmetic_allows() {
     let (_rig, store) = Rig::new(&[64 * MIB, 64 * MIB, 256 * MIB]);
-    let slots = |index| u64::from(store.device_usage(index).unwrap().slot_count);
+    let slots = |index| u64::from(store.devices.device_usage(index).unwrap().slot_count);
     // Every pair needs one of the small devices.
     let beyond = slots(2) - slots(0) - slots(1);
-    assert_eq!(store.unusable_bytes(placement(1, 1).scheme), beyond * MIB);
-    assert_eq!(store.unusable_bytes(placement(1, 0).scheme), 0);
-    assert_eq!(store.unusable_bytes(placement(1, 2).scheme), (slots(2) - slots(0)) * MIB);
+    assert_eq!(store.devices.unusable_bytes(placement(1, 1).scheme), beyond * MIB);
+    assert_eq!(store.devices.unusable_bytes(placement(1, 0).scheme), 0);
+    assert_eq!(store.devices.unusable_bytes(placement(1, 2).scheme), (slots(2) - slots(0)) * MIB);
 }
 
 #[test]
@@ -384,8 +384,8 @@ fn labels_and_states_are_durable() {
         tags: Some(vec!["old".into()]),
         ..Label::default()
     };
-    store.label_device(1, label).unwrap();
-    store.set_device_state(2, DeviceState::Leaving).unwrap();
+    store.devices.label_device(1, label).unwrap();
+    store.devices.set_device_state(2, DeviceState::Leaving).unwrap();
     store.close().unwrap();
     drop(store);
     let store = rig.open(&[0, 1, 2]);
@@ -450,20 +450,20 @@ fn what_a_failing_device_still_gives_is_saved() {
     rig.devices[usize::from(holder)].set_fault_hook(None);
     let good_before = good_blocks(&store, &single);
     rig.devices[usize::from(holder)].set_fault_hook(Some(Box::new(bad)));
-    store.set_device_state(holder, DeviceState::Leaving).unwrap();
+    store.devices.set_device_state(holder, DeviceState::Leaving).unwrap();
     mend(&store);
     // Of what is stored once only the blobs stay that bad sectors are in.
-    let left = store.device_usage(holder).unwrap();
+    let left = store.devices.device_usage(holder).unwrap();
     let blob_bytes = 128 << 10;
     assert!(left.chunks > 0 && left.live_bytes <= left.chunks * blob_bytes, "{left:?}");
-    let (known, _) = store.damaged_blobs();
+    let (known, _) = store.damage().damaged_blobs();
     assert!((1..=8).contains(&known), "{known}");
     assert_readable(&store, &double);
     // The device reads again: all comes along.
     rig.devices[usize::from(holder)].set_fault_hook(None);
-    store.review_damage(usize::MAX).unwrap();
+    store.damage().review_damage(usize::MAX).unwrap();
     mend(&store);
-    assert_eq!(store.device_usage(holder).unwrap().chunks, 0);
+    assert_eq!(store.devices.device_usage(holder).unwrap().chunks, 0);
     rig.devices[usize::from(holder)].set_offline(true);
     assert_readable(&store, &double);
     // Of one copy nothing is lost but what rot has.
@@ -475,16 +475,16 @@ fn mending_goes_on_where_it_was_left_when_the_pool_was_closed() {
     let (rig, store) = Rig::new(&[64 * MIB; 3]);
     let files = some_files(Files { placement: placement(1, 1), bytes: 900_000 }, 10..20);
     write(&store, &files);
-    store.set_device_state(0, DeviceState::Failed).unwrap();
+    store.devices.set_device_state(0, DeviceState::Failed).unwrap();
     let data_on = |store: &Store, index: DeviceIndex| {
         let data = store.segments().all().into_iter().filter(|s| s.kind == stere_format::SegmentKind::Data);
         data.filter(|segment| segment.chunks().iter().any(|chunk| chunk.device == index)).count()
     };
-    let (before, all) = (data_on(&store, 0), store.mend_status().bytes_left);
-    let progress = store.mend_step(3 * MIB).unwrap();
+    let (before, all) = (data_on(&store, 0), store.rebuilder.mend_status().bytes_left);
+    let progress = store.rebuilder.mend_step(3 * MIB).unwrap();
     assert!(progress.bytes_written >= 3 * MIB && !progress.is_done);
-    assert_eq!(store.mend_status().bytes_left, all - progress.bytes_written);
-    assert_eq!(store.mend_status().bytes_done, progress.bytes_written);
+    assert_eq!(store.rebuilder.mend_status().bytes_left, all - progress.bytes_written);
+    assert_eq!(store.rebuilder.mend_status().bytes_done, progress.bytes_written);
     store.close().unwrap();
     drop(store);
     let store = rig.open(&[0, 1, 2]);
@@ -498,7 +498,7 @@ fn mending_goes_on_where_it_was_left_when_the_pool_was_closed() {
 #[test]
 fn metadata_gets_its_copies_back() {
     let (mut rig, store) = Rig::new(&[64 * MIB; 3]);
-    store.set_device_state(0, DeviceState::Failed).unwrap();
+    store.devices.set_device_state(0, DeviceState::Failed).unwrap();
     rig.devices[0].set_offline(true);
     let files = some_files(Files { placement: placement(1, 1), bytes: 300_000 }, 10..20);
     write(&store, &files);
@@ -509,7 +509,7 @@ fn metadata_gets_its_copies_back() {
     };
     assert_eq!(copies(&store), 2);
     let new = rig.buy(64 * MIB);
-    store.add_device(rig.new_device(new), rig.entry(new)).unwrap();
+    store.devices.add_device(rig.new_device(new), rig.entry(new)).unwrap();
     mend(&store);
     assert_eq!(copies(&store), 3);
     assert_complete(&store, &[0]);
@@ -539,7 +539,7 @@ fn a_stale_device_never_wins() {
     }
     let store = rig.open(&[0, 1]);
     assert!(store.log.stripe.device(1).is_none(), "a stale device is not taken for a member");
-    store.attach_device(rig.device_in(1)).unwrap();
+    store.devices.attach_device(rig.device_in(1)).unwrap();
     assert_readable(&store, &all);
     mend(&store);
     assert_complete(&store, &[]);
@@ -581,7 +581,7 @@ fn a_slot_waits_for_its_last_reader() {
     let segment = store.segments().all().into_iter().find(|s| s.scheme.parity == 0 && s.live_bytes() > 0).unwrap();
     let before = segment.placed();
     let from = before.chunks[0];
-    store.set_device_state(from.device, DeviceState::Leaving).unwrap();
+    store.devices.set_device_state(from.device, DeviceState::Leaving).unwrap();
     drop(segment);
     mend(&store);
     store.checkpoint().unwrap();
@@ -597,13 +597,16 @@ fn a_slot_waits_for_its_last_reader() {
 #[test]
 fn the_journal_shrinks_to_what_a_second_mirror_has_room_for() {
     let (mut rig, store) = Rig::new(&[128 * MIB]);
-    assert_eq!((store.journal_mirrors(), store.statistics(placement(1, 1).scheme).journal_bytes), (vec![0], 4 * MIB));
+    assert_eq!(
+        (store.checkpoints().engine.journal_mirrors(), store.space().statistics(placement(1, 1).scheme).journal_bytes),
+        (vec![0], 4 * MIB)
+    );
     let files = some_files(Files { placement: placement(1, 1), bytes: 200_000 }, 10..13);
     let new = rig.buy(64 * MIB);
-    store.add_device(rig.new_device(new), rig.entry(new)).unwrap();
+    store.devices.add_device(rig.new_device(new), rig.entry(new)).unwrap();
     mend(&store);
     assert_eq!(
-        (store.journal_mirrors(), store.statistics(placement(1, 1).scheme).journal_bytes),
+        (store.checkpoints().engine.journal_mirrors(), store.space().statistics(placement(1, 1).scheme).journal_bytes),
         (vec![0, 1], 2 * MIB)
     );
     write(&store, &files);
@@ -626,13 +629,13 @@ fn the_journal_shrinks_to_what_a_second_mirror_has_room_for() {
         &[0],
         &[0],
         &lonely,
-        |rig, store| drop(store.add_device(rig.new_device(new), rig.entry(new))),
+        |rig, store| drop(store.devices.add_device(rig.new_device(new), rig.entry(new))),
         |_, store| mend_as_far_as_it_goes(store),
     );
 }
 
 fn mend_as_far_as_it_goes(store: &Store) {
-    while store.mend_step(4 * MIB).is_ok_and(|progress| !progress.is_done) {}
+    while store.rebuilder.mend_step(4 * MIB).is_ok_and(|progress| !progress.is_done) {}
 }
 
 /// P-6: a full pool gets a device, on which all free slots are: what is accepted then has its room, because chunks move there.
@@ -643,7 +646,7 @@ fn what_a_full_pool_accepts_after_it_grew_has_its_room() {
     let (mut rig, store) = Rig::new(&[64 * MIB; 2]);
     let fill = |first: u64| {
         for inode in first.. {
-            match store.reserve(crate::Io::BLOCKING, copies, FILE_BYTES as u64) {
+            match store.space().reserve(crate::Io::BLOCKING, copies, FILE_BYTES as u64) {
                 Ok(_room) => drop(write_file(&store, copies, inode, &content(inode, FILE_BYTES))),
                 Err(Error::NoSpace) => return (first..inode).collect::<Vec<u64>>(),
                 Err(error) => panic!("{error}"),
@@ -658,7 +661,7 @@ fn what_a_full_pool_accepts_after_it_grew_has_its_room() {
     let mut inodes = fill(100);
     assert!(inodes.len() > 50, "{}", inodes.len());
     let new = rig.buy(512 * MIB);
-    store.add_device(rig.new_device(new), rig.entry(new)).unwrap();
+    store.devices.add_device(rig.new_device(new), rig.entry(new)).unwrap();
     inodes.extend(fill(10_000));
     store.commit(crate::Io::BLOCKING).unwrap();
     for inode in inodes {
@@ -673,7 +676,7 @@ fn what_a_full_pool_accepts_after_it_grew_has_its_room() {
 fn an_open_segment_does_not_keep_a_device_that_is_to_go() {
     let (rig, store) = Rig::new(&[64 * MIB; 4]);
     write(&store, &[(10, placement(3, 1), 200_000)]);
-    let forecast = store.forecast(&Change::Evacuate(2)).unwrap();
+    let forecast = store.forecaster.forecast(&Change::Evacuate(2)).unwrap();
     assert!(!forecast.fits);
     assert_eq!(forecast.devices_left, 3);
     let wide: Vec<_> = forecast.too_wide.keys().copied().collect();
@@ -681,10 +684,10 @@ fn an_open_segment_does_not_keep_a_device_that_is_to_go() {
     // Its content is stored narrower; the segment stays open, with nothing in it.
     crate::tests::remove_file(&store, 10);
     write(&store, &[(11, placement(2, 1), 200_000)]);
-    assert!(store.forecast(&Change::Evacuate(2)).unwrap().too_wide.is_empty());
-    store.set_device_state(2, DeviceState::Removing).unwrap();
+    assert!(store.forecaster.forecast(&Change::Evacuate(2)).unwrap().too_wide.is_empty());
+    store.devices.set_device_state(2, DeviceState::Removing).unwrap();
     mend(&store);
-    assert!(matches!(store.device_usage(2), Err(Error::UnknownDevice { .. })));
+    assert!(matches!(store.devices.device_usage(2), Err(Error::UnknownDevice { .. })));
     assert_readable(&store, &[(11, placement(2, 1), 200_000)]);
     drop(rig);
 }
@@ -696,9 +699,9 @@ fn a_device_with_nothing_but_dead_segments_leaves() {
     let files = some_files(Files { placement: placement(1, 1), bytes: 700_000 }, 10..22);
     write(&store, &files);
     store.checkpoint().unwrap();
-    store.set_device_state(2, DeviceState::Removing).unwrap();
+    store.devices.set_device_state(2, DeviceState::Removing).unwrap();
     files.iter().for_each(|(inode, _, _)| crate::tests::remove_file(&store, *inode));
     mend(&store);
-    assert!(store.device_entries().iter().all(|entry| entry.index != 2), "{:?}", store.device_usage(2));
+    assert!(store.device_entries().iter().all(|entry| entry.index != 2), "{:?}", store.devices.device_usage(2));
     assert_clean(&store);
 }

@@ -9,11 +9,11 @@ const DEVICES: [u64; 4] = [64 * MIB; 4];
 
 fn label(store: &Store, index: DeviceIndex, tag: &str) {
     let tags = Some(vec![tag.to_owned()]);
-    store.label_device(index, Label { tags, ..Label::default() }).unwrap();
+    store.devices.label_device(index, Label { tags, ..Label::default() }).unwrap();
 }
 
 fn only(store: &Store, word: &str) -> Placement {
-    let only = store.place_number(&[word.to_owned()]).unwrap();
+    let only = store.places().place_number(&[word.to_owned()]).unwrap();
     Placement { site: Site { on: 0, only }, ..placement(1, 1) }
 }
 
@@ -27,7 +27,7 @@ fn lies_on(store: &Store, placement: Placement) -> BTreeSet<DeviceIndex> {
 
 fn mend(store: &Store) {
     for _ in 0..10_000 {
-        if store.mend_step(8 << 20).unwrap().is_done {
+        if store.rebuilder.mend_step(8 << 20).unwrap().is_done {
             return;
         }
     }
@@ -46,16 +46,16 @@ fn what_is_lost_is_rebuilt_within_its_place() {
     store.commit(Io::BLOCKING).unwrap();
     assert_eq!(lies_on(&store, fast), BTreeSet::from([0, 1]));
     rig.devices[1].set_offline(true);
-    store.detach_device(1, false).unwrap();
-    store.set_device_state(1, DeviceState::Failed).unwrap();
+    store.devices.detach_device(1, false).unwrap();
+    store.devices.set_device_state(1, DeviceState::Failed).unwrap();
     mend(&store);
     assert_eq!(lies_on(&store, fast), BTreeSet::from([0, 1]), "nobody else may have it");
-    assert!(store.mend_status().impossible_chunks > 0);
+    assert!(store.rebuilder.mend_status().impossible_chunks > 0);
     assert_eq!(read_file(&store, 10, data.len()).unwrap(), data);
     label(&store, 3, "fast");
     mend(&store);
     assert_eq!(lies_on(&store, fast), BTreeSet::from([0, 3]));
-    assert_eq!(store.mend_status().impossible_chunks, 0);
+    assert_eq!(store.rebuilder.mend_status().impossible_chunks, 0);
     assert_eq!(read_file(&store, 10, data.len()).unwrap(), data);
     assert_clean(&store);
 }
@@ -73,7 +73,7 @@ fn cleaning_and_crashes_keep_the_place() {
     store.commit(Io::BLOCKING).unwrap();
     for segment in store.segments().all() {
         if segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0 {
-            assert!(store.clean_segment(&segment).unwrap());
+            assert!(store.cleaning().clean_segment(&segment).unwrap());
         }
     }
     store.commit(Io::BLOCKING).unwrap();
@@ -98,15 +98,15 @@ fn room_is_promised_where_it_is() {
     let (_rig, store) = Rig::new(&[64 * MIB, 64 * MIB, 512 * MIB, 512 * MIB]);
     [0, 1].into_iter().for_each(|index| label(&store, index, "small"));
     let small = only(&store, "small");
-    assert!(store.reserve(Io::BLOCKING, placement(1, 1), 100 * MIB).is_ok());
-    assert!(matches!(store.reserve(Io::BLOCKING, small, 100 * MIB), Err(Error::NoSpace)));
-    let held = store.reserve(Io::BLOCKING, small, 20 * MIB).unwrap();
-    assert!(matches!(store.reserve(Io::BLOCKING, small, 40 * MIB), Err(Error::NoSpace)));
+    assert!(store.space().reserve(Io::BLOCKING, placement(1, 1), 100 * MIB).is_ok());
+    assert!(matches!(store.space().reserve(Io::BLOCKING, small, 100 * MIB), Err(Error::NoSpace)));
+    let held = store.space().reserve(Io::BLOCKING, small, 20 * MIB).unwrap();
+    assert!(matches!(store.space().reserve(Io::BLOCKING, small, 40 * MIB), Err(Error::NoSpace)));
     drop(held);
-    assert!(store.reserve(Io::BLOCKING, small, 20 * MIB).is_ok());
+    assert!(store.space().reserve(Io::BLOCKING, small, 20 * MIB).is_ok());
     let nowhere = only(&store, "nowhere");
-    assert!(matches!(store.reserve(Io::BLOCKING, nowhere, 1), Err(Error::NoSpace)));
-    let refused = (0..100).find(|number| store.place_number(&[format!("p{number}")]).is_err());
+    assert!(matches!(store.space().reserve(Io::BLOCKING, nowhere, 1), Err(Error::NoSpace)));
+    let refused = (0..100).find(|number| store.places().place_number(&[format!("p{number}")]).is_err());
     assert_eq!(refused, Some(62));
 }
 
@@ -120,7 +120,7 @@ fn a_forecast_knows_what_must_lie_where() {
     write_file(&store, fast, 10, &data);
     write_file(&store, placement(1, 1), 11, &data);
     store.commit(Io::BLOCKING).unwrap();
-    let told = |index| store.forecast(&crate::Change::Evacuate(index)).unwrap();
+    let told = |index| store.forecaster.forecast(&crate::Change::Evacuate(index)).unwrap();
     let forecast = told(0);
     assert!(!forecast.fits && forecast.homeless_chunks > 0, "{forecast:?}");
     let bytes = forecast.homeless_bytes.get(&fast.site.only).copied().unwrap_or(0);
@@ -129,9 +129,9 @@ fn a_forecast_knows_what_must_lie_where() {
     label(&store, 3, "fast");
     assert!(told(0).fits && told(0).homeless_bytes.is_empty(), "{:?}", told(0));
     // And it is as it was told.
-    store.set_device_state(0, DeviceState::Leaving).unwrap();
+    store.devices.set_device_state(0, DeviceState::Leaving).unwrap();
     mend(&store);
     assert_eq!(lies_on(&store, fast), BTreeSet::from([1, 3]));
-    assert_eq!(store.mend_status().impossible_chunks, 0);
+    assert_eq!(store.rebuilder.mend_status().impossible_chunks, 0);
     assert_clean(&store);
 }

@@ -12,6 +12,7 @@ use stere_format::{BLOCK_BYTES, ScrubCursor, SegmentChunks};
 use stere_log::Segment;
 use stere_stripe::Stretch;
 
+use super::Scrubber;
 use crate::engine::Engine;
 
 /// Memory for what is read in one go, all chunks of all its stretches together; two such are held at a time.
@@ -102,11 +103,11 @@ impl<'a> Ahead<'a> {
     }
 }
 
-impl Engine {
+impl Scrubber {
     pub(super) fn read_window(&self, window: &mut Window) {
         window.stretch = match window.blocks.is_empty() {
             true => None,
-            false => self.log.stripe.read_stretch(window.segment.id, &window.placed, window.blocks.clone()).ok(),
+            false => self.engine.log.stripe.read_stretch(window.segment.id, &window.placed, window.blocks.clone()).ok(),
         };
     }
 
@@ -116,7 +117,7 @@ impl Engine {
         let reads =
             windows.iter_mut().map(|window| Box::new(move || self.read_window(window)) as stere_device::Job<'_>);
         let own: stere_device::Job<'_> = Box::new(|| outcome = Some(work()));
-        self.log.stripe.run_beside(reads.collect(), own);
+        self.engine.log.stripe.run_beside(reads.collect(), own);
         outcome.expect("all jobs have run")
     }
 }

@@ -4,10 +4,10 @@ use stere_device::{Buffer, Device};
 use stere_format::{BLOCK_BYTES, Superblock};
 use stere_stripe::PoolDevice;
 
-use super::ScrubReport;
-use crate::engine::Engine;
+use super::Scrubber;
 use crate::error::Error;
 use crate::journal_scan::Scan;
+use crate::rows::ScrubReport;
 
 /// How often the journal is looked at again when it moved on meanwhile.
 const ROUNDS_MAX: u32 = 4;
@@ -20,14 +20,14 @@ fn read_superblock(device: &PoolDevice, offset: u64, report: &mut ScrubReport) -
     Superblock::decode(&bytes).ok().map(|superblock| (superblock, bytes))
 }
 
-impl Engine {
+impl Scrubber {
     /// Looks at all four copies on each device that is there: the two of the newest generation are as they were written,
     /// the two of the one before are the same.
     pub(crate) fn scrub_superblocks(&self, report: &mut ScrubReport) {
         // Held, so that no checkpoint writes them meanwhile.
-        let superblocks = self.superblocks.lock();
+        let superblocks = self.engine.superblocks.lock();
         for superblock in superblocks.iter() {
-            let Some(device) = self.log.stripe.device(superblock.device_index) else { continue };
+            let Some(device) = self.engine.log.stripe.device(superblock.device_index) else { continue };
             let Ok(expected) = superblock.encode() else { continue };
             let first = superblock.layout.superblock_offsets()[0];
             if device.read(first, &mut [0; 512]).is_err_and(|error| error.is_absence()) {
@@ -54,7 +54,7 @@ impl Engine {
 
     fn write_superblock(&self, device: &PoolDevice, offset: u64, bytes: &[u8], report: &mut ScrubReport) {
         device.count_checksum_error();
-        if !self.log.repairs_on_read() {
+        if !self.engine.log.repairs_on_read() {
             let text = format!("device {}: the superblock copy at byte {offset} is damaged", device.index());
             return report.findings.push(text);
         }
@@ -70,11 +70,11 @@ impl Engine {
     /// Reads every record that recovery would need from every mirror, and writes those again that a mirror lacks.
     pub(super) fn scrub_journal(&self, report: &mut ScrubReport) -> Result<(), Error> {
         for _ in 0..ROUNDS_MAX {
-            let superblock = self.superblocks.lock().first().cloned();
+            let superblock = self.engine.superblocks.lock().first().cloned();
             let Some(superblock) = superblock else { return Ok(()) };
             let (mut scan, start, mirrors) = {
-                let journal = self.journal.lock();
-                let scan = Scan::of_durable(&self.log.stripe, &journal, &superblock);
+                let journal = self.engine.journal.lock();
+                let scan = Scan::of_durable(&self.engine.log.stripe, &journal, &superblock);
                 (scan, journal.start_position, journal.mirrors.len() as u64)
             };
             if start != superblock.journal_start.position {
@@ -88,7 +88,7 @@ impl Engine {
                     Err(error) => break Err(error),
                 }
             };
-            let journal = self.journal.lock();
+            let journal = self.engine.journal.lock();
             if journal.start_position != start {
                 continue;
             }
@@ -118,9 +118,9 @@ impl Engine {
         for (header, bytes, mirrors) in lacking {
             let buffer = Buffer::copy_of(&bytes).share();
             for mirror in mirrors {
-                let Some(device) = self.log.stripe.device(mirror.device) else { continue };
+                let Some(device) = self.engine.log.stripe.device(mirror.device) else { continue };
                 device.count_checksum_error();
-                if !self.log.repairs_on_read() {
+                if !self.engine.log.repairs_on_read() {
                     let sequence = header.at.sequence;
                     report.findings.push(format!("device {}: journal record {sequence} is damaged", mirror.device));
                     continue;
@@ -143,7 +143,7 @@ impl Engine {
     /// No mirror has a record any more, but memory has all it told: a checkpoint makes the journal needless.
     fn leave_journal(&self, error: &Error, report: &mut ScrubReport) -> Result<(), Error> {
         tracing::warn!(%error, "the journal is damaged on every mirror; a checkpoint takes its place");
-        match self.checkpoint() {
+        match self.engine.checkpoint() {
             Ok(()) => {
                 report.repaired_blocks += 1;
                 Ok(())

@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use stere_format::{BLOCK_BYTES, ExtentFlags, ExtentValue, Key, key};
 use stere_log::Io;
 
-use super::{Damage, ScrubReport};
-use crate::engine::Engine;
+use super::Scrubber;
 use crate::error::Error;
+use crate::rows::{Damage, ScrubReport};
 
 /// Where in a file a part of a blob is.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ struct Named {
     length: u64,
 }
 
-impl Engine {
+impl Scrubber {
     /// Replaces damage that is told by blob with damage told by file.
     pub(super) fn name_files(&self, report: &mut ScrubReport) -> Result<(), Error> {
         let mut named: BTreeMap<u64, Vec<Named>> = BTreeMap::new();
@@ -36,7 +36,7 @@ impl Engine {
         if !self.is_complete(&named)? {
             named.values_mut().for_each(Vec::clear);
             let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
-            self.for_each_resident_key(from, to, |key, value| gather(key, value, &mut named))?;
+            self.engine.for_each_resident_key(from, to, |key, value| gather(key, value, &mut named))?;
         }
         let damages = std::mem::take(&mut report.unrepairable);
         for damage in damages {
@@ -56,7 +56,7 @@ impl Engine {
         inodes.sort_unstable();
         inodes.dedup();
         for inode in inodes {
-            self.for_each_resident_key(Key::extent(inode, 0), Key::extent(inode, u64::MAX), |key, value| {
+            self.engine.for_each_resident_key(Key::extent(inode, 0), Key::extent(inode, u64::MAX), |key, value| {
                 gather(key, value, named);
             })?;
         }
@@ -65,7 +65,7 @@ impl Engine {
 
     /// Whether as many extents were found for each blob as name it.
     fn is_complete(&self, named: &BTreeMap<u64, Vec<Named>>) -> Result<bool, Error> {
-        self.view(Io::BLOCKING, |view| {
+        self.engine.view(Io::BLOCKING, |view| {
             for (blob, found) in named {
                 match view.blob(*blob) {
                     Ok(handle) if found.len() as u64 == u64::from(handle.value.references) => {}
@@ -78,25 +78,13 @@ impl Engine {
         })
     }
 
-    /// Blobs that say they lie in a segment.
-    pub(crate) fn blobs_in(&self, segment: u64) -> Result<Vec<u64>, Error> {
-        let (from, to) = (Key::blob(0), Key::new(key::tree::SEGMENTS, 0, 0, 0));
-        let mut blobs = Vec::new();
-        self.for_each_key(from, to, |key, bytes| {
-            if stere_format::BlobValue::decode(bytes).is_ok_and(|value| value.address.segment == segment) {
-                blobs.push(key.object);
-            }
-        })?;
-        Ok(blobs)
-    }
-
     /// The file that names a blob first, if any does.
     pub(super) fn first_file_of(&self, blob: u64) -> Result<Option<u64>, Error> {
         let mut inode = None;
         let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
         let mut next = Some(from);
         while let (Some(start), None) = (next, inode) {
-            let (last, found) = self.view_through(Io::BLOCKING, |view| {
+            let (last, found) = self.engine.view_through(Io::BLOCKING, |view| {
                 let (mut last, mut found, mut count) = (None, None, 0);
                 view.scan(start, to, |key, value| {
                     (last, count) = (Some(*key), count + 1);

@@ -4,19 +4,15 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use stere_faults::{Bug, is_planted};
-use stere_format::{
-    BLOCK_BYTES, ChunkHeader, PoolId, RecordSubject, RowHeader, ScrubCursor, SegmentChunks, SegmentKind, SummaryEntry,
-};
-use stere_log::{Io, Needed, RowContents, Segment};
+use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, RecordSubject, ScrubCursor, SegmentChunks, SegmentKind};
+use stere_log::{Io, RowContents, Segment};
 use stere_stripe::Stretch;
 
+use super::Scrubber;
 use super::ahead::{Ahead, Window};
-use super::live::{Standing, standing};
-use super::row::{parse, parse_header, row_is_right, stripe_error};
-use super::{Damage, ScrubReport};
-use crate::engine::Engine;
+use crate::blob::BlobHandle;
 use crate::error::Error;
-use crate::view::BlobHandle;
+use crate::rows::{Damage, ScrubReport, Standing, parse_header, standing, stripe_error, usage_of};
 
 /// How often an account is gone through again because something changed meanwhile.
 const ROUNDS_MAX: u32 = 3;
@@ -31,7 +27,7 @@ enum Found {
     Beyond(u32),
 }
 
-impl Engine {
+impl Scrubber {
     /// Scrubs segments from the cursor on; true at the end of the last one.
     pub(super) fn scrub_segments(
         &self,
@@ -39,7 +35,7 @@ impl Engine {
         budget_bytes: u64,
         report: &mut ScrubReport,
     ) -> Result<bool, Error> {
-        let mut ahead = Ahead::new(self, cursor, budget_bytes);
+        let mut ahead = Ahead::new(&self.engine, cursor, budget_bytes);
         let mut batch = ahead.plan();
         self.read_beside(&mut batch, || ());
         while !batch.is_empty() {
@@ -62,7 +58,7 @@ impl Engine {
         if cursor.segment < id {
             (cursor.segment, cursor.block, cursor.live_bytes) = (id, 0, 0);
         }
-        let is_at_end = match self.log.segments.get(id) {
+        let is_at_end = match self.engine.log.segments.get(id) {
             Some(segment) if segment.live_bytes() > 0 => self.scrub_part(&segment, window, cursor, report)?,
             _ => true,
         };
@@ -84,7 +80,7 @@ impl Engine {
         if segment.is_released() {
             return Ok(true);
         }
-        if self.chunks_there(&placed) < usize::from(placed.scheme.data) {
+        if self.engine.chunks_there(&placed) < usize::from(placed.scheme.data) {
             report.unreachable_bytes += segment.live_bytes();
             return Ok(true);
         }
@@ -130,21 +126,13 @@ impl Engine {
         report: &mut ScrubReport,
     ) -> Result<u32, Error> {
         let blocks = cursor.block..cursor.block + height;
-        let stretch = self.log.stripe.read_stretch(segment.id, placed, blocks.clone()).ok();
+        let stretch = self.engine.log.stripe.read_stretch(segment.id, placed, blocks.clone()).ok();
         report.bytes_checked += stretch.as_ref().map_or(0, Stretch::read_bytes);
         match self.scrub_row(segment, placed, stretch.as_ref(), cursor, blocks.end, report)? {
             Found::Row(height) => Ok(height),
             // It would be another row than was seen a moment ago.
             Found::Nothing | Found::Beyond(_) => Ok(1),
         }
-    }
-
-    /// Chunks that can be read as far as anybody knows.
-    pub(crate) fn chunks_there(&self, placed: &SegmentChunks) -> usize {
-        let is_there = |chunk: &usize| {
-            !placed.is_missing(*chunk) && self.log.stripe.device(placed.chunks[*chunk].device).is_some()
-        };
-        (0..placed.chunks.len()).filter(is_there).count()
     }
 
     /// Checks the row at the cursor, mends it where it has to be.
@@ -157,7 +145,7 @@ impl Engine {
         end: u32,
         report: &mut ScrubReport,
     ) -> Result<Found, Error> {
-        let pool = self.log.pool_id();
+        let pool = self.engine.log.pool_id();
         let block = cursor.block;
         let first = stretch.and_then(|stretch| stretch.first_block(block));
         let header = first.and_then(|first| parse_header(segment, pool, block, first));
@@ -168,7 +156,7 @@ impl Engine {
                 if header.row_height > end - block {
                     return Ok(Found::Beyond(header.row_height));
                 }
-                if let Some(usage) = self.row_at_rest(segment, stretch, block, header.row_height)? {
+                if let Some(usage) = self.engine.rows().row_at_rest(segment, stretch, block, header.row_height)? {
                     cursor.live_bytes += usage;
                     return Ok(Found::Row(header.row_height));
                 }
@@ -180,76 +168,28 @@ impl Engine {
             let is_nowhere = match placed.scheme.data {
                 // Whether the copies agree does not matter where none of them begins a row.
                 1 => !(0..placed.chunks.len()).filter_map(|copy| stretch.read_block(copy, block)).any(is_header),
-                _ => stretch.agrees(&self.log.stripe, block..block + 1).map_err(stripe_error)?,
+                _ => stretch.agrees(&self.engine.log.stripe, block..block + 1).map_err(stripe_error)?,
             };
             if stretch.failed == 0 && is_nowhere {
                 return Ok(Found::Nothing);
             }
         }
-        let Ok(Some(contents)) = self.log.read_row_contents(segment, block) else { return Ok(Found::Nothing) };
+        let Ok(Some(contents)) = self.engine.log.read_row_contents(segment, block) else { return Ok(Found::Nothing) };
         if !is_possible(contents.header.row_height) {
             return Ok(Found::Nothing);
         }
         if contents.header.row_height > end - block {
             return Ok(Found::Beyond(contents.header.row_height));
         }
-        let standings = self.standings_of(&contents)?;
+        let standings = self.engine.rows().standings_of(&contents)?;
         // Nothing to mend, or a row of a future that a crash cut off, whose header alone is left over what is live: what no row tells
         // of is found by the account, and read by itself.
         if standings.iter().all(|standing| matches!(standing, Standing::Dead)) {
             return Ok(Found::Nothing);
         }
-        self.mend_row(segment, placed, &contents, &standings, report)?;
+        self.engine.rows().mend_row(segment, placed, &contents, &standings, report)?;
         cursor.live_bytes += usage_of(&contents.entries, &standings);
         Ok(Found::Row(contents.header.row_height))
-    }
-
-    /// What of a row is live, and the digests of that; where it cannot be told, anything may be.
-    pub(crate) fn needed_of(&self, contents: &RowContents) -> Needed {
-        let Ok(standings) = self.standings_of(contents) else { return Needed { is_any: true, digests: Vec::new() } };
-        let is_any = standings.iter().any(|standing| !matches!(standing, Standing::Dead));
-        let digest = |(index, standing): (usize, Standing)| match standing {
-            Standing::Blob(value) if value.checksums.has_digest() => Some((index, value.checksums.clone())),
-            _ => None,
-        };
-        Needed { is_any, digests: standings.into_iter().enumerate().filter_map(digest).collect() }
-    }
-
-    /// Whether all chunks of a row are there, agree and hold what they should.
-    pub(crate) fn is_row_whole(&self, segment: &Arc<Segment>, contents: &RowContents) -> Result<bool, Error> {
-        let placed = segment.placed();
-        let RowHeader { row_block, row_height, .. } = contents.header;
-        if self.chunks_there(&placed) < placed.chunks.len() {
-            return Ok(false);
-        }
-        let blocks = row_block..row_block + row_height;
-        let Ok(stretch) = self.log.stripe.read_stretch(segment.id, &placed, blocks) else { return Ok(false) };
-        Ok(self.row_at_rest(segment, &stretch, row_block, row_height)?.is_some())
-    }
-
-    /// Makes a row whole where it lies: only what differs from its verified parts is written. The caller flushes.
-    pub(crate) fn mend_row_in_place(&self, segment: &Arc<Segment>, contents: &RowContents) -> Result<(), Error> {
-        let standings = self.standings_of(contents)?;
-        self.mend_row(segment, &segment.placed(), contents, &standings, &mut ScrubReport::default())
-    }
-
-    /// The live bytes of a row with which nothing is wrong; `None` where it needs a closer look.
-    fn row_at_rest(
-        &self,
-        segment: &Arc<Segment>,
-        stretch: &Stretch,
-        block: u32,
-        height: u32,
-    ) -> Result<Option<u64>, Error> {
-        let blocks = block..block + height;
-        if stretch.failed != 0 || !stretch.agrees(&self.log.stripe, blocks).map_err(stripe_error)? {
-            return Ok(None);
-        }
-        let Some(row) = stretch.row(block, height) else { return Ok(None) };
-        let Some(contents) = parse(segment, self.log.pool_id(), block, &row) else { return Ok(None) };
-        let standings = self.standings_of(&contents)?;
-        let is_right = row_is_right(&contents, &standings, &row);
-        Ok(is_right.then(|| usage_of(&contents.entries, &standings)))
     }
 
     /// The first block of each chunk says whose it is.
@@ -260,9 +200,9 @@ impl Engine {
         stretch: Option<&Stretch>,
         report: &mut ScrubReport,
     ) {
-        let pool: PoolId = self.log.pool_id();
+        let pool: PoolId = self.engine.log.pool_id();
         for (chunk, place) in placed.chunks.iter().enumerate() {
-            let is_there = !placed.is_missing(chunk) && self.log.stripe.device(place.device).is_some();
+            let is_there = !placed.is_missing(chunk) && self.engine.log.stripe.device(place.device).is_some();
             if !is_there {
                 continue;
             }
@@ -274,10 +214,10 @@ impl Engine {
                 continue;
             }
             report.bytes_checked += BLOCK_BYTES as u64;
-            if self.log.stripe.read_chunk_header(*place).is_ok_and(is_own) {
+            if self.engine.log.stripe.read_chunk_header(*place).is_ok_and(is_own) {
                 continue;
             }
-            if !self.log.repairs_on_read() {
+            if !self.engine.log.repairs_on_read() {
                 report.findings.push(format!("segment {}: the header of chunk {chunk} is damaged", segment.id));
                 continue;
             }
@@ -290,10 +230,10 @@ impl Engine {
                 chunk: chunk as u8,
                 place: placed.clone(),
             };
-            match self.log.stripe.restore(segment.id, placed, chunk, 0, &header.encode()) {
+            match self.engine.log.stripe.restore(segment.id, placed, chunk, 0, &header.encode()) {
                 Ok(repair) => {
                     report.repaired_blocks += repair.blocks;
-                    self.log.note_repair(segment.id, &repair);
+                    self.engine.log.note_repair(segment.id, &repair);
                 }
                 Err(error) => tracing::warn!(segment = segment.id, chunk, %error, "a chunk header stays damaged"),
             }
@@ -306,11 +246,11 @@ impl Engine {
         if found == segment.live_bytes() {
             return Ok(());
         }
-        let _still = (segment.kind == SegmentKind::Meta).then(|| self.checkpointer.lock());
+        let _still = (segment.kind == SegmentKind::Meta).then(|| self.engine.checkpointer.lock());
         for _ in 0..ROUNDS_MAX {
-            let change = self.inner.read().change;
+            let change = self.engine.inner.read().change;
             // What is in a row that is still open is in no summary yet.
-            let is_in_memory = || self.log.segments_in_memory().contains(&segment.id);
+            let is_in_memory = || self.engine.log.segments_in_memory().contains(&segment.id);
             if is_in_memory() {
                 return Ok(());
             }
@@ -319,7 +259,7 @@ impl Engine {
                 return Ok(());
             }
             let (unlisted, found) = self.look_for_unlisted(segment, &count)?;
-            if self.inner.read().change == change && !is_in_memory() {
+            if self.engine.inner.read().change == change && !is_in_memory() {
                 report.add(found);
                 return unlisted.iter().try_for_each(|handle| self.list_again(handle, report));
             }
@@ -333,7 +273,7 @@ impl Engine {
         let mut rows: Vec<RowContents> = Vec::new();
         let mut block = 1;
         while block < segment.written_blocks() {
-            match self.log.read_row_contents(segment, block) {
+            match self.engine.log.read_row_contents(segment, block) {
                 Ok(Some(contents)) => {
                     block += contents.header.row_height.max(1);
                     rows.push(contents);
@@ -341,11 +281,11 @@ impl Engine {
                 _ => block += 1,
             }
         }
-        let parts = self.superblocks.lock().first().map(|first| first.checkpoint.clone()).unwrap_or_default();
+        let parts = self.engine.superblocks.lock().first().map(|first| first.checkpoint.clone()).unwrap_or_default();
         let part_at = |address: &stere_format::Address| {
             parts.iter().find(|part| part.address == *address).map(|part| part.crc32c)
         };
-        self.view(Io::BLOCKING, |view| {
+        self.engine.view(Io::BLOCKING, |view| {
             let (mut counted, mut listed) = (0, FxHashSet::default());
             for contents in &rows {
                 for entry in &contents.entries {
@@ -369,9 +309,10 @@ impl Engine {
     ) -> Result<(Vec<BlobHandle>, ScrubReport), Error> {
         let (mut unlisted, mut report) = (Vec::new(), ScrubReport::default());
         let mut total = 0;
-        let blobs = if segment.kind == SegmentKind::Data { self.blobs_in(segment.id)? } else { Vec::new() };
+        let blobs =
+            if segment.kind == SegmentKind::Data { self.engine.damage().blobs_in(segment.id)? } else { Vec::new() };
         for blob in blobs {
-            let handle = match self.view(Io::BLOCKING, |view| view.blob(blob)) {
+            let handle = match self.engine.view(Io::BLOCKING, |view| view.blob(blob)) {
                 Ok(handle) if handle.value.address.segment == segment.id => handle,
                 Ok(_) | Err(Error::UnknownBlob { .. }) => continue,
                 Err(error) => return Err(error),
@@ -381,7 +322,7 @@ impl Engine {
                 continue;
             }
             // It may have been released while it was scrubbed.
-            if self.volumes.read_record_blocks(&self.log, &handle).is_ok() {
+            if self.engine.volumes.read_record_blocks(&self.engine.log, &handle).is_ok() {
                 unlisted.push(handle);
                 continue;
             }
@@ -403,45 +344,20 @@ impl Engine {
     /// Appends a blob again that no row tells of: where it is, nobody finds it to compare its copies, to clean its segment or to
     /// rescue it.
     fn list_again(&self, handle: &BlobHandle, report: &mut ScrubReport) -> Result<(), Error> {
-        if !self.log.repairs_on_read() {
+        if !self.engine.log.repairs_on_read() {
             let (id, segment) = (handle.id, handle.segment.id);
             report
                 .findings
                 .push(format!("blob {id} in segment {segment}: no row tells of it; mount read-write to repair"));
             return Ok(());
         }
-        match self.relocate_blob(handle, None) {
+        match self.engine.cleaning().relocate_blob(handle, None) {
             Ok(()) => report.repaired_blocks += u64::from(handle.value.address.length.div_ceil(BLOCK_BYTES as u32)),
             // It can be read where it is, and the next pass comes.
             Err(Error::NoSpace) => {}
             Err(error) => return Err(error),
         }
         Ok(())
-    }
-
-    /// Whether all live records of a segment can be read without one of its chunks.
-    pub(crate) fn is_readable_without(&self, segment: &Arc<Segment>, chunk: usize) -> Result<bool, Error> {
-        let mut placed = SegmentChunks::clone(&segment.placed());
-        placed.missing |= 1 << chunk;
-        if placed.missing.count_ones() > u32::from(segment.scheme.parity) {
-            return Ok(false);
-        }
-        let mut block = 1;
-        let end = self.log.arrived_blocks(segment);
-        while block < end {
-            let Ok(Some(contents)) = self.log.read_row_contents(segment, block) else {
-                block += 1;
-                continue;
-            };
-            let standings = self.standings_of(&contents)?;
-            let mut report = ScrubReport::default();
-            self.prove_row(segment, &placed, &contents, &standings, &mut report)?;
-            if !report.is_clean() {
-                return Ok(false);
-            }
-            block += contents.header.row_height.max(1);
-        }
-        Ok(true)
     }
 }
 
@@ -467,8 +383,4 @@ struct Count {
     counted: u64,
     /// Blobs that the rows tell of.
     listed: FxHashSet<u64>,
-}
-
-fn usage_of(entries: &[SummaryEntry], standings: &[Standing]) -> u64 {
-    entries.iter().zip(standings).map(|(entry, standing)| standing.usage_bytes(entry)).sum()
 }

@@ -69,7 +69,7 @@ fn a_bad_block_is_repaired_by_the_read_that_finds_it_and_costs_little() {
         assert!((1..=3 * 4096).contains(&(after.1 - before.1)), "{} bytes were written", after.1 - before.1);
         let totals = store.repair_totals();
         assert!((1..=2).contains(&totals.blocks) && totals.reads == 1 && totals.failures == 0, "{totals:?}");
-        let health = store.health(third.segment.chunks()[0].device).unwrap();
+        let health = store.health.health(third.segment.chunks()[0].device).unwrap();
         assert_eq!((health.repaired, health.state), (totals.blocks, HealthState::Good));
         assert!(health.checksum_errors >= 1);
         // It is good now: a healthy read, and scrubbing finds nothing.
@@ -77,7 +77,7 @@ fn a_bad_block_is_repaired_by_the_read_that_finds_it_and_costs_little() {
         assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
         assert_eq!((read_bytes(&rig).0 - before.0, read_bytes(&rig).1), (healthy, before.1));
         assert_eq!(store.repair_totals(), totals);
-        let report = store.scrub().unwrap();
+        let report = store.scrubber.scrub().unwrap();
         assert!(report.is_clean() && report.repaired_blocks == 0, "{report:?}");
     }
 }
@@ -103,10 +103,10 @@ fn an_unreadable_sector_is_written_anew() {
     })));
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
     assert!(is_written.load(Ordering::SeqCst), "the sector was written");
-    assert!(store.health(device as u16).unwrap().read_errors >= 1);
-    let errors = store.health(device as u16).unwrap().errors();
+    assert!(store.health.health(device as u16).unwrap().read_errors >= 1);
+    let errors = store.health.health(device as u16).unwrap().errors();
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
-    assert_eq!(store.health(device as u16).unwrap().errors(), errors, "no more errors");
+    assert_eq!(store.health.health(device as u16).unwrap().errors(), errors, "no more errors");
 }
 
 /// P-30: reading ahead over a bad place that is nobody's content finds it once, not with every small file beside it: no read would ever
@@ -133,7 +133,7 @@ fn a_bad_place_of_nobody_is_not_read_ahead_again_and_again() {
     drop(store);
     rig.read_superblocks();
     let (store, _) = rig.reopen();
-    let errors = |store: &Store| (0..2).map(|device| store.health(device).unwrap().errors()).sum::<u64>();
+    let errors = |store: &Store| (0..2).map(|device| store.health.health(device).unwrap().errors()).sum::<u64>();
     for round in 0..6 {
         for inode in (10..40).filter(|inode| *inode != 20) {
             assert_eq!(read_file(&store, inode, FILE_BYTES).unwrap(), content(inode, FILE_BYTES), "round {round}");
@@ -156,9 +156,9 @@ fn rotten_nodes_and_checkpoints_are_repaired() {
     let (store, _) = rig.reopen();
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
     assert!(store.repair_totals().blocks >= 1, "{:?}", store.repair_totals());
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.is_clean() && report.repaired_blocks > 0, "{report:?}");
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.is_clean() && report.repaired_blocks == 0, "{report:?}");
     assert_clean(&store);
 }
@@ -176,7 +176,7 @@ fn a_read_only_pool_is_not_repaired() {
     let (store, _) = Store::open(rig.devices_in(), read_only).unwrap();
     let written = read_bytes(&rig).1;
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(!report.is_clean() && report.repaired_blocks == 0, "{report:?}");
     assert_eq!(read_bytes(&rig).1, written);
 }
@@ -195,12 +195,12 @@ fn scrubbing_repairs_what_nobody_reads() {
             let (device, start) = place(&rig, &segment, last, block);
             rig.devices[device].corrupt(start + 100, 600);
         }
-        let report = store.scrub().unwrap();
+        let report = store.scrubber.scrub().unwrap();
         assert!(report.is_clean(), "{report:?}");
         assert_eq!(report.repaired_blocks, blocks.len() as u64, "{placement:?}");
-        let first = store.health(segment.chunks()[last].device).unwrap();
+        let first = store.health.health(segment.chunks()[last].device).unwrap();
         assert_eq!(first.repaired, blocks.len() as u64);
-        let report = store.scrub().unwrap();
+        let report = store.scrubber.scrub().unwrap();
         assert!(report.is_clean() && report.repaired_blocks == 0, "{report:?}");
         // What was repaired carries the file alone.
         rig.devices[usize::from(segment.chunks()[0].device)].set_offline(true);
@@ -217,7 +217,7 @@ fn scrubbing_repairs_superblocks_and_the_journal() {
     let data = content(1, 300_000);
     write_file(&store, COPIES, 7, &data);
     store.commit(Io::BLOCKING).unwrap();
-    store.scrub().unwrap();
+    store.scrubber.scrub().unwrap();
     let layout = rig.superblocks[0].layout;
     let offsets = layout.superblock_offsets();
     rig.devices[0].corrupt(offsets[0] + 40, 8);
@@ -225,9 +225,9 @@ fn scrubbing_repairs_superblocks_and_the_journal() {
     rig.devices[1].corrupt(offsets[3] + 40, 8);
     let start = store.superblocks.lock()[0].journal_start.position % layout.journal_bytes;
     rig.devices[1].corrupt(layout.journal_offset + start + 200, 10);
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.is_clean() && report.repaired_blocks == 4, "{report:?}");
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.is_clean() && report.repaired_blocks == 0, "{report:?}");
     // The journal on device 1 alone brings the pool back.
     rig.devices[0].corrupt(layout.journal_offset, layout.journal_bytes);
@@ -252,7 +252,7 @@ fn damage_beyond_repair_is_named() {
         // Extents of these tests have their start in the key, where the format has their end.
         let third = 128 << 10;
         for _ in 0..2 {
-            let report = store.scrub().unwrap();
+            let report = store.scrubber.scrub().unwrap();
             let mut expected = vec![Damage {
                 segment: handle.segment.id,
                 blob: Some(handle.id),
@@ -268,7 +268,7 @@ fn damage_beyond_repair_is_named() {
         assert!(matches!(read_file(&store, 7, data.len()), Err(Error::Damaged { .. })));
         remove_file(&store, 7);
         store.checkpoint().unwrap();
-        assert!(store.scrub().unwrap().is_clean());
+        assert!(store.scrubber.scrub().unwrap().is_clean());
     }
 }
 
@@ -293,13 +293,13 @@ fn a_chunk_that_cannot_be_written_is_given_up_if_others_have_all_it_holds() {
                 (operation == Operation::Write).then_some(Fault::Error)
             })));
         }
-        store.retire_unwritable().unwrap();
+        store.scrubber.retire_unwritable().unwrap();
         assert_eq!(bad.segment.missing(), if is_other_bad { 0 } else { 1 });
         assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
         let limits = HealthLimits { sick_errors: 1, retire_errors: 0 };
-        store.set_health_limits(limits);
-        assert_eq!(store.health(device).unwrap().state, HealthState::Sick);
-        assert_eq!(store.health_limits(), limits);
+        store.health.set_health_limits(limits);
+        assert_eq!(store.health.health(device).unwrap().state, HealthState::Sick);
+        assert_eq!(store.health.health_limits(), limits);
     }
 }
 
@@ -311,21 +311,21 @@ fn a_failing_device_is_given_up_if_the_others_have_everything() {
         let (store, blobs, data) = one_file(&mut rig, store, placement, 1 << 20);
         let handle = blob(&store, blobs[0]);
         let device = handle.segment.chunks()[0].device;
-        store.set_health_limits(HealthLimits { sick_errors: 1, retire_errors: 3 });
-        assert!(store.devices_to_retire().is_empty());
+        store.health.set_health_limits(HealthLimits { sick_errors: 1, retire_errors: 3 });
+        assert!(store.health.devices_to_retire().is_empty());
         for block in 0..3 {
             rot(&rig, &handle, 0, block * 4096, 4);
             assert_eq!(read_file(&store, 7, data.len()).is_ok(), expected);
             // One that has no other copy gives its errors here.
-            store.scrub().unwrap();
+            store.scrubber.scrub().unwrap();
         }
-        assert_eq!(store.devices_to_retire() == [device], expected);
+        assert_eq!(store.health.devices_to_retire() == [device], expected);
         store.step(false).unwrap();
         let entries = store.device_entries();
         let state = entries.iter().find(|entry| entry.index == device).unwrap().device_state();
         assert_eq!(state, if expected { DeviceState::Failed } else { DeviceState::Active });
         if expected {
-            while !store.mend_step(64 << 20).unwrap().is_done {}
+            while !store.rebuilder.mend_step(64 << 20).unwrap().is_done {}
             rig.devices[usize::from(device)].set_offline(true);
             assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
         }
@@ -340,9 +340,9 @@ fn a_device_that_is_given_up_is_repaired_until_it_is_empty() {
         let (store, blobs, data) = one_file(&mut rig, store, COPIES, 1 << 20);
         let handle = blob(&store, blobs[0]);
         let [left, other] = [0, 1].map(|copy| handle.segment.chunks()[copy].device);
-        store.set_device_state(left, state).unwrap();
+        store.devices.set_device_state(left, state).unwrap();
         rot(&rig, &handle, 0, 4096, 4);
-        let report = store.scrub().unwrap();
+        let report = store.scrubber.scrub().unwrap();
         assert!(report.is_clean() && report.repaired_blocks == 1, "{state:?}: {report:?}");
         rig.devices[usize::from(other)].set_offline(true);
         assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
@@ -373,27 +373,27 @@ fn writing_goes_on_beside_a_slow_device() {
 fn a_pass_goes_on_from_its_cursor() {
     let (mut rig, store) = Rig::new(3, 64 << 20);
     let (store, blobs, _) = one_file(&mut rig, store, PARITY, 5 << 20);
-    let whole = store.scrub().unwrap();
+    let whole = store.scrubber.scrub().unwrap();
     assert!(whole.bytes_checked > 7 << 20 && whole.chunks_checked >= 6, "{whole:?}");
     rot(&rig, &blob(&store, blobs[38]), 0, 0, 100);
     let mut cursor = ScrubCursor::default();
     let (mut steps, mut repaired, mut chunks) = (0, 0, 0);
     let mut store = store;
     loop {
-        let progress = store.scrub_step(&mut cursor, 100_000).unwrap();
+        let progress = store.scrubber.scrub_step(&mut cursor, 100_000).unwrap();
         (steps, repaired) = (steps + 1, repaired + progress.report.repaired_blocks);
         chunks += progress.report.chunks_checked;
         assert!(progress.report.is_clean(), "{:?}", progress.report);
         if progress.is_done {
             break;
         }
-        store.save_scrub_cursor(&cursor).unwrap();
+        store.scrubber.save_scrub_cursor(&cursor).unwrap();
         if steps == 3 {
             store.close().unwrap();
             drop(store);
             rig.read_superblocks();
             store = rig.reopen().0;
-            cursor = store.load_scrub_cursor().unwrap();
+            cursor = store.scrubber.load_scrub_cursor().unwrap();
         }
     }
     assert!(steps > 3 && (1..=2).contains(&repaired), "{steps} steps, {repaired} blocks");
@@ -408,11 +408,11 @@ fn a_wrong_account_is_found() {
     let (store, blobs, _) = one_file(&mut rig, store, COPIES, 1 << 20);
     let segment = blob(&store, blobs[0]).segment;
     segment.add_live_bytes(512);
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert_eq!(report.findings.len(), 1, "{report:?}");
     assert!(report.findings[0].contains("live bytes"));
     segment.add_live_bytes(-512);
-    assert!(store.scrub().unwrap().is_clean());
+    assert!(store.scrubber.scrub().unwrap().is_clean());
 }
 
 /// A row that lost its header on every copy still gives its records, and they are scrubbed.
@@ -425,7 +425,7 @@ fn a_row_without_a_header_is_no_loss() {
         let (device, start) = place(&rig, &handle.segment, copy, handle.value.address.row_block);
         rig.devices[device].corrupt(start, 512);
     }
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
 }
@@ -446,7 +446,7 @@ fn what_is_away_is_not_damage() {
     rig.read_superblocks();
     let left = rig.devices_in().into_iter().filter(|device| device.index != gone).collect();
     let (store, _) = Store::open(left, options()).unwrap();
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert_eq!((report.unrepairable.len(), report.findings.len(), report.repaired_blocks), (0, 0, 0), "{report:?}");
     assert!(report.unreachable_bytes >= 128 << 10 && report.bytes_checked > 2 << 20, "{report:?}");
     // One that is gone without a word.
@@ -455,11 +455,11 @@ fn what_is_away_is_not_damage() {
     store.checkpoint().unwrap();
     rig.devices[1].set_offline(true);
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.unrepairable.is_empty() && report.unreachable_bytes == 0, "{report:?}");
     assert_eq!(store.repair_totals().failures, 0);
     assert!(store.segments().all().iter().all(|segment| segment.missing() == 0));
-    assert_eq!(store.health(1).unwrap().errors(), 0);
+    assert_eq!(store.health.health(1).unwrap().errors(), 0);
 }
 
 /// Scrubbing beside writers, checkpoints and cleaning finds nothing that is not so.
@@ -485,13 +485,13 @@ fn scrubbing_beside_work_finds_nothing() {
         });
         let mut passes = 0;
         while !is_over.load(Ordering::SeqCst) && !writer.is_finished() {
-            let report = store.scrub().unwrap();
+            let report = store.scrubber.scrub().unwrap();
             assert!(report.is_clean() && report.repaired_blocks == 0, "pass {passes}: {report:?}");
             passes += 1;
         }
         assert!(passes > 3, "{passes} passes");
     });
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.is_clean() && report.repaired_blocks == 0, "{report:?}");
     assert_clean(&store);
 }
@@ -513,10 +513,10 @@ fn a_node_that_is_only_in_memory_is_written_again() {
         let (device, start) = place(&rig, &segment, copy, root.address.row_block);
         rig.devices[device].corrupt(start + u64::from(root.address.offset) + 100, 50);
     }
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.unrepairable.is_empty() && report.repaired_blocks >= 3, "{report:?}");
     drop((segment, store));
     let (store, _) = rig.reopen();
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
-    assert!(store.scrub().unwrap().is_clean());
+    assert!(store.scrubber.scrub().unwrap().is_clean());
 }

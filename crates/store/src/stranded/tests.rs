@@ -59,7 +59,7 @@ fn rows_of_a_dying_device_go_elsewhere() {
             write_at(&store, 1, inode, data);
             store.commit(Io::BLOCKING).unwrap();
         }
-        assert!(store.device_usage(1).unwrap().is_suspended);
+        assert!(store.devices.device_usage(1).unwrap().is_suspended);
         let check = |store: &Store| {
             assert!(read_file(store, 10, before.len()).unwrap() == before, "{failing:?}: what was there before");
             for (inode, data) in (20..).zip(&during) {
@@ -74,7 +74,7 @@ fn rows_of_a_dying_device_go_elsewhere() {
             rig.crash(store, |_| false)
         };
         check(&store);
-        assert!(store.check(true).unwrap().findings.is_empty());
+        assert!(store.checker.check(true).unwrap().findings.is_empty());
     }
 }
 

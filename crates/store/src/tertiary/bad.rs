@@ -3,7 +3,6 @@
 //! Verifying and reading find them. What another volume or the devices have is copied out again; what nothing else has is known damage,
 //! kept in the pool until it is gone or read rightly (`damage.rs`).
 
-use stere_device::Volume;
 use stere_log::Segment;
 
 use super::Volumes;

@@ -18,7 +18,7 @@ use stere_log::{Io, Segment, SegmentTable};
 use super::Volumes;
 use super::fetch::Fetch;
 use super::object_bytes;
-use crate::view::BlobHandle;
+use crate::blob::BlobHandle;
 
 /// Ranges that are remembered to be expected.
 const EXPECTED_MAX: usize = 1024;

@@ -36,15 +36,15 @@ const FRONT_BYTES: u64 = 256 << 10;
 /// Work for those who lend their threads.
 #[derive(Default)]
 struct Lent {
-    pub(crate) asked_for: VecDeque<Arc<Fetch>>,
+    asked_for: VecDeque<Arc<Fetch>>,
     /// What nobody asked for yet, and how many are at that.
-    pub(crate) ahead: VecDeque<Arc<Segment>>,
+    ahead: VecDeque<Arc<Segment>>,
     /// The same of segments of which a part is wanted.
     parts: VecDeque<Arc<Segment>>,
     at_ahead: usize,
-    pub(crate) threads: usize,
+    threads: usize,
     idle: usize,
-    pub(crate) is_over: bool,
+    is_over: bool,
 }
 
 impl Lent {
@@ -63,8 +63,8 @@ enum Work {
 #[derive(Default)]
 pub(crate) struct Fetches {
     kept: Mutex<Kept>,
-    pub(crate) lent: Mutex<Lent>,
-    pub(crate) has_work: Condvar,
+    lent: Mutex<Lent>,
+    has_work: Condvar,
 }
 
 /// Who has the chunk, or will.
@@ -107,7 +107,7 @@ impl Fetches {
         self.kept.lock().bytes(false) > KEPT_BYTES_MAX / 2
     }
 
-    pub(crate) fn is_any_under_way(&self) -> bool {
+    fn is_any_under_way(&self) -> bool {
         !self.kept.lock().under_way.is_empty()
     }
 
@@ -175,7 +175,7 @@ impl Fetches {
     }
 
     /// Ends what is under way of such segments and nobody asked for.
-    pub(crate) fn cancel_ahead(&self, is_one: &dyn Fn(&Segment) -> bool) {
+    fn cancel_ahead(&self, is_one: &dyn Fn(&Segment) -> bool) {
         for fetch in self.kept.lock().under_way.values().filter(|fetch| is_one(&fetch.segment)) {
             fetch.cancel();
         }
@@ -198,7 +198,7 @@ impl Fetches {
     }
 
     /// What somebody asked for comes first; none at the end.
-    pub(crate) fn next_work(&self) -> Option<Work> {
+    fn next_work(&self) -> Option<Work> {
         let mut lent = self.lent.lock();
         lent.idle += 1;
         while lent.asked_for.is_empty() && !lent.has_ahead() && !lent.is_over {
@@ -218,7 +218,7 @@ impl Fetches {
         work
     }
 
-    pub(crate) fn end_ahead(&self) {
+    fn end_ahead(&self) {
         self.lent.lock().at_ahead -= 1;
         self.has_work.notify_one();
     }
@@ -317,7 +317,7 @@ impl Volumes {
         self.cancel_ranges_ahead();
     }
 
-    pub(crate) fn run_ahead(&self, segment: &Arc<Segment>) {
+    fn run_ahead(&self, segment: &Arc<Segment>) {
         let length = segment.written_blocks() as usize * BLOCK_BYTES;
         if !segment.is_released() || self.fetches.is_there(segment.id) || !self.fetches.has_room_ahead(length) {
             return;
@@ -332,7 +332,7 @@ impl Volumes {
     }
 
     /// Nothing, if readers have asked for the part meanwhile.
-    pub(crate) fn run_part(&self, segment: &Arc<Segment>) {
+    fn run_part(&self, segment: &Arc<Segment>) {
         if !segment.is_released() || self.fetches.is_there(segment.id) {
             return;
         }
@@ -342,7 +342,7 @@ impl Volumes {
     }
 
     /// For a thread that is nobody's own.
-    pub(crate) fn run_unless_in_vain(&self, fetch: &Arc<Fetch>) {
+    fn run_unless_in_vain(&self, fetch: &Arc<Fetch>) {
         let this = fetch.clone();
         self.run(fetch, &Cancellation::when(move || this.is_in_vain()));
     }

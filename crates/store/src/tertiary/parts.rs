@@ -15,7 +15,7 @@ use stere_log::Segment;
 use super::Volumes;
 use super::beginning::{Expected, KEPT_BYTES_MAX, chunk_range};
 use super::object_bytes;
-use crate::view::BlobHandle;
+use crate::blob::BlobHandle;
 
 /// What is no more than one part of so many of its segments is fetched by ranges.
 const SCATTERED_PART: u64 = 4;

@@ -12,19 +12,8 @@ use stere_log::{Io, Log, LogError, Part, Segment, SegmentTable};
 
 use super::Volumes;
 use super::beginning::chunk_range;
-use crate::Error;
-use crate::view::BlobHandle;
-
-/// Why bytes were not fetched, to be told apart by whoever asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// No volume that has them can be reached.
-    Away,
-    /// They may be had, but not while the caller waits.
-    Later,
-    /// Recalls are refused.
-    Denied,
-}
+use crate::blob::BlobHandle;
+use crate::error::{Error, Refusal};
 
 /// Why bytes of a segment could not be had from tertiary volumes.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -52,7 +41,7 @@ const ARRIVING_BYTES_MAX: usize = 2 << 20;
 /// A part of a request, and where it lies in its segment's chunk.
 struct Wanted {
     index: usize,
-    pub(crate) segment: u64,
+    segment: u64,
     range: Range<u64>,
 }
 

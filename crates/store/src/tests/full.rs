@@ -8,7 +8,7 @@ const MIB: u64 = 1 << 20;
 const FILE_BYTES: usize = 400_000;
 
 fn write_reserved(store: &Store, placement: Placement, inode: u64) -> Result<(), Error> {
-    let _room = store.reserve(Io::BLOCKING, placement, FILE_BYTES as u64)?;
+    let _room = store.space().reserve(Io::BLOCKING, placement, FILE_BYTES as u64)?;
     write_file(store, placement, inode, &content(inode, FILE_BYTES));
     Ok(())
 }
@@ -137,7 +137,7 @@ fn a_store_at_work_is_checked_in_one_state() {
             });
         }
         for _ in 0..25 {
-            let report = store.check(true);
+            let report = store.checker.check(true);
             is_over.store(report.as_ref().map_or(true, |report| !report.findings.is_empty()), Ordering::Relaxed);
             assert_eq!(report.unwrap().findings, []);
         }
@@ -167,9 +167,9 @@ fn a_segment_with_holes_goes_where_the_cleaner_has_room() {
     assert!(segment.is_sealed() && neighbours.len() > 4, "a full segment with several files: {}", neighbours.len());
     neighbours[3..].iter().for_each(|inode| remove_file(&store, *inode));
     store.commit(Io::BLOCKING).unwrap();
-    let clean = || store.clean_pass(&mut store.cleaner.lock(), 98).unwrap();
+    let clean = || store.cleaning().clean_pass(&mut store.cleaner.lock(), 98).unwrap();
     assert_eq!(clean(), None, "three files moved to a segment that is begun for them would free none");
-    store.relocate_blob(&blob_of(100), None).unwrap();
+    store.cleaning().relocate_blob(&blob_of(100), None).unwrap();
     assert!(clean().is_some_and(|emptied| emptied > 0), "there is room for them in the cleaner's segment");
     assert_eq!(segment.live_bytes(), 0, "what was half empty is empty");
     assert_clean(&store);

@@ -25,9 +25,9 @@ fn what_was_moved_meanwhile_is_moved_all_the_same() {
     let ids = write_file(&store, SINGLE, 100, &data);
     store.commit(Io::BLOCKING).unwrap();
     let seen = moves(&handles(&store, &ids));
-    store.relocate(&seen, SINGLE, None).unwrap();
+    store.cleaning().relocate(&seen, SINGLE, None).unwrap();
     let bytes: u64 = seen.iter().map(|one| u64::from(one.blob.value.address.length)).sum();
-    let moved = store.relocate(&seen, COPIES, None).unwrap();
+    let moved = store.cleaning().relocate(&seen, COPIES, None).unwrap();
     assert_eq!((moved.overtaken, moved.damaged), (0, 0));
     assert!(moved.bytes >= bytes, "{moved:?}, and {bytes} bytes were to move");
     for blob in handles(&store, &ids) {
@@ -38,7 +38,7 @@ fn what_was_moved_meanwhile_is_moved_all_the_same() {
     assert_eq!(read_file(&store, 100, 3 << 20).unwrap(), data);
     let seen = moves(&handles(&store, &ids));
     remove_file(&store, 100);
-    assert_eq!(store.relocate(&seen, SINGLE, None).unwrap().bytes, 0);
+    assert_eq!(store.cleaning().relocate(&seen, SINGLE, None).unwrap().bytes, 0);
     assert_clean(&store);
 }
 
@@ -64,7 +64,7 @@ fn what_was_shared_while_it_was_recoded_stays_shared() {
     store
         .update(Io::BLOCKING, |transaction| ids.iter().try_for_each(|id| transaction.reference_blob(*id, true)))
         .unwrap();
-    assert_eq!(store.relocate(&seen, SINGLE, None).unwrap().overtaken, 0);
+    assert_eq!(store.cleaning().relocate(&seen, SINGLE, None).unwrap().overtaken, 0);
     for blob in handles(&store, &ids) {
         assert_eq!(blob.value.flags, BlobFlags::SHARED.with(BlobFlags::GAVE_UP_ZSTD));
         assert_eq!(blob.value.references, 2);

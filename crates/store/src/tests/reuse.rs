@@ -20,7 +20,7 @@ fn proven_ends_give_slots_back_without_a_checkpoint() {
     let (mut rig, store) = Rig::new(1, 64 << 20);
     write_file(&store, SINGLE, 99, &content(0, 3 << 20));
     let before = emptied(&store);
-    let generation = store.statistics(SINGLE.scheme).generation;
+    let generation = store.space().statistics(SINGLE.scheme).generation;
     assert!(store.release_by_proof().unwrap(), "the journal has room");
     let after = slots_free(&store);
     assert!(after >= before + 5, "{before} slots were free before and {after} after");
@@ -30,7 +30,7 @@ fn proven_ends_give_slots_back_without_a_checkpoint() {
         write_file(&store, SINGLE, 200 + inodes.len() as u64 - 1, &content(200 + inodes.len() as u64, 1 << 20));
     }
     store.commit(Io::BLOCKING).unwrap();
-    assert_eq!(store.statistics(SINGLE.scheme).generation, generation, "no checkpoint came between");
+    assert_eq!(store.space().statistics(SINGLE.scheme).generation, generation, "no checkpoint came between");
     let (store, report) = rig.crash(store, |_| false);
     assert!(report.changes_replayed > 0 && report.groups_cut == 0, "{report:?}");
     assert_eq!(read_file(&store, 99, 3 << 20).unwrap(), content(0, 3 << 20));
@@ -64,7 +64,7 @@ fn a_checkpoint_under_way_keeps_what_it_names() {
     let before = slots_free(&store);
     assert!(store.release_by_proof().unwrap());
     assert_eq!(slots_free(&store), before, "the checkpoint that is being written names the file");
-    let superblock = store.merge_and_store(&mut store.checkpointer.lock(), &frozen, false).unwrap();
+    let superblock = store.checkpoints().merge_and_store(&mut store.checkpointer.lock(), &frozen, false).unwrap();
     store.journal.lock().start_at(&frozen.journal_start, superblock.generation);
     assert!(store.release_by_proof().unwrap());
     assert!(slots_free(&store) >= before + 5);

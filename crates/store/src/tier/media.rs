@@ -263,6 +263,7 @@ impl Media {
                 label.pool_name
             ));
         }
+        assert!(usize::from(number) < TERTIARY_MAX, "a number has a bit in every set");
         entry.number = number;
         let (pool, pool_name, name) = (self.engine.log.pool_id(), pool_name.to_owned(), entry.name.clone());
         let label = VolumeLabel { pool, pool_name, volume: entry.id, name };

@@ -167,7 +167,13 @@ impl MetadataCopier {
         let complains = |number: &u8| !self.volumes.is_answering(1 << number);
         let complained: BTreeSet<u8> = volumes.iter().map(|(entry, _)| entry.number).filter(complains).collect();
         // What is on volumes tells all names until those that were put away are there too.
-        if self.engine.folds(stere_log::Io::BLOCKING)?.iter().any(|fold| fold.blob.segment.tertiary().there == 0) {
+        if self
+            .engine
+            .offload()
+            .folds(stere_log::Io::BLOCKING)?
+            .iter()
+            .any(|fold| fold.blob.segment.tertiary().there == 0)
+        {
             return Ok(false);
         }
         let is_changed = self.engine.inner.read().active.bytes() > 0;

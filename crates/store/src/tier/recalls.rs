@@ -12,12 +12,12 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{Key, Successors, key};
 use stere_log::Io;
 
+use crate::blob::BlobHandle;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::tertiary::clusters::SEGMENTS_MAX;
 use crate::tertiary::parts::Part;
 use crate::tertiary::{Parts, Prefetch, RecallMode, TertiaryCounts, Volumes};
-use crate::view::BlobHandle;
 
 /// Recalls, as those see them who read, wait and look ahead.
 pub struct Recalls {

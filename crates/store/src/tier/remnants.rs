@@ -178,7 +178,7 @@ impl Sweeper {
             let object = if lacking.contains(&id) { None } else { object_as_it_is(&segment, volume) };
             for (blob, value) in blobs {
                 if let Some(range) = harmed(&value, object.as_deref()) {
-                    self.engine.note_damaged(blob, id, range);
+                    self.engine.damage().note_damaged(blob, id, range);
                 }
             }
         }

@@ -25,11 +25,11 @@ use super::media::{Media, VolumeStatus};
 use super::remnants::Sweeper;
 use super::stage::Stager;
 use super::upload::{Describe, Uploader, entries_of, entries_of_segment};
+use crate::blob::BlobHandle;
 use crate::clean::BLOBS_PER_UPDATE;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::tertiary::{CLASS_MEDIA, RecallError, Volumes, object_bytes};
-use crate::view::BlobHandle;
 
 /// Objects that one step empties at most.
 const VICTIMS_MAX: usize = 16;
@@ -254,7 +254,8 @@ impl Repacker {
         // The table says where the new objects are before anything says that blobs are in them.
         self.engine.commit(Io::BLOCKING)?;
         for some in moved.chunks(BLOBS_PER_UPDATE) {
-            self.engine.enter_moved(some, true)?;
+            assert!(some.iter().all(|(_, _, to)| to.tertiary().there != 0), "blobs move only to what was copied out");
+            self.engine.cleaning().enter_moved(some, true)?;
         }
         self.engine.commit(Io::BLOCKING)?;
         done.segments_emptied = emptied.iter().filter(|victim| victim.live_bytes() == 0).count() as u64;
@@ -302,7 +303,12 @@ impl Repacker {
                 left.insert(victim);
                 continue;
             }
-            match self.engine.append_copy(&handle, inode, file_offset, &self.engine.cold_stream(&victims[victim])) {
+            match self.engine.cleaning().append_copy(
+                &handle,
+                inode,
+                file_offset,
+                &self.engine.cleaning().cold_stream(&victims[victim]),
+            ) {
                 Ok((value, to)) => copied.push((victim, (handle, value, to))),
                 Err(Error::Damaged { .. }) => self.leave(&victims[victim], victim, &mut left),
                 Err(Error::Elsewhere { why, .. }) => {
@@ -336,7 +342,7 @@ impl Repacker {
         };
         let mut live = Vec::new();
         for (row_block, entries) in rows {
-            let blobs = self.engine.live_blobs(segment, row_block, &entries)?.into_iter();
+            let blobs = self.engine.cleaning().live_blobs(segment, row_block, &entries)?.into_iter();
             live.extend(blobs.map(|(handle, inode, file_offset)| LiveBlob { victim, handle, inode, file_offset }));
         }
         Ok(Some(live))

@@ -14,9 +14,9 @@ use stere_log::{Segment, StreamKey};
 
 use super::TertiaryProgress;
 use super::media::Media;
+use crate::blob::BlobHandle;
 use crate::error::Error;
 use crate::tertiary::{RecallError, Volumes};
-use crate::view::BlobHandle;
 use crate::{LeftSlot, engine::Engine};
 
 /// What came of releasing.
@@ -122,7 +122,7 @@ impl Stager {
         self.engine.check_writable()?;
         let mut released = Released::default();
         // Nobody is writing chunks of them.
-        let _mender = self.engine.settled_mender()?;
+        let _mender = self.engine.chunk_writer().settled_mender()?;
         for id in segments {
             let Some(segment) = self.engine.log.segments.get(*id) else { continue };
             let tertiary = segment.tertiary();
@@ -151,6 +151,7 @@ impl Stager {
         }
         self.volumes.note_released();
         let (places, readers) = segment.release();
+        assert_eq!(places.len(), segment.scheme.width(), "what is given up had a place for each chunk");
         self.engine.space.add_live(segment.scheme, -i64::try_from(segment.live_bytes()).unwrap_or(0));
         let needed = inner.active_generation;
         let mut readers = Some(readers);
@@ -181,7 +182,7 @@ impl Stager {
         if lost.is_empty() {
             return Ok(());
         }
-        let _mender = self.engine.settled_mender()?;
+        let _mender = self.engine.chunk_writer().settled_mender()?;
         for segment in lost {
             tracing::warn!(segment = segment.id, "devices have lost this segment; it is read from its volumes");
             self.release_segment(&segment);
@@ -227,7 +228,7 @@ impl Stager {
             }
         };
         tracing::debug!(segment = id, "a segment comes back to devices");
-        match self.restore(&segment, &chunk) {
+        match self.bring_back(&segment, &chunk) {
             Ok(is_done) => {
                 progress.segments_staged += u64::from(is_done);
                 progress.is_busy = true;
@@ -248,7 +249,7 @@ impl Stager {
     }
 
     /// Writes a segment's chunks to devices again; false if that was not needed any more.
-    fn restore(&self, segment: &Arc<Segment>, object: &[u8]) -> Result<bool, Error> {
+    fn bring_back(&self, segment: &Arc<Segment>, object: &[u8]) -> Result<bool, Error> {
         let stripe = &self.engine.log.stripe;
         let key = StreamKey { home: None, ..segment.stream_key() };
         let no_room = |error: stere_stripe::StripeError| match error {
@@ -272,6 +273,7 @@ impl Stager {
             return Ok(false);
         }
         segment.restore(place);
+        assert!(!segment.is_released(), "what came back is read from devices again");
         self.engine.damage.forget_on_volumes(segment.id);
         // In one step with its new place: after a crash between the two, what volumes had wrong would be held against devices.
         for blob in self.engine.damage.forgotten() {

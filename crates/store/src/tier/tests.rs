@@ -79,7 +79,7 @@ fn archive(store: &Store, files: &[(u64, Placement, usize)], set: u16) -> Result
         let owner = Owner { inode: *inode, offset: 0 };
         let blobs = blobs_of(store, *inode).into_iter().map(handle);
         let moves: Vec<Move> = blobs.map(|blob| Move { blob, owner, recoded: None }).collect();
-        store.archive(&moves, *placement, set)?;
+        store.cleaning().archive(&moves, *placement, set)?;
     }
     store.commit(Io::BLOCKING)
 }
@@ -95,7 +95,7 @@ fn is_released(store: &Store, files: &[(u64, Placement, usize)]) -> bool {
 }
 
 fn free_slots(store: &Store) -> u64 {
-    (0..8).filter_map(|index| store.device_usage(index).ok()).map(|usage| u64::from(usage.free)).sum()
+    (0..8).filter_map(|index| store.devices.device_usage(index).ok()).map(|usage| u64::from(usage.free)).sum()
 }
 
 /// A pool of two devices that has a volume.

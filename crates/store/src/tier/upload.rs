@@ -331,7 +331,7 @@ impl Uploader {
         let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
         let placed = segment.placed();
         let mut whole = stripe.read_whole(segment.id, &placed, blocks, 0).map_err(failed)?;
-        let verified = self.engine.log.verify_whole(segment, &mut whole, &|row| self.engine.needed_of(row));
+        let verified = self.engine.log.verify_whole(segment, &mut whole, &|row| self.engine.rows().needed_of(row));
         if verified.damaged_records > 0 || verified.is_cut {
             return Ok(None);
         }
@@ -398,11 +398,11 @@ impl Uploader {
     }
 
     fn move_all_out(&self, segment: &Arc<Segment>) -> Result<(), Error> {
-        let key = self.engine.cold_stream(segment);
+        let key = self.engine.cleaning().cold_stream(segment);
         for (row_block, entries) in entries_of_segment(&self.engine.log, segment) {
             for entries in entries.chunks(BLOBS_PER_UPDATE) {
                 // What is damaged stays, and the segment with it.
-                self.engine.move_blobs(segment, row_block, entries, &key)?;
+                self.engine.cleaning().move_blobs(segment, row_block, entries, &key)?;
             }
         }
         self.engine.commit(Io::BLOCKING)
@@ -459,6 +459,7 @@ impl Uploader {
             return false;
         }
         segment.note_tertiary(there);
+        assert_eq!(segment.tertiary().there & there, there, "the table names the volume that has the object");
         self.volumes.note_good(segment.id, there);
         self.engine.put_segment(&mut inner, segment);
         inner.change += 1;

@@ -123,7 +123,7 @@ fn a_scrub_mends_no_row_of_an_abandoned_future() {
     abandoned.show(&rig, 0, 512);
     abandoned.show(&rig, 1, 4 * 4096);
     let (store, _) = rig.reopen();
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.is_clean(), "{report:?}");
     assert!(read_file(&store, 12, 3670).unwrap() == content(3, 3670));
     // The device with the copy that was right goes: the scrub has brought it to the other.
@@ -148,7 +148,7 @@ fn a_larger_row_that_shows_in_its_place_hides_no_row_from_a_scrub() {
         drop(store);
         abandoned.show(&rig, stale, 4 * 4096);
         let (store, _) = rig.reopen();
-        let report = store.scrub().unwrap();
+        let report = store.scrubber.scrub().unwrap();
         assert!(report.is_clean() && report.repaired_blocks > 0, "{report:?}");
         drop(store);
         rig.read_superblocks();
@@ -174,7 +174,7 @@ fn a_row_of_an_abandoned_future_is_not_rebuilt_from() {
         abandoned.show(&rig, stale, 4 * 4096);
         let (store, _) = rig.reopen();
         let leaving = abandoned.places[1 - stale].0 as DeviceIndex;
-        store.set_device_state(leaving, DeviceState::Removing).unwrap();
+        store.devices.set_device_state(leaving, DeviceState::Removing).unwrap();
         mend(&store);
         assert_eq!(store.device_entries().len(), 2, "it is empty and gone");
         assert!(read_file(&store, 12, 3670).unwrap() == content(3, 3670), "copy {stale} had lost its write");

@@ -10,22 +10,22 @@ fn copies(store: &Store) -> Vec<usize> {
 }
 
 fn mend(store: &Store) {
-    while !store.mend_step(64 << 20).unwrap().is_done {}
+    while !store.rebuilder.mend_step(64 << 20).unwrap().is_done {}
 }
 
 /// The wish outlives the mount, whatever the next one is told, and what is stored follows it.
 #[test]
 fn metadata_lies_on_as_many_devices_as_somebody_asked_for() {
     let (mut rig, store) = Rig::new(5, 64 << 20);
-    assert_eq!(store.metadata_wish(), None);
+    assert_eq!(store.places().metadata_wish(), None);
     assert!(copies(&store).iter().all(|copies| *copies == 3));
     for (wish, wanted) in [(MetadataWish::Copies(4), 4), (MetadataWish::All, 5), (MetadataWish::Copies(2), 2)] {
-        store.set_metadata_wish(wish).unwrap();
+        store.places().set_metadata_wish(wish).unwrap();
         mend(&store);
         assert!(copies(&store).iter().all(|copies| *copies == wanted), "{wish:?}: {:?}", copies(&store));
     }
-    assert!(store.set_metadata_wish(MetadataWish::Copies(0)).is_err());
-    store.set_metadata_wish(MetadataWish::All).unwrap();
+    assert!(store.places().set_metadata_wish(MetadataWish::Copies(0)).is_err());
+    store.places().set_metadata_wish(MetadataWish::All).unwrap();
     mend(&store);
     store.close().unwrap();
     drop(store);
@@ -33,7 +33,7 @@ fn metadata_lies_on_as_many_devices_as_somebody_asked_for() {
     assert_eq!(rig.superblocks[0].journal_devices.len(), 5);
     let told = StoreOptions { meta_scheme: stere_format::Scheme { data: 1, parity: 1 }, ..options() };
     let (store, _) = Store::open(rig.devices_in(), told).unwrap();
-    assert_eq!(store.metadata_wish(), Some(MetadataWish::All));
+    assert_eq!(store.places().metadata_wish(), Some(MetadataWish::All));
     store.checkpoint().unwrap();
     assert!(copies(&store).iter().all(|copies| *copies == 5), "{:?}", copies(&store));
 }

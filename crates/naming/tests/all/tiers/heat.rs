@@ -55,7 +55,7 @@ fn cold_ranges_of_a_large_file_go_and_hot_ones_stay() {
     let fs = rig.reopen(fs, true);
     fs.store().tier.media.attach_volume(0, volume.clone(), None, false).unwrap();
     assert_eq!(heats(&fs, inode), noted, "kept across mounts");
-    let used = fs.store().used_percent();
+    let used = fs.store().space().used_percent();
     fs.store().tier.media.set_tier_marks(TierMarks::new(used, used - 2).unwrap()).unwrap();
     let released = fs.eviction().keep_room(&caller(6000)).unwrap().unwrap();
     assert!(released >= 2 && released < known.len() as u64, "{released}");
@@ -73,7 +73,7 @@ fn what_is_not_known_is_found_out() {
     let fs = rig.reopen(fs, true);
     fs.store().tier.media.attach_volume(0, volume.clone(), None, false).unwrap();
     assert!(heats(&fs, inode).iter().all(|heat| heat.used_seconds == 0));
-    let used = fs.store().used_percent();
+    let used = fs.store().space().used_percent();
     fs.store().tier.media.set_tier_marks(TierMarks::new(used, used - 2).unwrap()).unwrap();
     assert!(fs.eviction().keep_room(&caller(6000)).unwrap().unwrap() >= 2);
     let attributes = fs.getattr(&caller(6000), inode).unwrap();

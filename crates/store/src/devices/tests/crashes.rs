@@ -58,9 +58,9 @@ pub(super) fn cut_everywhere(
 }
 
 fn try_to_mend(store: &Store) {
-    while let Ok(progress) = store.mend_step(MIB / 2) {
+    while let Ok(progress) = store.rebuilder.mend_step(MIB / 2) {
         // Some of it is entered while the rest is on its way, as it is where there is more to mend.
-        if progress.is_done || store.settle_but(&mut store.mender.lock(), 256 << 10).is_err() {
+        if progress.is_done || store.chunk_writer().settle_but(&mut store.mender.lock(), 256 << 10).is_err() {
             break;
         }
     }
@@ -72,7 +72,7 @@ fn going_survives(placement: Placement, going: DeviceIndex, state: DeviceState, 
     let (rig, store) = Rig::new(&[64 * MIB; 4]);
     let files = some_files(Files { placement, bytes: 150_000 }, 10..13);
     write(&store, &files);
-    store.set_device_state(going, state).unwrap();
+    store.devices.set_device_state(going, state).unwrap();
     store.close().unwrap();
     drop(store);
     // What failed is not there to be opened.
@@ -116,7 +116,7 @@ fn catching_up_survives_a_crash_at_every_write() {
     drop(store);
     let come_back = |rig: &Rig, store: &Store| {
         if store.log.stripe.device(1).is_none() {
-            store.attach_device(rig.device_in(1))?;
+            store.devices.attach_device(rig.device_in(1))?;
         }
         Ok::<_, Error>(())
     };
@@ -142,7 +142,7 @@ fn adding_survives_a_crash_at_every_write() {
     store.close().unwrap();
     drop(store);
     let new = rig.buy(64 * MIB);
-    let add = |rig: &Rig, store: &Store| store.add_device(rig.new_device(new), rig.entry(new));
+    let add = |rig: &Rig, store: &Store| store.devices.add_device(rig.new_device(new), rig.entry(new));
     let work = |rig: &Rig, store: &Store| {
         if add(rig, store).is_ok() {
             try_to_mend(store);
@@ -166,7 +166,8 @@ fn replacing_survives_a_crash_at_every_write() {
     store.close().unwrap();
     drop(store);
     let new = rig.buy(64 * MIB);
-    let replace = |rig: &Rig, store: &Store| store.replace_device(1, rig.new_device(new), rig.entry(new)).map(drop);
+    let replace =
+        |rig: &Rig, store: &Store| store.devices.replace_device(1, rig.new_device(new), rig.entry(new)).map(drop);
     let work = |rig: &Rig, store: &Store| {
         if replace(rig, store).is_ok() {
             try_to_mend(store);

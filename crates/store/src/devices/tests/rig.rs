@@ -154,7 +154,7 @@ pub fn read_range(store: &Store, inode: u64, at: usize, length: usize) -> Result
 pub fn mend(store: &Store) -> MendProgress {
     let mut sum = MendProgress::default();
     for _ in 0..10_000 {
-        let progress = store.mend_step(4 * MIB).unwrap();
+        let progress = store.rebuilder.mend_step(4 * MIB).unwrap();
         sum.bytes_written += progress.bytes_written;
         sum.chunks += progress.chunks;
         if progress.is_done {

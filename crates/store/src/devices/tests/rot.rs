@@ -12,7 +12,7 @@ fn rot_is_not_put_over_what_a_missing_copy_has() {
     rig.devices[1].set_offline(true);
     let during = some_files(Files { placement: placement(1, 1), bytes: 200_000 }, 20..21);
     write(&store, &during);
-    store.detach_device(1, true).unwrap();
+    store.devices.detach_device(1, true).unwrap();
     let missing = store.segments().all().iter().filter(|segment| segment.missing() != 0).count();
     assert!(missing > 0, "nothing is missing");
     // The copy that is left rots, in the middle of the first file.
@@ -22,13 +22,13 @@ fn rot_is_not_put_over_what_a_missing_copy_has() {
     }
     assert!(read_file(&store, 10, before[0].2).is_err(), "the one copy that is there is rotten");
     rig.devices[1].set_offline(false);
-    store.attach_device(rig.device_in(1)).unwrap();
+    store.devices.attach_device(rig.device_in(1)).unwrap();
     mend(&store);
     assert!(store.segments().all().iter().all(|segment| segment.missing() == 0), "all is filled");
     assert_readable(&store, &before);
     assert_readable(&store, &during);
     // And what is right is written over what is not, where it lies.
-    let report = store.scrub().unwrap();
+    let report = store.scrubber.scrub().unwrap();
     assert!(report.unrepairable.is_empty(), "{report:?}");
     assert_complete(&store, &[]);
     rig.devices[1].set_offline(true);
@@ -46,7 +46,7 @@ fn rot_is_not_put_over_what_a_missing_chunk_of_a_parity_segment_has() {
         rig.devices[away].set_offline(true);
         let during = some_files(Files { placement: placement(2, 1), bytes: 200_000 }, 20..21);
         write(&store, &during);
-        store.detach_device(away as u16, true).unwrap();
+        store.devices.detach_device(away as u16, true).unwrap();
         let missing = store.segments().all().iter().filter(|segment| segment.missing() != 0).count();
         assert!(missing > 0, "nothing is missing");
         let slots = layout(&rig.devices[rotten]).slots_offset;
@@ -55,12 +55,12 @@ fn rot_is_not_put_over_what_a_missing_chunk_of_a_parity_segment_has() {
         }
         assert!(read_file(&store, 10, before[0].2).is_err(), "too few chunks are there and right");
         rig.devices[away].set_offline(false);
-        store.attach_device(rig.device_in(away as u16)).unwrap();
+        store.devices.attach_device(rig.device_in(away as u16)).unwrap();
         mend(&store);
         assert!(store.segments().all().iter().all(|segment| segment.missing() == 0), "all is filled");
         assert_readable(&store, &before);
         assert_readable(&store, &during);
-        let report = store.scrub().unwrap();
+        let report = store.scrubber.scrub().unwrap();
         assert!(report.unrepairable.is_empty(), "{away} away, {rotten} rotten: {report:?}");
         assert_complete(&store, &[]);
         rig.devices[rotten].set_offline(true);

@@ -46,7 +46,7 @@ fn change_devices(rig: &Rig, store: &Store, stop: &AtomicBool, changes: &AtomicU
         let index = turn % count;
         let empty = || {
             for _ in 0..400 {
-                let progress = store.mend_step(2 * MIB).unwrap();
+                let progress = store.rebuilder.mend_step(2 * MIB).unwrap();
                 if progress.is_done || stop.load(Ordering::Relaxed) {
                     return;
                 }
@@ -54,21 +54,21 @@ fn change_devices(rig: &Rig, store: &Store, stop: &AtomicBool, changes: &AtomicU
         };
         match turn % 3 {
             0 => {
-                store.set_device_state(index, DeviceState::Leaving).unwrap();
+                store.devices.set_device_state(index, DeviceState::Leaving).unwrap();
                 empty();
-                store.set_device_state(index, DeviceState::Active).unwrap();
+                store.devices.set_device_state(index, DeviceState::Active).unwrap();
             }
             1 => {
-                store.set_device_state(index, DeviceState::Failed).unwrap();
+                store.devices.set_device_state(index, DeviceState::Failed).unwrap();
                 empty();
-                store.set_device_state(index, DeviceState::Active).unwrap();
+                store.devices.set_device_state(index, DeviceState::Active).unwrap();
             }
             _ => {
-                if store.detach_device(index, false).is_ok() {
+                if store.devices.detach_device(index, false).is_ok() {
                     std::thread::sleep(Duration::from_millis(20));
-                    store.attach_device(rig.device_in(index)).unwrap();
+                    store.devices.attach_device(rig.device_in(index)).unwrap();
                 }
-                store.set_rebalancing(true);
+                store.rebuilder.set_rebalancing(true);
                 empty();
             }
         }
@@ -116,7 +116,7 @@ fn everything_goes_on_while_devices_change() {
     };
     store.commit(Io::BLOCKING).unwrap();
     for index in 0..5 {
-        store.set_device_state(index, DeviceState::Active).unwrap();
+        store.devices.set_device_state(index, DeviceState::Active).unwrap();
     }
     mend(&store);
     all_read(&store);

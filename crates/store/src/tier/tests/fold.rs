@@ -34,7 +34,7 @@ fn names() -> KeyRange {
 /// Puts away the names, and the inodes and extents of the files.
 fn put_away(store: &Store) -> Result<Option<u32>, Error> {
     let ranges = [(Key::inode(10), Key::inode(20)), names()];
-    store.fold(&ToFold { directory: 5, ranges: &ranges, tertiary: 1 }, &|| true)
+    store.offload().fold(&ToFold { directory: 5, ranges: &ranges, tertiary: 1 }, &|| true)
 }
 
 fn resident(store: &Store) -> usize {
@@ -57,7 +57,7 @@ fn assert_names(store: &Store) {
 fn send_down(store: &Store) -> Result<(), Error> {
     store.commit(Io::BLOCKING)?;
     while store.tier.step(true, &describe)?.is_busy {}
-    let segments: Vec<u64> = store.folds(Io::BLOCKING)?.iter().map(|fold| fold.blob.segment_id()).collect();
+    let segments: Vec<u64> = store.offload().folds(Io::BLOCKING)?.iter().map(|fold| fold.blob.segment_id()).collect();
     store.tier.stager.release(&segments)?;
     store.checkpoint()?;
     store.checkpoint()
@@ -68,7 +68,7 @@ fn away() -> (Rig, Store, Arc<MemoryVolume>, Files) {
     make_names(&store, &files);
     assert!(put_away(&store).unwrap().unwrap() > 200);
     send_down(&store).unwrap();
-    assert!(store.folds(Io::BLOCKING).unwrap().iter().all(|fold| fold.blob.is_released()));
+    assert!(store.offload().folds(Io::BLOCKING).unwrap().iter().all(|fold| fold.blob.is_released()));
     (rig, store, volume, files)
 }
 
@@ -83,7 +83,7 @@ fn names_go_and_come_back() {
     assert_eq!(read(&store, Io::BLOCKING, 999).unwrap(), None);
     assert_eq!(volume.requests(), before, "what was not put away asks the volume for nothing");
     assert_eq!(read(&store, Io::BLOCKING, 1077).unwrap(), Some(value_of(1077)));
-    assert!(!store.has_folds() && resident(&store) == 200);
+    assert!(!store.offload().has_folds() && resident(&store) == 200);
     assert!(volume.requests() > before);
     assert_names(&store);
     assert_readable(&store, &files);
@@ -102,11 +102,11 @@ fn bundles_are_compressed_and_older_ones_are_read() {
     let (plain, packed) = ([(Key::inode(1000), Key::inode(1100))], [(Key::inode(1100), Key::inode(1200))]);
     for (ranges, compression) in [(plain, Compression::NONE), (packed, Compression::ZSTD)] {
         let what = ToFold { directory: 5, ranges: &ranges, tertiary: 1 };
-        let gathered = store.gather_fold(&what, compression).unwrap().unwrap();
-        assert_eq!(store.enter_fold(&what, &gathered, &|| true).unwrap(), Some(100));
+        let gathered = store.offload().gather_fold(&what, compression).unwrap().unwrap();
+        assert_eq!(store.offload().enter_fold(&what, &gathered, &|| true).unwrap(), Some(100));
     }
     send_down(&store).unwrap();
-    let folds = store.folds(Io::BLOCKING).unwrap();
+    let folds = store.offload().folds(Io::BLOCKING).unwrap();
     let encodings: Vec<_> = folds.iter().map(|fold| fold.blob.value.encoding).collect();
     assert_eq!(encodings, [BlobEncoding::PLAIN, BlobEncoding::ZSTD]);
     let lengths: Vec<_> = folds.iter().map(|fold| fold.blob.value.address.length).collect();
@@ -124,7 +124,7 @@ fn nothing_else_waits_for_a_volume() {
     store.close().unwrap();
     drop(store);
     let store = rig.open(&[0, 1]);
-    assert!(store.has_folds(), "mounted without the volume");
+    assert!(store.offload().has_folds(), "mounted without the volume");
     for io in [Io::NON_BLOCKING, Io::DEVICES_ONLY] {
         assert!(matches!(read(&store, io, 1000), Err(Error::WouldBlock)), "{io:?}");
     }
@@ -162,7 +162,7 @@ fn nothing_else_waits_for_a_volume() {
 fn what_the_volume_lost_is_told() {
     let (_rig, store, volume, _) = away();
     let segments: BTreeSet<u64> =
-        store.folds(Io::BLOCKING).unwrap().iter().map(|fold| fold.blob.segment_id()).collect();
+        store.offload().folds(Io::BLOCKING).unwrap().iter().map(|fold| fold.blob.segment_id()).collect();
     let names = volume.objects();
     let objects =
         names.iter().filter(|name| stere_format::segment_of_object(name).is_some_and(|(id, _)| segments.contains(&id)));
@@ -173,8 +173,8 @@ fn what_the_volume_lost_is_told() {
         })
     });
     assert!(read(&store, Io::BLOCKING, 1000).is_err());
-    assert!(store.has_folds(), "they may still be found");
-    let report = store.check(false).unwrap();
+    assert!(store.offload().has_folds(), "they may still be found");
+    let report = store.checker.check(false).unwrap();
     assert!(report.findings.iter().any(|finding| finding.inode == Some(5)), "{report:?}");
     assert_eq!(read(&store, Io::BLOCKING, 2).unwrap(), None);
     store.checkpoint().unwrap();
@@ -269,19 +269,19 @@ fn what_changed_since_it_was_gathered_stays() {
     let ranges = [names()];
     let what = ToFold { directory: 5, ranges: &ranges, tertiary: 1 };
     for changed in [Key::inode(1100), Key::xattr(1100, 7)] {
-        let gathered = store.gather_fold(&what, Compression::ZSTD).unwrap().unwrap();
+        let gathered = store.offload().gather_fold(&what, Compression::ZSTD).unwrap().unwrap();
         store
             .update(Io::BLOCKING, |transaction| {
                 transaction.put(changed, b"newer");
                 Ok::<_, Error>(())
             })
             .unwrap();
-        assert_eq!(store.enter_fold(&what, &gathered, &|| true).unwrap(), None);
+        assert_eq!(store.offload().enter_fold(&what, &gathered, &|| true).unwrap(), None);
         let value = store.view(Io::BLOCKING, |view| view.get(&changed).map(|value| value.map(|it| it.to_vec())));
         assert_eq!(value.unwrap().unwrap(), b"newer");
-        assert!(!store.has_folds());
+        assert!(!store.offload().has_folds());
     }
-    assert_eq!(store.fold(&what, &|| true).unwrap(), Some(201));
+    assert_eq!(store.offload().fold(&what, &|| true).unwrap(), Some(201));
     assert_eq!(read(&store, Io::BLOCKING, 1100).unwrap().unwrap(), b"newer");
     assert_clean(&store);
 }
@@ -293,10 +293,10 @@ fn what_is_in_use_stays() {
     make_names(&store, &files);
     let ranges = [names()];
     let what = ToFold { directory: 5, ranges: &ranges, tertiary: 1 };
-    assert_eq!(store.fold(&what, &|| false).unwrap(), None);
-    assert_eq!((store.has_folds(), resident(&store)), (false, 200));
-    assert_eq!(store.fold(&what, &|| true).unwrap(), Some(200));
-    assert_eq!(store.fold(&what, &|| true).unwrap(), None);
+    assert_eq!(store.offload().fold(&what, &|| false).unwrap(), None);
+    assert_eq!((store.offload().has_folds(), resident(&store)), (false, 200));
+    assert_eq!(store.offload().fold(&what, &|| true).unwrap(), Some(200));
+    assert_eq!(store.offload().fold(&what, &|| true).unwrap(), None);
     let (mut all, (from, to)) = (0, (Key::inode(0), Key::new(key::tree::BLOBS, 0, 0, 0)));
     store
         .for_each_key(from, to, |key, value| {
@@ -306,6 +306,6 @@ fn what_is_in_use_stays() {
             }
         })
         .unwrap();
-    assert_eq!((all, store.has_folds()), (200, true));
+    assert_eq!((all, store.offload().has_folds()), (200, true));
     assert_clean(&store);
 }

@@ -147,14 +147,14 @@ fn local_work_passes_released_segments_over() {
     store.tier.stager.release(&segments_of(&store, &files)).unwrap();
     volume.set_fault(Some(VolumeFault::Away));
     let requests = volume.requests();
-    store.set_device_state(1, stere_format::DeviceState::Leaving).unwrap();
+    store.devices.set_device_state(1, stere_format::DeviceState::Leaving).unwrap();
     mend(&store);
     while store.step(true).unwrap() {}
-    assert!(store.scrub().unwrap().is_clean());
+    assert!(store.scrubber.scrub().unwrap().is_clean());
     write(&store, &[(50, placement(1, 1), 900_000)]);
     store.checkpoint().unwrap();
     assert_eq!(volume.requests(), requests, "nothing local asks a volume");
-    assert_eq!(store.loss(&|_| false).classes.iter().map(|class| class.touched_bytes).sum::<u64>(), 0);
+    assert_eq!(store.losses.loss(&|_| false).classes.iter().map(|class| class.touched_bytes).sum::<u64>(), 0);
     volume.set_fault(None);
     assert_readable(&store, &files);
 }
@@ -169,14 +169,14 @@ fn what_stays_on_devices_beside_its_volume_takes_whole_segments() {
     let files: Files = (10..10 + SEGMENTS).map(|inode| (inode, placement(1, 1), 5_000)).collect();
     write(&store, &files);
     store.checkpoint().unwrap();
-    let before = store.statistics(scheme).free_bytes;
+    let before = store.space().statistics(scheme).free_bytes;
     for file in &files {
         archive(&store, std::slice::from_ref(file), 1).unwrap();
         settle(&store);
     }
     store.checkpoint().unwrap();
     assert_eq!(segments_of(&store, &files).len() as u64, SEGMENTS, "each file was settled by itself");
-    let taken = before - store.statistics(scheme).free_bytes;
+    let taken = before - store.space().statistics(scheme).free_bytes;
     let segment_bytes = u64::from(store.log.chunk_bytes());
     assert!(taken >= (SEGMENTS - 2) * segment_bytes * 3 / 4, "{taken} bytes are promised less than before");
 }

@@ -3,16 +3,15 @@
 use stere_format::{
     Address, BlobValue, Key, NodeReference, RecordSubject, SummaryEntry, record_checksum, sector_aligned,
 };
-use stere_log::{Io, RowContents};
+use stere_log::RowContents;
 
-use crate::engine::Engine;
 use crate::error::Error;
 use crate::transaction::blob_usage_bytes;
 use crate::view::View;
 
 /// What is known of a record.
 #[derive(Clone, Debug)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// Nobody needs it; its row tells its checksum.
     Dead,
     Blob(std::sync::Arc<BlobValue>),
@@ -35,27 +34,12 @@ impl Standing {
 }
 
 /// Where a row's record lies.
-pub(super) fn address_of(contents: &RowContents, entry: &SummaryEntry) -> Address {
+pub(crate) fn address_of(contents: &RowContents, entry: &SummaryEntry) -> Address {
     let (segment, row_block) = (contents.header.segment, contents.header.row_block);
     Address { segment, row_block, offset: entry.offset, length: entry.length }
 }
 
-impl Engine {
-    /// The standing of every record of a row, all at one instant.
-    pub(super) fn standings_of(&self, contents: &RowContents) -> Result<Vec<Standing>, Error> {
-        let is_checkpoint = |entry: &SummaryEntry| matches!(entry.subject, RecordSubject::Checkpoint { .. });
-        let parts = match contents.entries.iter().any(is_checkpoint) {
-            true => self.superblocks.lock().first().map(|superblock| superblock.checkpoint.clone()).unwrap_or_default(),
-            false => Vec::new(),
-        };
-        let part_at = |address: &Address| parts.iter().find(|part| part.address == *address).map(|part| part.crc32c);
-        self.view(Io::BLOCKING, |view| {
-            contents.entries.iter().map(|entry| standing(view, contents, entry, &part_at)).collect()
-        })
-    }
-}
-
-pub(super) fn standing(
+pub(crate) fn standing(
     view: &View<'_>,
     contents: &RowContents,
     entry: &SummaryEntry,

@@ -4,8 +4,14 @@
 //! what every chunk should hold, parity too; each chunk is then made to hold it. Where a part cannot be verified any more
 //! the places that depend on it are left alone if it is live, and take what is there if it is dead.
 
+mod live;
+mod report;
+
 use std::ops::Range;
 use std::sync::Arc;
+use stere_log::Io;
+use stere_log::Needed;
+use stere_stripe::Stretch;
 
 use stere_device::Buffer;
 use stere_faults::{Bug, is_planted};
@@ -16,10 +22,10 @@ use stere_format::{
 use stere_log::{RowContents, Segment, is_digest_of, read_by_block};
 use stere_stripe::{Attempt, ReadRequest, StripeError, row_capacity, row_pieces};
 
-use super::live::{Standing, address_of};
-use super::{Damage, ScrubReport};
 use crate::engine::Engine;
 use crate::error::Error;
+pub(crate) use live::{Standing, address_of, standing};
+pub use report::{Damage, ScrubReport};
 
 /// A part of a record that cannot be verified.
 enum Lost {
@@ -37,7 +43,7 @@ struct Truth {
 }
 
 /// Header and summary from a row's bytes, if they are a row of this segment at this block.
-pub(super) fn parse(segment: &Segment, pool: stere_format::PoolId, row_block: u32, row: &[u8]) -> Option<RowContents> {
+pub(crate) fn parse(segment: &Segment, pool: stere_format::PoolId, row_block: u32, row: &[u8]) -> Option<RowContents> {
     let header = parse_header(segment, pool, row_block, row)?;
     let start = header.summary_offset as usize;
     let bytes = row.get(start..start + header.summary_length as usize)?;
@@ -49,7 +55,7 @@ pub(super) fn parse(segment: &Segment, pool: stere_format::PoolId, row_block: u3
 }
 
 /// The header of a row of this segment that begins at this block.
-pub(super) fn parse_header(
+pub(crate) fn parse_header(
     segment: &Segment,
     pool: stere_format::PoolId,
     row_block: u32,
@@ -78,7 +84,7 @@ fn is_right(entry: &SummaryEntry, standing: &Standing, bytes: &[u8]) -> bool {
 }
 
 /// Whether a whole row in memory is right: every record, and zeros where nothing is.
-pub(super) fn row_is_right(contents: &RowContents, standings: &[Standing], row: &[u8]) -> bool {
+pub(crate) fn row_is_right(contents: &RowContents, standings: &[Standing], row: &[u8]) -> bool {
     let mut end = RowHeader::SIZE;
     for (entry, standing) in contents.entries.iter().zip(standings) {
         let range = entry.offset as usize..(entry.offset + entry.length) as usize;
@@ -95,9 +101,21 @@ pub(super) fn row_is_right(contents: &RowContents, standings: &[Standing], row: 
     is_zero(end..summary_start) && is_zero(summary_end..row.len())
 }
 
-impl Engine {
+/// Proves rows of segments, and repairs them where they lie.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    pub(crate) engine: &'a Engine,
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn of(engine: &'a Engine) -> Rows<'a> {
+        Rows { engine }
+    }
+}
+
+impl Rows<'_> {
     /// Makes every chunk of a row hold what it should.
-    pub(super) fn mend_row(
+    pub(crate) fn mend_row(
         &self,
         segment: &Arc<Segment>,
         placed: &SegmentChunks,
@@ -106,7 +124,7 @@ impl Engine {
         report: &mut ScrubReport,
     ) -> Result<(), Error> {
         let truth = self.find_truth(segment, placed, contents, standings, report)?;
-        if !self.log.repairs_on_read() {
+        if !self.engine.log.repairs_on_read() {
             report.findings.push(format!(
                 "segment {}: chunks of the row at block {} do not agree or cannot be read; mount read-write to repair",
                 segment.id, contents.header.row_block
@@ -114,7 +132,7 @@ impl Engine {
             return Ok(());
         }
         let Truth { row, unknown } = truth;
-        let units = self.log.stripe.row_units(segment.scheme, &row.share()).map_err(stripe_error)?;
+        let units = self.engine.log.stripe.row_units(segment.scheme, &row.share()).map_err(stripe_error)?;
         let row_offset = u64::from(contents.header.row_block) * BLOCK_BYTES as u64;
         let units = units.into_iter().take(if is_planted(Bug::ScrubTrusting) { 1 } else { usize::MAX });
         for (chunk, pieces) in units.enumerate() {
@@ -122,19 +140,20 @@ impl Engine {
             for known in known_parts(segment, contents, chunk, bytes.len() as u64, &unknown) {
                 let right = &bytes[known.start as usize..known.end as usize];
                 let at = row_offset + known.start;
-                let repair = self.log.stripe.restore(segment.id, placed, chunk, at, right).map_err(stripe_error)?;
+                let repair =
+                    self.engine.log.stripe.restore(segment.id, placed, chunk, at, right).map_err(stripe_error)?;
                 report.repaired_blocks += repair.blocks;
                 if repair.blocks > 0 {
                     self.count_bad_chunk(placed, chunk);
                 }
-                self.log.note_repair(segment.id, &repair);
+                self.engine.log.note_repair(segment.id, &repair);
             }
         }
         Ok(())
     }
 
     /// Reads everything live of a row, and reports what cannot be.
-    pub(super) fn prove_row(
+    pub(crate) fn prove_row(
         &self,
         segment: &Arc<Segment>,
         placed: &SegmentChunks,
@@ -146,7 +165,7 @@ impl Engine {
     }
 
     fn count_bad_chunk(&self, placed: &SegmentChunks, chunk: usize) {
-        if let Some(device) = self.log.stripe.device(placed.chunks[chunk].device) {
+        if let Some(device) = self.engine.log.stripe.device(placed.chunks[chunk].device) {
             device.count_checksum_error();
         }
     }
@@ -212,7 +231,7 @@ impl Engine {
     fn node_in_memory(&self, entry: &SummaryEntry, address: &Address, out: &mut [u8]) -> Option<()> {
         let RecordSubject::Node { level, .. } = entry.subject else { return None };
         let reference = NodeReference { address: *address, crc32c: entry.crc32c, level };
-        let node = self.cache.get(&reference)?;
+        let node = self.engine.cache.get(&reference)?;
         let is_it = node.bytes().len() == out.len() && stere_format::crc32c(node.bytes()) == entry.crc32c;
         is_it.then(|| {
             tracing::warn!(segment = address.segment, "a tree node that was lost on all copies is written from memory");
@@ -231,7 +250,7 @@ impl Engine {
         let range = 0..address.length;
         let verify = |_: usize, bytes: &[u8]| accepts(bytes);
         let request = ReadRequest { segment: placed, address: *address, range, out, granule_bytes, verify: &verify };
-        self.log.stripe.read_verified(request).map(drop).map_err(|error| lost(&error))
+        self.engine.log.stripe.read_verified(request).map(drop).map_err(|error| lost(&error))
     }
 
     /// The bytes of a live blob, block by block.
@@ -248,7 +267,7 @@ impl Engine {
         let has_digest = value.checksums.has_digest();
         if has_digest {
             let out = record_of(&mut truth.row, entry);
-            if read_by_block(&self.log.stripe, placed, &value.address, &value.checksums, out).is_ok() {
+            if read_by_block(&self.engine.log.stripe, placed, &value.address, &value.checksums, out).is_ok() {
                 return;
             }
         }
@@ -268,7 +287,7 @@ impl Engine {
                 granule_bytes: BLOCK_BYTES,
                 verify: &verify,
             };
-            let Err(error) = self.log.stripe.read_verified(request) else { continue };
+            let Err(error) = self.engine.log.stripe.read_verified(request) else { continue };
             is_every_block_right = false;
             let is_plain = value.encoding == stere_format::BlobEncoding::PLAIN;
             // Where the stored block is in the content; encoded content is lost as a whole.
@@ -297,11 +316,103 @@ impl Engine {
     /// Whatever is there, for dead bytes; zeros where nothing is.
     fn read_unverified(&self, placed: &SegmentChunks, address: &Address, range: Range<u32>, out: &mut [u8]) {
         for attempt in [Attempt::Cheapest, Attempt::Reconstruct { exclude: 0 }] {
-            if self.log.stripe.read(placed, address, range.clone(), out, attempt).is_ok() {
+            if self.engine.log.stripe.read(placed, address, range.clone(), out, attempt).is_ok() {
                 return;
             }
         }
         out.fill(0);
+    }
+
+    /// What of a row is live, and the digests of that; where it cannot be told, anything may be.
+    pub(crate) fn needed_of(&self, contents: &RowContents) -> Needed {
+        let Ok(standings) = self.standings_of(contents) else { return Needed { is_any: true, digests: Vec::new() } };
+        let is_any = standings.iter().any(|standing| !matches!(standing, Standing::Dead));
+        let digest = |(index, standing): (usize, Standing)| match standing {
+            Standing::Blob(value) if value.checksums.has_digest() => Some((index, value.checksums.clone())),
+            _ => None,
+        };
+        Needed { is_any, digests: standings.into_iter().enumerate().filter_map(digest).collect() }
+    }
+
+    /// Whether all chunks of a row are there, agree and hold what they should.
+    pub(crate) fn is_row_whole(&self, segment: &Arc<Segment>, contents: &RowContents) -> Result<bool, Error> {
+        let placed = segment.placed();
+        let RowHeader { row_block, row_height, .. } = contents.header;
+        if self.engine.chunks_there(&placed) < placed.chunks.len() {
+            return Ok(false);
+        }
+        let blocks = row_block..row_block + row_height;
+        let Ok(stretch) = self.engine.log.stripe.read_stretch(segment.id, &placed, blocks) else { return Ok(false) };
+        Ok(self.row_at_rest(segment, &stretch, row_block, row_height)?.is_some())
+    }
+
+    /// Makes a row whole where it lies: only what differs from its verified parts is written. The caller flushes.
+    pub(crate) fn mend_row_in_place(&self, segment: &Arc<Segment>, contents: &RowContents) -> Result<(), Error> {
+        let standings = self.standings_of(contents)?;
+        self.mend_row(segment, &segment.placed(), contents, &standings, &mut ScrubReport::default())
+    }
+
+    /// The live bytes of a row with which nothing is wrong; `None` where it needs a closer look.
+    pub(crate) fn row_at_rest(
+        &self,
+        segment: &Arc<Segment>,
+        stretch: &Stretch,
+        block: u32,
+        height: u32,
+    ) -> Result<Option<u64>, Error> {
+        let blocks = block..block + height;
+        if stretch.failed != 0 || !stretch.agrees(&self.engine.log.stripe, blocks).map_err(stripe_error)? {
+            return Ok(None);
+        }
+        let Some(row) = stretch.row(block, height) else { return Ok(None) };
+        let Some(contents) = parse(segment, self.engine.log.pool_id(), block, &row) else { return Ok(None) };
+        let standings = self.standings_of(&contents)?;
+        let is_right = row_is_right(&contents, &standings, &row);
+        Ok(is_right.then(|| usage_of(&contents.entries, &standings)))
+    }
+
+    /// Whether all live records of a segment can be read without one of its chunks.
+    pub(crate) fn is_readable_without(&self, segment: &Arc<Segment>, chunk: usize) -> Result<bool, Error> {
+        let mut placed = SegmentChunks::clone(&segment.placed());
+        placed.missing |= 1 << chunk;
+        if placed.missing.count_ones() > u32::from(segment.scheme.parity) {
+            return Ok(false);
+        }
+        let mut block = 1;
+        let end = self.engine.log.arrived_blocks(segment);
+        while block < end {
+            let Ok(Some(contents)) = self.engine.log.read_row_contents(segment, block) else {
+                block += 1;
+                continue;
+            };
+            let standings = self.standings_of(&contents)?;
+            let mut report = ScrubReport::default();
+            self.prove_row(segment, &placed, &contents, &standings, &mut report)?;
+            if !report.is_clean() {
+                return Ok(false);
+            }
+            block += contents.header.row_height.max(1);
+        }
+        Ok(true)
+    }
+
+    /// The standing of every record of a row, all at one instant.
+    pub(crate) fn standings_of(&self, contents: &RowContents) -> Result<Vec<Standing>, Error> {
+        let is_checkpoint = |entry: &SummaryEntry| matches!(entry.subject, RecordSubject::Checkpoint { .. });
+        let parts = match contents.entries.iter().any(is_checkpoint) {
+            true => self
+                .engine
+                .superblocks
+                .lock()
+                .first()
+                .map(|superblock| superblock.checkpoint.clone())
+                .unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let part_at = |address: &Address| parts.iter().find(|part| part.address == *address).map(|part| part.crc32c);
+        self.engine.view(Io::BLOCKING, |view| {
+            contents.entries.iter().map(|entry| standing(view, contents, entry, &part_at)).collect()
+        })
     }
 }
 
@@ -372,6 +483,10 @@ fn known_parts(
     known
 }
 
-pub(super) fn stripe_error(error: StripeError) -> Error {
+pub(crate) fn stripe_error(error: StripeError) -> Error {
     Error::Log(error.into())
+}
+
+pub(crate) fn usage_of(entries: &[SummaryEntry], standings: &[Standing]) -> u64 {
+    entries.iter().zip(standings).map(|(entry, standing)| standing.usage_bytes(entry)).sum()
 }
