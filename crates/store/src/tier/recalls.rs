@@ -19,6 +19,9 @@ use crate::tertiary::clusters::SEGMENTS_MAX;
 use crate::tertiary::parts::Part;
 use crate::tertiary::{Parts, Prefetch, RecallMode, TertiaryCounts, Volumes};
 
+/// The segments that were recalled after one, and how often.
+type Followers = Vec<(u64, u8)>;
+
 /// Recalls, as those see them who read, wait and look ahead.
 pub struct Recalls {
     pub(crate) engine: Arc<Engine>,
@@ -139,7 +142,7 @@ impl Recalls {
             })?;
             Ok::<_, Error>(known)
         })?;
-        let (known, gone): (BTreeMap<u64, Vec<(u64, u8)>>, BTreeMap<u64, Vec<(u64, u8)>>) =
+        let (known, gone): (BTreeMap<u64, Followers>, BTreeMap<u64, Followers>) =
             known.into_iter().partition(|(id, _)| self.engine.log.segments.get(*id).is_some());
         self.volumes.clusters.table.lock().adopt(known, gone.into_keys().collect());
         Ok(())
