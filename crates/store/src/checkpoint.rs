@@ -4,7 +4,6 @@
 //! are slots that the old checkpoint needed given back and the journal behind the new one is free. The merge holds no lock:
 //! the frozen overlay and the old tree never change. Read next: `recover.rs`.
 
-use crate::journal::Mirror;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use stere_tree::{NodeIo, Touch, Tree};
 
 use crate::commit::Frozen;
 use crate::error::Error;
-use crate::journal::Journal;
+use crate::journal::{Journal, Mirror};
 use crate::{FreedSegment, engine::Engine};
 
 /// After so many checkpoints the open segment of a device that gets no unreplicated data is sealed.

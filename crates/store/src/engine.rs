@@ -12,18 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use stere_format::SegmentChunks;
-use stere_log::RepairTotals;
 
 use parking_lot::{Mutex, RwLock};
-use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, Superblock};
-use stere_log::{FormerPlaces, Io, Log, Segment, SegmentTable};
+use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, SegmentChunks, Superblock};
+use stere_log::{FormerPlaces, Io, Log, RepairTotals, Segment, SegmentTable};
+use stere_stripe::DeviceStatistics;
 use stere_tree::{NodeCache, Tree};
 
-use crate::checkpoint::Checkpointer;
-use crate::checkpoint::Checkpoints;
-use crate::clean::Cleaning;
-use crate::clean::{Cleaner, CleanerPolicy};
+use crate::checkpoint::{Checkpointer, Checkpoints};
+use crate::clean::{Cleaner, CleanerPolicy, Cleaning};
 use crate::damage::DamageLog;
 use crate::error::Error;
 use crate::fold::Offload;
@@ -31,11 +28,9 @@ use crate::journal::Journal;
 use crate::overlay::Overlay;
 use crate::places::Places;
 use crate::read::NeededNodes;
-use crate::rebuild::Chunks;
-use crate::rebuild::Mender;
+use crate::rebuild::{Chunks, Mender};
 use crate::rows::Rows;
-use crate::space::Capacity;
-use crate::space::Space;
+use crate::space::{Capacity, Space};
 use crate::stranded::Rerouting;
 use crate::tertiary::Volumes;
 use crate::transaction::{Settler, Transaction};
@@ -43,7 +38,6 @@ use crate::view::{Offloaded, View};
 use crate::void::Voids;
 use crate::wish::MetadataWish;
 use crate::{damage, fold, transaction};
-use stere_stripe::DeviceStatistics;
 
 /// Limits of errors (reads, writes and checksums together, of this mount) of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,7 @@ use parking_lot::MutexGuard;
 use stere_format::{DeviceIndex, SegmentKind};
 use stere_log::StreamKey;
 
-use crate::clean::Cleaning;
-use crate::clean::{Cleaner, FRUITLESS_PASSES_MAX};
+use crate::clean::{Cleaner, Cleaning, FRUITLESS_PASSES_MAX};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::space::Space;

@@ -6,13 +6,12 @@
 //! that may not lie on it any more. Read next: `docs/design/placement.md`, the stripe layer's `placement/sites.rs`, `mend.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use stere_log::StreamKey;
 
 use stere_faults::{Bug, is_planted};
 use stere_format::{
     DEVICE_CLASS_WORDS, DeviceEntry, DeviceIndex, Key, PLACE_NUMBER_MIN, PlaceValue, Scheme, SegmentKind, Site,
 };
-use stere_log::{Io, Segment};
+use stere_log::{Io, Segment, StreamKey};
 
 use crate::blob::BlobHandle;
 use crate::engine::Engine;

@@ -5,13 +5,12 @@
 
 mod tasks;
 
-use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use stere_device::{Buffer, Completion, Job, SharedBuffer};
 use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
@@ -20,6 +19,7 @@ use stere_stripe::{StripeError, Whole};
 
 use crate::error::Error;
 use crate::{LeftSlot, engine::Engine};
+
 pub(crate) use tasks::{Mender, Need, Standing, Task, others};
 
 /// A chunk under way to its slot.

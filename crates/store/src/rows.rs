@@ -9,9 +9,6 @@ mod report;
 
 use std::ops::Range;
 use std::sync::Arc;
-use stere_log::Io;
-use stere_log::Needed;
-use stere_stripe::Stretch;
 
 use stere_device::Buffer;
 use stere_faults::{Bug, is_planted};
@@ -19,11 +16,12 @@ use stere_format::{
     Address, BLOCK_BYTES, BlobValue, CheckpointRecord, NodeReference, RecordSubject, RowHeader, SegmentChunks, Summary,
     SummaryEntry, block_checksums, record_checksum,
 };
-use stere_log::{RowContents, Segment, is_digest_of, read_by_block};
-use stere_stripe::{Attempt, ReadRequest, StripeError, row_capacity, row_pieces};
+use stere_log::{Io, Needed, RowContents, Segment, is_digest_of, read_by_block};
+use stere_stripe::{Attempt, ReadRequest, Stretch, StripeError, row_capacity, row_pieces};
 
 use crate::engine::Engine;
 use crate::error::Error;
+
 pub(crate) use live::{Standing, address_of, standing};
 pub use report::{Damage, ScrubReport};
 

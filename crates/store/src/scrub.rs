@@ -18,10 +18,9 @@ mod segment;
 mod tests;
 
 use std::sync::Arc;
-use stere_log::Segment;
 
 use stere_format::{Key, ScrubCursor, ScrubPart};
-use stere_log::Io;
+use stere_log::{Io, Segment};
 
 use crate::engine::Engine;
 use crate::error::Error;

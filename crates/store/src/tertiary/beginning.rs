@@ -15,9 +15,8 @@ use parking_lot::Mutex;
 use stere_format::{Address, BLOCK_BYTES};
 use stere_log::{Io, Segment, SegmentTable};
 
-use super::Volumes;
 use super::fetch::Fetch;
-use super::object_bytes;
+use super::{Volumes, object_bytes};
 use crate::blob::BlobHandle;
 
 /// Ranges that are remembered to be expected.

@@ -12,9 +12,8 @@ use std::sync::Arc;
 
 use stere_log::Segment;
 
-use super::Volumes;
 use super::beginning::{Expected, KEPT_BYTES_MAX, chunk_range};
-use super::object_bytes;
+use super::{Volumes, object_bytes};
 use crate::blob::BlobHandle;
 
 /// What is no more than one part of so many of its segments is fetched by ranges.
