@@ -8,7 +8,7 @@
 //! and repeats the call with what arrived, so a cold read of a small range is one pass after the first miss.
 //!
 //! Invariants: a call that collects reads nothing itself; arrived bytes are unverified, so the layer that takes them verifies them.
-//! Read next: `pending.rs` (one read), the log's `arrived.rs` (where reads are left and taken).
+//! Read next: `pending.rs` (one read), the log's `unwaited.rs` (where reads are left and taken).
 
 use std::fmt;
 use std::sync::Arc;

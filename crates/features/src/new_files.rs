@@ -2,7 +2,7 @@
 //!
 //! Files tell when something was entered into them (`stere-file`, `written.rs`). All names below what goes down are walked over only where
 //! that is not known: at the first look after a mount, when very many were written, when volumes were added or changed, and once in a while,
-//! so that nothing depends on it for ever. Read next: `quiet.rs`, `reconcile.rs`.
+//! so that nothing depends on it for ever. Read next: `quiescence.rs`, `reconciler.rs`.
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@
 //! Invariants: only metadata is read, so nothing is recalled and nothing counts as used; a caller is shown only what it could list by
 //! walking from the directory that is searched: every directory on the way lets it read and search. What is changed meanwhile may be
 //! found as it was before or after, or, if it gets another name, be missed. Memory: what `places` keeps, a number for each directory,
-//! for each candidate of an index (at most a million; else there is a pass), and for each file of the second pass. Read next: `find/candidates.rs`, `find/noted.rs`, `find/places.rs`, `find/subject.rs`, `stere_policy::Search`.
+//! for each candidate of an index (at most a million; else there is a pass), and for each file of the second pass. Read next: `search/candidates.rs`, `search/noted.rs`, `search/places.rs`, `search/subject.rs`, `stere_policy::Search`.
 
 mod candidates;
 mod noted;

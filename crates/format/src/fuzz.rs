@@ -2,7 +2,7 @@
 //! what was decoded is encoded to something that decodes to the same. They panic only if a decoder is wrong.
 //!
 //! Structures that end with a checksum are tried as they are and once more with the checksum put right, since a fuzzer
-//! would never guess it. Replayed by `tests/decoders.rs` on golden images, corpus and mutations; `fuzz/` at the top of
+//! would never guess it. Replayed by `tests/all/decoders.rs` on golden images, corpus and mutations; `fuzz/` at the top of
 //! the project drives the same functions with libFuzzer.
 
 use crate::checkpoint::CheckpointRecord;

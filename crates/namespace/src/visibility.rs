@@ -2,7 +2,7 @@
 //!
 //! The kernel lets anybody ask for the attributes of a file who reaches it by one of its names. What they tell of how it is stored comes from all of its
 //! names, and must not give away paths of directories that the asker cannot enter. Permissions are looked at as `find.rs` does; what is not known of his
-//! groups speaks against him. Of a file with one name everything is told: he came by it. Read next: `chain.rs`, `policy.rs`.
+//! groups speaks against him. Of a file with one name everything is told: he came by it. Read next: `walk.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

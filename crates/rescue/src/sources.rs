@@ -1,7 +1,7 @@
 //! The devices of a rescue: what each says it is, or, where no superblock is left, what its chunks say.
 //!
 //! Invariants: nothing is written to a device; all members are of one pool and one chunk size; each has a handle of its own
-//! among the stripe's devices, also where two claim the same number (a device and the one that replaced it). Read next: `scan.rs`.
+//! among the stripe's devices, also where two claim the same number (a device and the one that replaced it). Read next: `rows.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

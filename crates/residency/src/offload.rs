@@ -10,7 +10,7 @@
 //!
 //! Invariants: a directory here below one that says so has a note, or one above it says that its directories are not noted yet; what was
 //! used since it was looked at does not go. A crash forgets the uses of a minute, and what was gathered: nothing was changed by it.
-//! Read next: `fold.rs`, `cold/uses.rs`, `docs/design/folding.md`.
+//! Read next: `fold.rs`, `offload/uses.rs`, `docs/design/folding.md`.
 
 mod round;
 mod uses;

@@ -5,7 +5,7 @@
 //! For directories that is remembered until a policy changes; where nothing is said on the way it costs a look-up. Whose rules say something of this is
 //! a key of the pool too, so nobody looks for them. Invariants: the order is that of `stere_policy::Statements`; what is remembered was read
 //! after the last change that has returned. A name that nobody can read now might be any: what is below it counts as pinned where rules pin
-//! anything. Read next: `residency_policy/stored.rs`, `units.rs`, `cold.rs`, `room/choice.rs`.
+//! anything. Read next: `residency_policy/stored.rs`, `units.rs`, `offload.rs`, `eviction/choice.rs`.
 
 mod stored;
 

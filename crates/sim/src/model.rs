@@ -2,7 +2,7 @@
 //!
 //! Inodes carry the numbers that the real file system gave them, so that both sides talk about the same thing. Errors are
 //! Linux numbers. Of times only that is modelled until which a file is retained. Cloning is cheap (contents are shared), because the oracle keeps a copy for every
-//! operation that a crash could still undo. Read next: `content.rs`, `oracle.rs`.
+//! operation that a crash could still undo. Read next: `content.rs`.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! What an index can tell of a search: facts of which one must hold of everything that is found.
 //!
 //! Invariant: a cover holds of all that the search finds, and perhaps of more. Only what must be so can be one: no part of a `not`, and of
-//! an `or` only all parts together. Read next: stere-naming's `find/candidates.rs`.
+//! an `or` only all parts together. Read next: the crate features' `search/candidates.rs`.
 
 use crate::rules::Comparison;
 
