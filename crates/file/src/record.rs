@@ -87,9 +87,10 @@ impl Record {
     /// Drops everything from `end` on.
     pub fn truncate(&mut self, end: u32) {
         self.dirty.truncate(end);
-        assert!(self.dirty.end().is_none_or(|dirty| dirty <= end), "what was cut off is not dirty");
         let keep = end.saturating_sub(self.base) as usize;
         self.bytes.truncate(keep);
+        let covered = self.base as usize + self.bytes.len();
+        assert!(self.dirty.end().is_none_or(|dirty| dirty as usize <= covered), "the bytes reach over what is dirty");
     }
 
     /// What has to be written: whole blocks, ending at `end` in the record at the latest.

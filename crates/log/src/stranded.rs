@@ -37,11 +37,11 @@ impl Log {
         if self.stripe.open_devices().iter().any(|device| !failed.contains(device)) {
             failed.into_iter().for_each(|device| self.stripe.suspend(device));
         }
+        assert!(row_block >= 1, "a row lies behind the header of its chunks");
         let mut stranded = self.stranded.lock();
         let from = stranded.from.entry(segment.id).or_insert(row_block);
         *from = row_block.min(*from);
         stranded.is_new = true;
-        assert!(stranded.from.get(&segment.id).is_some_and(|from| *from <= row_block), "this row is among them");
     }
 
     pub(crate) fn note_unrecorded(&self) {
@@ -131,6 +131,7 @@ impl Log {
         let mut rows = self.rows.write();
         // Two may have waited for the same row.
         let Some(RowInMemory::Flying(row)) = rows.get(&id) else { return };
+        assert!(row.segment.id == id.0 && segment.id == id.0, "a row lands in its own segment");
         let (buffer, length, is_wanted) = (row.buffer.clone(), row.buffer.len(), row.is_wanted);
         let is_single = segment.scheme.parity == 0 && segment.kind == SegmentKind::Data;
         let gone = match is_stranded || (is_single && self.has_refuge(segment)) {

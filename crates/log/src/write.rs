@@ -510,7 +510,6 @@ impl Log {
         bytes[..RowHeader::SIZE].copy_from_slice(&header.encode());
         buffer.set_length(length);
         let buffer = buffer.share();
-        assert!(buffer.len() % BLOCK_BYTES == 0, "a row is whole blocks");
         let completion = Completion::new();
         // Until all its writes are submitted the row counts as under way: others may look at its completion before that.
         let submitting = completion.ticket(write_tag(0, 0));

@@ -538,8 +538,8 @@ impl Devices {
         let (mut segments, mut live_bytes) = (0, 0);
         for segment in self.engine.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
             let needed = usize::from(segment.scheme.data);
-            let readable = self.engine.readable_chunks(segment, &[]);
-            if readable >= needed && self.engine.readable_chunks(segment, &[index]) < needed {
+            let readable = self.engine.readable_chunks(&segment.placed(), &[]);
+            if readable >= needed && self.engine.readable_chunks(&segment.placed(), &[index]) < needed {
                 segments += 1;
                 live_bytes += segment.live_bytes();
             }

@@ -439,13 +439,12 @@ impl Engine {
         devices.iter().find(|entry| entry.index == index).cloned().ok_or(Error::UnknownDevice { index })
     }
 
-    /// Chunks of a segment that can be read now, on other devices than these.
-    pub(crate) fn readable_chunks(&self, segment: &Segment, without: &[DeviceIndex]) -> usize {
-        let place = segment.placed();
-        let is_readable = |(chunk, at): (usize, &stere_format::ChunkPlace)| {
-            !place.is_missing(chunk) && !without.contains(&at.device) && self.log.stripe.device(at.device).is_some()
+    /// Chunks that can be read now, as far as anybody knows, on other devices than these.
+    pub(crate) fn readable_chunks(&self, placed: &SegmentChunks, without: &[DeviceIndex]) -> usize {
+        let is_readable = |(chunk, at): &(usize, &ChunkPlace)| {
+            !placed.is_missing(*chunk) && !without.contains(&at.device) && self.log.stripe.device(at.device).is_some()
         };
-        place.chunks.iter().enumerate().filter(|one| is_readable(*one)).count()
+        placed.chunks.iter().enumerate().filter(is_readable).count()
     }
 
     /// Devices may have grown: what the table says follows the devices that are there.
@@ -471,20 +470,12 @@ impl Engine {
     /// Whether devices that are there have too little of a segment that a volume has: readers get it from there.
     pub(crate) fn is_readable_from_volumes_only(&self, segment: &Segment) -> bool {
         let is_elsewhere = segment.tertiary().there != 0 && segment.is_sealed() && segment.live_bytes() > 0;
-        is_elsewhere && self.readable_chunks(segment, &[]) < usize::from(segment.scheme.data)
-    }
-
-    /// Chunks that can be read as far as anybody knows.
-    pub(crate) fn chunks_there(&self, placed: &SegmentChunks) -> usize {
-        let is_there = |chunk: &usize| {
-            !placed.is_missing(*chunk) && self.log.stripe.device(placed.chunks[*chunk].device).is_some()
-        };
-        (0..placed.chunks.len()).filter(is_there).count()
+        is_elsewhere && self.readable_chunks(&segment.placed(), &[]) < usize::from(segment.scheme.data)
     }
 
     /// A checkpoint beside running work: only the freezing takes the engine's lock.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        Checkpoints::of(self).checkpoint()
+        self.checkpoints().checkpoint()
     }
 
     pub fn cleaning(&self) -> Cleaning<'_> {
@@ -530,6 +521,6 @@ impl Engine {
 
     /// The devices that hold the journal.
     pub fn journal_mirrors(&self) -> Vec<DeviceIndex> {
-        self.checkpoints().engine.journal.lock().mirrors.iter().map(|mirror| mirror.device).collect()
+        self.journal.lock().mirrors.iter().map(|mirror| mirror.device).collect()
     }
 }

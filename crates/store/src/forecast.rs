@@ -89,9 +89,9 @@ impl Forecaster {
         for segment in self.engine.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
             let place = segment.placed();
             let needed = usize::from(place.scheme.data);
-            if self.engine.readable_chunks(segment, unreadable) < needed {
+            if self.engine.readable_chunks(&segment.placed(), unreadable) < needed {
                 // What cannot be read now either is no loss of this change.
-                if self.engine.readable_chunks(segment, &[]) >= needed {
+                if self.engine.readable_chunks(&segment.placed(), &[]) >= needed {
                     forecast.lost_bytes += segment.live_bytes();
                     forecast.lost_segments += 1;
                 }
@@ -117,7 +117,7 @@ impl Forecaster {
                 }
             }
             forecast.bytes_to_move += leaving as u64 * u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64;
-            let left = (self.engine.readable_chunks(segment, gone) + housed).saturating_sub(needed);
+            let left = (self.engine.readable_chunks(&segment.placed(), gone) + housed).saturating_sub(needed);
             survives = Some(survives.map_or(left, |least: usize| least.min(left)));
         }
         forecast.fits = forecast.homeless_chunks == 0;

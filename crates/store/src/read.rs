@@ -94,7 +94,7 @@ impl Engine {
     /// Content could not be read: known from now on, unless too many of its devices are away. (Where a volume is away, reading does not fail so.)
     fn note_failed_read(&self, blob: &BlobHandle) {
         let placed = blob.segment.placed();
-        if blob.is_released() || self.chunks_there(&placed) >= usize::from(placed.scheme.data) {
+        if blob.is_released() || self.readable_chunks(&placed, &[]) >= usize::from(placed.scheme.data) {
             self.damage().note_damaged(blob.id, placed_in(blob), 0..blob.value.logical_bytes);
         }
     }
@@ -189,7 +189,7 @@ impl Engine {
         let damaged = |error: String| {
             let placed = segment.placed();
             // With too many devices away nothing is known of it.
-            if self.chunks_there(&placed) >= usize::from(placed.scheme.data) {
+            if self.readable_chunks(&placed, &[]) >= usize::from(placed.scheme.data) {
                 self.damage.note_metadata(segment.id);
             }
             Error::DamagedNode { detail: error }

@@ -389,7 +389,7 @@ impl Recovery<'_> {
 
     /// Whether enough devices are there for what lies in a segment.
     pub(crate) fn is_within_reach(&self, segment: &Segment) -> bool {
-        self.engine.readable_chunks(segment, &[]) >= usize::from(segment.scheme.data)
+        self.engine.readable_chunks(&segment.placed(), &[]) >= usize::from(segment.scheme.data)
     }
 
     /// Whether every blob that the group names can be read and verified.

@@ -336,7 +336,7 @@ impl Rows<'_> {
     pub(crate) fn is_row_whole(&self, segment: &Arc<Segment>, contents: &RowContents) -> Result<bool, Error> {
         let placed = segment.placed();
         let RowHeader { row_block, row_height, .. } = contents.header;
-        if self.engine.chunks_there(&placed) < placed.chunks.len() {
+        if self.engine.readable_chunks(&placed, &[]) < placed.chunks.len() {
             return Ok(false);
         }
         let blocks = row_block..row_block + row_height;

@@ -41,7 +41,7 @@ impl Engine {
         let volumes = blob.volumes().count_ones() as usize;
         let spare = match blob.is_released() {
             true => None,
-            false => self.chunks_there(&placed).checked_sub(usize::from(placed.scheme.data)),
+            false => self.readable_chunks(&placed, &[]).checked_sub(usize::from(placed.scheme.data)),
         };
         // On volumes alone, the last one must stay.
         spare.map_or(volumes.saturating_sub(1), |spare| spare + volumes) as u8

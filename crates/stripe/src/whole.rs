@@ -97,6 +97,7 @@ impl Stripe {
         let Whole { scheme, units } = whole;
         let data = usize::from(scheme.data);
         let length = units.first().map_or(0, |unit| unit.len());
+        assert!(units.iter().all(|unit| unit.len() == length), "all units of a segment are equally high");
         let mut coded: Vec<Option<SharedBuffer>> = Vec::new();
         if !parity::is_copies(scheme) && length > 0 && chunks.iter().any(|&chunk| chunk >= data) {
             let mut targets: Vec<Buffer> = (0..scheme.parity).map(|_| self.buffers.take(length)).collect();

@@ -598,7 +598,7 @@ fn a_slot_waits_for_its_last_reader() {
 fn the_journal_shrinks_to_what_a_second_mirror_has_room_for() {
     let (mut rig, store) = Rig::new(&[128 * MIB]);
     assert_eq!(
-        (store.checkpoints().engine.journal_mirrors(), store.space().statistics(placement(1, 1).scheme).journal_bytes),
+        (store.journal_mirrors(), store.space().statistics(placement(1, 1).scheme).journal_bytes),
         (vec![0], 4 * MIB)
     );
     let files = some_files(Files { placement: placement(1, 1), bytes: 200_000 }, 10..13);
@@ -606,7 +606,7 @@ fn the_journal_shrinks_to_what_a_second_mirror_has_room_for() {
     store.devices.add_device(rig.new_device(new), rig.entry(new)).unwrap();
     mend(&store);
     assert_eq!(
-        (store.checkpoints().engine.journal_mirrors(), store.space().statistics(placement(1, 1).scheme).journal_bytes),
+        (store.journal_mirrors(), store.space().statistics(placement(1, 1).scheme).journal_bytes),
         (vec![0, 1], 2 * MIB)
     );
     write(&store, &files);

@@ -80,7 +80,7 @@ impl Scrubber {
         if segment.is_released() {
             return Ok(true);
         }
-        if self.engine.chunks_there(&placed) < usize::from(placed.scheme.data) {
+        if self.engine.readable_chunks(&placed, &[]) < usize::from(placed.scheme.data) {
             report.unreachable_bytes += segment.live_bytes();
             return Ok(true);
         }

@@ -38,11 +38,7 @@ fn a_mirror_that_cannot_be_repaired_drops_out() {
             refuse(&rig.devices[failing], refused);
             let (store, report) = Store::open(rig.devices_in(), options()).unwrap();
             assert!(report.records_repaired > 0 && report.groups_cut == 0, "{report:?}");
-            assert!(
-                !store.checkpoints().engine.journal_mirrors().contains(&(failing as u16)),
-                "{:?}",
-                store.checkpoints().engine.journal_mirrors()
-            );
+            assert!(!store.journal_mirrors().contains(&(failing as u16)), "{:?}", store.journal_mirrors());
             assert_eq!(read_file(&store, 11, 200_000).unwrap(), content(2, 200_000));
             drop(store);
             rig.devices.iter().for_each(|device| device.lose_unflushed(|_| false));
