@@ -15,6 +15,7 @@ use stere_store::{Io, LabelledVolume};
 
 use crate::content::Content;
 use crate::device::Machine;
+use crate::fault::FaultKind;
 use crate::history::{History, Stop};
 use crate::observe::{self, Trouble};
 use crate::operation::{Path, Releasing};
@@ -497,7 +498,13 @@ impl History {
             return Ok(());
         }
         let found: Vec<u64> = swept.lacking.iter().chain(&swept.damaged).copied().collect();
-        let accused = found.iter().find(|segment| !harmed.contains(segment));
+        // An old image of the only device knows of objects that were deleted after it was taken.
+        let went_back = self.has_struck(|fault| fault == FaultKind::StaleDevice);
+        let is_deleted = |segment: &u64| {
+            let named = before.iter().find(|(id, _)| id == segment);
+            went_back && named.is_some_and(|(_, object)| self.machine.is_deleted(volume, object))
+        };
+        let accused = found.iter().find(|segment| !harmed.contains(segment) && !is_deleted(segment));
         // One byte may lie where nothing is stored, between two records.
         let is_plain = |segment: &u64| {
             let named = before.iter().find(|(id, _)| id == segment);

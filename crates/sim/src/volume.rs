@@ -122,6 +122,8 @@ pub(crate) struct VolumeState {
     /// What lists that come late lack, and what they have still.
     put_lately: BTreeSet<String>,
     gone_lately: BTreeMap<String, u64>,
+    /// What the pool deleted, and did not put again.
+    deleted: BTreeSet<String>,
 }
 
 impl VolumeState {
@@ -131,6 +133,7 @@ impl VolumeState {
 
     fn note_put(&mut self, object: &str) {
         self.gone_lately.remove(object);
+        self.deleted.remove(object);
         self.put_lately.insert(object.to_owned());
         if self.put_lately.len() > LATELY_MAX {
             self.put_lately.pop_first();
@@ -139,6 +142,7 @@ impl VolumeState {
 
     fn note_gone(&mut self, object: &str, bytes: u64) {
         self.put_lately.remove(object);
+        self.deleted.insert(object.to_owned());
         self.gone_lately.insert(object.to_owned(), bytes);
         if self.gone_lately.len() > LATELY_MAX {
             self.gone_lately.pop_first();
@@ -423,6 +427,11 @@ impl Machine {
     /// Whether an object was harmed, and not stored anew since.
     pub fn is_harmed(&self, volume: usize, object: &str) -> bool {
         self.state.lock().unharmed(volume, object).is_some()
+    }
+
+    /// Whether the pool deleted an object, and did not put it again.
+    pub fn is_deleted(&self, volume: usize, object: &str) -> bool {
+        self.state.lock().volumes[volume].deleted.contains(object)
     }
 
     /// What was done to an object, if it was not stored anew since.
