@@ -17,10 +17,15 @@ use stere_naming::{Attributes, Error, Found};
 use crate::area::{Area, further};
 use crate::disk::SimDisk;
 use crate::history::{Budget, History, Stop};
-use crate::model::{Kind, ROOT};
+use crate::model::{Kind, Model, ROOT};
 use crate::operation::{Operation, Path};
-use crate::pool::{caller, timestamp};
+use crate::pool::{PoolUnderTest, caller, timestamp};
 use crate::random::Random;
+use crate::{
+    encryption,
+    execute::{self, names},
+    lists,
+};
 
 const ATTRIBUTE: &[u8] = b"user.stere.backup";
 const ID: [u8; 16] = [5; 16];
@@ -88,135 +93,7 @@ pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
     operations.insert(at + 1, Operation::ProveBackup { rots: true });
 }
 
-impl History {
-    /// Whether this history makes backups now: of what cannot be read nothing could be told.
-    fn makes_backups(&self) -> bool {
-        let is_readable = self.plan.budget != Budget::Beyond && !self.plan.may_fill && self.is_undisturbed();
-        self.plan.pool.areas.has(Area::Backups) && is_readable
-    }
-
-    fn disk(&mut self) -> Result<SimDisk, Stop> {
-        if let Some(disk) = &self.backups.disk {
-            return Ok(disk.clone());
-        }
-        let disk = SimDisk::with(&[root(), DiskPath::new("/out")]);
-        Destination::create_on(&disk, root(), &ID, "simulated")
-            .map_err(|error| Stop::Failure(format!("making a destination: {error}")))?;
-        self.backups.disk = Some(disk.clone());
-        self.put_policy(ROOT, ATTRIBUTE, b"yes")?;
-        self.sync_all()?;
-        Ok(disk)
-    }
-
-    /// A file is to be copied, or is not.
-    pub(crate) fn choose_for_backup(&mut self, path: Path, is_chosen: bool) -> Result<(), Stop> {
-        let Some(inode) = self.inode_of(path)?.filter(|_| self.plan.pool.areas.has(Area::Backups)) else {
-            return Ok(());
-        };
-        if self.model.nodes[&inode].content().is_none() {
-            return Ok(());
-        }
-        self.wish_encryption(inode, usize::from(path.name))?;
-        self.put_policy(inode, ATTRIBUTE, if is_chosen { b"yes" } else { b"no" })
-    }
-
-    /// All that is to be copied: paths, and the inode and content there.
-    fn chosen(&self) -> BTreeMap<Vec<u8>, (u64, Vec<u8>)> {
-        let (mut found, mut left) = (BTreeMap::new(), vec![(ROOT, Vec::new())]);
-        while let Some((directory, above)) = left.pop() {
-            let Kind::Directory(names) = self.model.nodes[&directory].kind.clone() else { continue };
-            for (name, inode) in names {
-                let path = if above.is_empty() { name } else { [&above[..], b"/", &name].concat() };
-                let node = &self.model.nodes[&inode];
-                let is_chosen = node.attributes.get(ATTRIBUTE).is_none_or(|value| value != b"no");
-                match &node.kind {
-                    Kind::Directory(_) => left.push((inode, path)),
-                    Kind::File(content) if is_chosen => {
-                        found.insert(path, (inode, content.read(0, u64::MAX)));
-                    }
-                    Kind::Symlink(target) => drop(found.insert(path, (inode, target.clone()))),
-                    _ => {}
-                }
-            }
-        }
-        found
-    }
-
-    /// A run, which something may be wrong with.
-    pub(crate) fn back_up(&mut self, trouble: DiskTrouble) -> Result<(), Stop> {
-        if !self.makes_backups() {
-            return Ok(());
-        }
-        self.machine.disarm();
-        let disk = self.disk()?;
-        // Rules and what encrypts reach what exists in the background.
-        self.settle_background()?;
-        let wanted = self.chosen();
-        for (path, (_, content)) in &wanted {
-            self.backups.may_be.entry(path.clone()).or_default().push(content.clone());
-        }
-        match trouble {
-            DiskTrouble::None => {}
-            DiskTrouble::Cut(requests) => disk.cut_after(u64::from(requests)),
-            DiskTrouble::Full => disk.set_full(true),
-            DiskTrouble::Away => disk.set_away(true),
-        }
-        let ran = self.run_backup(&disk);
-        if disk.written_elsewhere() > 0 {
-            return Err(Stop::Failure("a run wrote to what is in the place of its disk".into()));
-        }
-        disk.power_on(&mut self.random);
-        match ran? {
-            Ok(ran) => self.judge_complete(&disk, &wanted, &ran)?,
-            Err(stere_backup::Error::Away(_)) if trouble == DiskTrouble::Away => {}
-            Err(_) if !matches!(trouble, DiskTrouble::None | DiskTrouble::Away) => self.summary.backups_cut += 1,
-            Err(error) => return Err(Stop::Failure(format!("a run of a backup with {trouble:?}: {error}"))),
-        }
-        self.judge_copies(&disk)
-    }
-
-    /// What a mount does: meets all files, copies what has to be copied. The inner error is one of the disk.
-    fn run_backup(&mut self, disk: &SimDisk) -> Result<Result<Ran, stere_backup::Error>, Stop> {
-        let destination = match Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)) {
-            Ok(destination) => destination,
-            Err(error) => return Ok(Err(error)),
-        };
-        // A crash leaves nothing else of what was changed before, so its time of change tells what it holds.
-        self.sync_all()?;
-        let moment = format!("m{:020}", self.machine.now_ns());
-        let mut run = match Run::begin(destination, &moment, KEEP) {
-            Ok(run) => run,
-            Err(error) => return Ok(Err(error)),
-        };
-        let mut ran = Ran::default();
-        let wanted = self.meet_all(&mut run, &mut ran)?;
-        Ok(self.copy_all(run, &wanted, &mut ran).map(|()| ran))
-    }
-
-    fn meet_all(&mut self, run: &mut Run, ran: &mut Ran) -> Result<Vec<(Vec<u8>, Attributes)>, Stop> {
-        let (files, user) = (self.mounted().files.clone(), caller(&self.machine));
-        let search =
-            files.search().parse_search(SEARCH).map_err(|error| Stop::Failure(format!("a search: {error}")))?;
-        let find = files.search().find(&user, ROOT, b"", search);
-        let mut find = self.must("finding what is to be copied", find)?;
-        let mut wanted = Vec::new();
-        loop {
-            let found = find.step(&user);
-            let Some(found) = self.must("finding what is to be copied", found)? else { return Ok(wanted) };
-            for Found { path, attributes, .. } in found {
-                if path.is_empty() {
-                    continue;
-                }
-                let is_encrypted = files.backups().is_encrypted(&user, attributes.inode);
-                if self.must("looking whether a file is encrypted", is_encrypted)? {
-                    ran.failed.push((path, "encrypted".into()));
-                } else if run.meet(&path, &facts(&attributes)) {
-                    wanted.push((path, attributes));
-                }
-            }
-        }
-    }
-
+impl PoolUnderTest {
     fn copy_all(
         &self,
         mut run: Run,
@@ -260,136 +137,263 @@ impl History {
         };
         run.accept(path, &facts, Vec::new(), staged)
     }
+}
 
-    /// P-104: there lies what is to be there, and nothing else; P-106: but for what is encrypted.
-    fn judge_complete(
-        &mut self,
-        disk: &SimDisk,
-        wanted: &BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
-        ran: &Ran,
-    ) -> Result<(), Stop> {
-        let refused: BTreeSet<&[u8]> = ran.failed.iter().map(|(path, _)| &path[..]).collect();
-        if let Some((path, why)) = ran.failed.iter().find(|_| !self.may_be_encrypted()) {
-            return Err(Stop::Failure(format!("{} was not copied: {why}", String::from_utf8_lossy(path))));
-        }
-        self.backups.may_be.clear();
-        for (path, (inode, content)) in wanted {
-            let copy = disk.content(&place(path));
-            let is_secret = self.may_be_encrypted() && self.is_to_be_encrypted(*inode, path)?;
-            let shown = String::from_utf8_lossy(path);
-            match copy {
-                Some(_) if is_secret => {
-                    return Err(Stop::Failure(format!("{shown} is encrypted, and lies in the clear at a backup")));
-                }
-                Some(copy) if copy != *content => {
-                    return Err(Stop::Failure(format!("after a whole run the copy of {shown} is not what it holds")));
-                }
-                None if !refused.contains(&path[..]) => {
-                    return Err(Stop::Failure(format!("after a whole run there is no copy of {shown}")));
-                }
-                _ => drop(self.backups.may_be.insert(path.clone(), vec![content.clone()])),
-            }
-        }
-        let top = root().join("current");
-        let copies = disk.paths(&top);
-        let extra = copies
-            .iter()
-            .find(|path| path.strip_prefix(&top).is_ok_and(|path| !wanted.contains_key(path.as_os_str().as_bytes())));
-        if let Some(extra) = extra {
-            return Err(Stop::Failure(format!("after a whole run {} is there still", extra.display())));
-        }
-        // What an earlier state has is not copied again.
-        self.backups.rotten.retain(|path| path.starts_with(root().join("kept")));
-        self.summary.backups_done += 1;
-        Ok(())
+/// Whether this history makes backups now: of what cannot be read nothing could be told.
+fn makes_backups(history: &History) -> bool {
+    let is_readable = history.plan.budget != Budget::Beyond && !history.plan.may_fill && lists::is_undisturbed(history);
+    history.plan.pool.areas.has(Area::Backups) && is_readable
+}
+
+fn disk(history: &mut History) -> Result<SimDisk, Stop> {
+    if let Some(disk) = &history.backups.disk {
+        return Ok(disk.clone());
     }
+    let disk = SimDisk::with(&[root(), DiskPath::new("/out")]);
+    Destination::create_on(&disk, root(), &ID, "simulated")
+        .map_err(|error| Stop::Failure(format!("making a destination: {error}")))?;
+    history.backups.disk = Some(disk.clone());
+    names::put_policy(history, ROOT, ATTRIBUTE, b"yes")?;
+    history.sync_all()?;
+    Ok(disk)
+}
 
-    /// Whether policy says so, of a file or of a directory above it.
-    fn is_to_be_encrypted(&mut self, inode: u64, path: &[u8]) -> Result<bool, Stop> {
-        let mut at = vec![inode];
-        let mut directory = ROOT;
-        for name in path.split(|byte| *byte == b'/') {
-            at.push(directory);
-            directory = self.model.lookup(directory, name).unwrap_or(ROOT);
-        }
-        at.retain(|inode| !matches!(self.model.nodes[inode].kind, Kind::Symlink(_)));
-        for inode in at {
-            let real = self.mounted().files.getxattr(&caller(&self.machine), inode, b"user.stere.effective.encrypt");
-            if self.must("what encrypts", real)? != b"no" {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+/// A file is to be copied, or is not.
+pub(crate) fn choose_for_backup(history: &mut History, path: Path, is_chosen: bool) -> Result<(), Stop> {
+    let Some(inode) = execute::inode_of(history, path)?.filter(|_| history.plan.pool.areas.has(Area::Backups)) else {
+        return Ok(());
+    };
+    if history.model.nodes[&inode].content().is_none() {
+        return Ok(());
     }
+    encryption::wish_encryption(history, inode, usize::from(path.name))?;
+    names::put_policy(history, inode, ATTRIBUTE, if is_chosen { b"yes" } else { b"no" })
+}
 
-    /// P-105: each copy is as it was written, and of a content that was to be there.
-    fn judge_copies(&mut self, disk: &SimDisk) -> Result<(), Stop> {
-        let wrong = |error: stere_backup::Error| Stop::Failure(format!("a destination that is there again: {error}"));
-        let mut destination = Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)).map_err(wrong)?;
-        let found = destination.check(&|| false).map_err(wrong)?;
-        let rotten = std::mem::take(&mut self.backups.rotten);
-        let is_rotten = |path: &[u8]| rotten.contains(&root().join(std::ffi::OsStr::from_bytes(path)));
-        if let Some((path, why)) = found.bad.iter().find(|(path, _)| !is_rotten(path)) {
-            return Err(Stop::Failure(format!("{} at a backup: {why}", String::from_utf8_lossy(path))));
-        }
-        // What a run replaced is there no more; what is told is copied anew by the next.
-        self.backups.rotten = rotten.into_iter().filter(|path| disk.content(path).is_some()).collect();
-        for (path, _) in destination.list(None).map_err(wrong)? {
-            let copy = disk.content(&place(&path));
-            let may_be =
-                self.backups.may_be.get(&path).is_some_and(|known| known.iter().any(|one| Some(one) == copy.as_ref()));
-            if !may_be && !self.backups.rotten.contains(&place(&path)) {
-                let path = String::from_utf8_lossy(&path);
-                return Err(Stop::Failure(format!("the copy of {path} is nothing that was to be there")));
-            }
-        }
-        Ok(())
-    }
-
-    /// P-105: what rots is found, and no other bytes are given back than were copied.
-    pub(crate) fn prove_backup(&mut self, rots: bool) -> Result<(), Stop> {
-        let Some(disk) = self.backups.disk.clone().filter(|_| self.plan.pool.areas.has(Area::Backups)) else {
-            return Ok(());
-        };
-        self.judge_copies(&disk)?;
-        let wrong = |error: stere_backup::Error| Stop::Failure(format!("proving a backup: {error}"));
-        let rotten = if rots { disk.rot(&root().join("current"), &mut self.random) } else { Vec::new() };
-        self.backups.rotten.extend(rotten.iter().cloned());
-        let destination = Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)).map_err(wrong)?;
-        let out = DiskPath::new("/out");
-        let restored = destination.restore(None, b"", out, true, stere_backup::ResidencySetting::ALL).map_err(wrong)?;
-        for (path, _) in destination.list(None).map_err(wrong)? {
-            let (name, is_rotten) = (std::ffi::OsStr::from_bytes(&path), self.backups.rotten.contains(&place(&path)));
-            let given = disk.content(&out.join(name));
-            let shown = String::from_utf8_lossy(&path);
-            let is_told = restored.failed.iter().any(|(failed, _)| *failed == path);
-            let may_be = |given: &Vec<u8>| self.backups.may_be.get(&path).is_some_and(|known| known.contains(given));
-            match given {
-                Some(given) if !may_be(&given) => {
-                    return Err(Stop::Failure(format!("{shown} came back with other bytes")));
+/// All that is to be copied: paths, and the inode and content there.
+fn chosen(model: &Model) -> BTreeMap<Vec<u8>, (u64, Vec<u8>)> {
+    let (mut found, mut left) = (BTreeMap::new(), vec![(ROOT, Vec::new())]);
+    while let Some((directory, above)) = left.pop() {
+        let Kind::Directory(names) = model.nodes[&directory].kind.clone() else { continue };
+        for (name, inode) in names {
+            let path = if above.is_empty() { name } else { [&above[..], b"/", &name].concat() };
+            let node = &model.nodes[&inode];
+            let is_chosen = node.attributes.get(ATTRIBUTE).is_none_or(|value| value != b"no");
+            match &node.kind {
+                Kind::Directory(_) => left.push((inode, path)),
+                Kind::File(content) if is_chosen => {
+                    found.insert(path, (inode, content.read(0, u64::MAX)));
                 }
-                None if !is_told => {
-                    return Err(Stop::Failure(format!("{shown} did not come back, and nobody was told")));
-                }
-                None if !is_rotten => return Err(Stop::Failure(format!("{shown} did not come back"))),
+                Kind::Symlink(target) => drop(found.insert(path, (inode, target.clone()))),
                 _ => {}
             }
         }
-        disk.clear(out);
-        drop(destination);
-        let mut destination = Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)).map_err(wrong)?;
-        let found = destination.check(&|| false).map_err(wrong)?;
-        let is_named =
-            |path: &PathBuf| found.bad.iter().any(|(bad, _)| root().join(std::ffi::OsStr::from_bytes(bad)) == *path);
-        if rotten.first().is_some_and(|path| !is_named(path)) {
-            return Err(Stop::Failure(format!("{rotten:?} rotted, and was not found: {found:?}")));
-        }
-        for (bad, _) in found.bad {
-            self.backups.rotten.insert(root().join(std::ffi::OsStr::from_bytes(&bad)));
-        }
-        self.summary.backups_proven += 1;
-        Ok(())
     }
+    found
+}
+
+/// A run, which something may be wrong with.
+pub(crate) fn back_up(history: &mut History, trouble: DiskTrouble) -> Result<(), Stop> {
+    if !makes_backups(history) {
+        return Ok(());
+    }
+    history.machine.disarm();
+    let disk = disk(history)?;
+    // Rules and what encrypts reach what exists in the background.
+    lists::settle_background(history)?;
+    let wanted = chosen(&history.model);
+    for (path, (_, content)) in &wanted {
+        history.backups.may_be.entry(path.clone()).or_default().push(content.clone());
+    }
+    match trouble {
+        DiskTrouble::None => {}
+        DiskTrouble::Cut(requests) => disk.cut_after(u64::from(requests)),
+        DiskTrouble::Full => disk.set_full(true),
+        DiskTrouble::Away => disk.set_away(true),
+    }
+    let ran = run_backup(history, &disk);
+    if disk.written_elsewhere() > 0 {
+        return Err(Stop::Failure("a run wrote to what is in the place of its disk".into()));
+    }
+    disk.power_on(&mut history.random);
+    match ran? {
+        Ok(ran) => judge_complete(history, &disk, &wanted, &ran)?,
+        Err(stere_backup::Error::Away(_)) if trouble == DiskTrouble::Away => {}
+        Err(_) if !matches!(trouble, DiskTrouble::None | DiskTrouble::Away) => history.summary.backups_cut += 1,
+        Err(error) => return Err(Stop::Failure(format!("a run of a backup with {trouble:?}: {error}"))),
+    }
+    judge_copies(history, &disk)
+}
+
+/// What a mount does: meets all files, copies what has to be copied. The inner error is one of the disk.
+fn run_backup(history: &mut History, disk: &SimDisk) -> Result<Result<Ran, stere_backup::Error>, Stop> {
+    let destination = match Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)) {
+        Ok(destination) => destination,
+        Err(error) => return Ok(Err(error)),
+    };
+    // A crash leaves nothing else of what was changed before, so its time of change tells what it holds.
+    history.sync_all()?;
+    let moment = format!("m{:020}", history.machine.now_ns());
+    let mut run = match Run::begin(destination, &moment, KEEP) {
+        Ok(run) => run,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut ran = Ran::default();
+    let wanted = meet_all(history, &mut run, &mut ran)?;
+    Ok(history.pool.copy_all(run, &wanted, &mut ran).map(|()| ran))
+}
+
+fn meet_all(history: &mut History, run: &mut Run, ran: &mut Ran) -> Result<Vec<(Vec<u8>, Attributes)>, Stop> {
+    let (files, user) = (history.mounted().files.clone(), caller(&history.machine));
+    let search = files.search().parse_search(SEARCH).map_err(|error| Stop::Failure(format!("a search: {error}")))?;
+    let find = files.search().find(&user, ROOT, b"", search);
+    let mut find = history.must("finding what is to be copied", find)?;
+    let mut wanted = Vec::new();
+    loop {
+        let found = find.step(&user);
+        let Some(found) = history.must("finding what is to be copied", found)? else { return Ok(wanted) };
+        for Found { path, attributes, .. } in found {
+            if path.is_empty() {
+                continue;
+            }
+            let is_encrypted = files.backups().is_encrypted(&user, attributes.inode);
+            if history.must("looking whether a file is encrypted", is_encrypted)? {
+                ran.failed.push((path, "encrypted".into()));
+            } else if run.meet(&path, &facts(&attributes)) {
+                wanted.push((path, attributes));
+            }
+        }
+    }
+}
+
+/// P-104: there lies what is to be there, and nothing else; P-106: but for what is encrypted.
+fn judge_complete(
+    history: &mut History,
+    disk: &SimDisk,
+    wanted: &BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
+    ran: &Ran,
+) -> Result<(), Stop> {
+    let refused: BTreeSet<&[u8]> = ran.failed.iter().map(|(path, _)| &path[..]).collect();
+    if let Some((path, why)) = ran.failed.iter().find(|_| !history.plan.may_be_encrypted()) {
+        return Err(Stop::Failure(format!("{} was not copied: {why}", String::from_utf8_lossy(path))));
+    }
+    history.backups.may_be.clear();
+    for (path, (inode, content)) in wanted {
+        let copy = disk.content(&place(path));
+        let is_secret = history.plan.may_be_encrypted() && is_to_be_encrypted(history, *inode, path)?;
+        let shown = String::from_utf8_lossy(path);
+        match copy {
+            Some(_) if is_secret => {
+                return Err(Stop::Failure(format!("{shown} is encrypted, and lies in the clear at a backup")));
+            }
+            Some(copy) if copy != *content => {
+                return Err(Stop::Failure(format!("after a whole run the copy of {shown} is not what it holds")));
+            }
+            None if !refused.contains(&path[..]) => {
+                return Err(Stop::Failure(format!("after a whole run there is no copy of {shown}")));
+            }
+            _ => drop(history.backups.may_be.insert(path.clone(), vec![content.clone()])),
+        }
+    }
+    let top = root().join("current");
+    let copies = disk.paths(&top);
+    let extra = copies
+        .iter()
+        .find(|path| path.strip_prefix(&top).is_ok_and(|path| !wanted.contains_key(path.as_os_str().as_bytes())));
+    if let Some(extra) = extra {
+        return Err(Stop::Failure(format!("after a whole run {} is there still", extra.display())));
+    }
+    // What an earlier state has is not copied again.
+    history.backups.rotten.retain(|path| path.starts_with(root().join("kept")));
+    history.summary.backups_done += 1;
+    Ok(())
+}
+
+/// Whether policy says so, of a file or of a directory above it.
+fn is_to_be_encrypted(history: &mut History, inode: u64, path: &[u8]) -> Result<bool, Stop> {
+    let mut at = vec![inode];
+    let mut directory = ROOT;
+    for name in path.split(|byte| *byte == b'/') {
+        at.push(directory);
+        directory = history.model.lookup(directory, name).unwrap_or(ROOT);
+    }
+    at.retain(|inode| !matches!(history.model.nodes[inode].kind, Kind::Symlink(_)));
+    for inode in at {
+        let real = history.mounted().files.getxattr(&caller(&history.machine), inode, b"user.stere.effective.encrypt");
+        if history.must("what encrypts", real)? != b"no" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// P-105: each copy is as it was written, and of a content that was to be there.
+fn judge_copies(history: &mut History, disk: &SimDisk) -> Result<(), Stop> {
+    let wrong = |error: stere_backup::Error| Stop::Failure(format!("a destination that is there again: {error}"));
+    let mut destination = Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)).map_err(wrong)?;
+    let found = destination.check(&|| false).map_err(wrong)?;
+    let rotten = std::mem::take(&mut history.backups.rotten);
+    let is_rotten = |path: &[u8]| rotten.contains(&root().join(std::ffi::OsStr::from_bytes(path)));
+    if let Some((path, why)) = found.bad.iter().find(|(path, _)| !is_rotten(path)) {
+        return Err(Stop::Failure(format!("{} at a backup: {why}", String::from_utf8_lossy(path))));
+    }
+    // What a run replaced is there no more; what is told is copied anew by the next.
+    history.backups.rotten = rotten.into_iter().filter(|path| disk.content(path).is_some()).collect();
+    for (path, _) in destination.list(None).map_err(wrong)? {
+        let copy = disk.content(&place(&path));
+        let may_be =
+            history.backups.may_be.get(&path).is_some_and(|known| known.iter().any(|one| Some(one) == copy.as_ref()));
+        if !may_be && !history.backups.rotten.contains(&place(&path)) {
+            let path = String::from_utf8_lossy(&path);
+            return Err(Stop::Failure(format!("the copy of {path} is nothing that was to be there")));
+        }
+    }
+    Ok(())
+}
+
+/// P-105: what rots is found, and no other bytes are given back than were copied.
+pub(crate) fn prove_backup(history: &mut History, rots: bool) -> Result<(), Stop> {
+    let Some(disk) = history.backups.disk.clone().filter(|_| history.plan.pool.areas.has(Area::Backups)) else {
+        return Ok(());
+    };
+    judge_copies(history, &disk)?;
+    let wrong = |error: stere_backup::Error| Stop::Failure(format!("proving a backup: {error}"));
+    let rotten = if rots { disk.rot(&root().join("current"), &mut history.random) } else { Vec::new() };
+    history.backups.rotten.extend(rotten.iter().cloned());
+    let destination = Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)).map_err(wrong)?;
+    let out = DiskPath::new("/out");
+    let restored = destination.restore(None, b"", out, true, stere_backup::ResidencySetting::ALL).map_err(wrong)?;
+    for (path, _) in destination.list(None).map_err(wrong)? {
+        let (name, is_rotten) = (std::ffi::OsStr::from_bytes(&path), history.backups.rotten.contains(&place(&path)));
+        let given = disk.content(&out.join(name));
+        let shown = String::from_utf8_lossy(&path);
+        let is_told = restored.failed.iter().any(|(failed, _)| *failed == path);
+        let may_be = |given: &Vec<u8>| history.backups.may_be.get(&path).is_some_and(|known| known.contains(given));
+        match given {
+            Some(given) if !may_be(&given) => {
+                return Err(Stop::Failure(format!("{shown} came back with other bytes")));
+            }
+            None if !is_told => {
+                return Err(Stop::Failure(format!("{shown} did not come back, and nobody was told")));
+            }
+            None if !is_rotten => return Err(Stop::Failure(format!("{shown} did not come back"))),
+            _ => {}
+        }
+    }
+    disk.clear(out);
+    drop(destination);
+    let mut destination = Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)).map_err(wrong)?;
+    let found = destination.check(&|| false).map_err(wrong)?;
+    let is_named =
+        |path: &PathBuf| found.bad.iter().any(|(bad, _)| root().join(std::ffi::OsStr::from_bytes(bad)) == *path);
+    if rotten.first().is_some_and(|path| !is_named(path)) {
+        return Err(Stop::Failure(format!("{rotten:?} rotted, and was not found: {found:?}")));
+    }
+    for (bad, _) in found.bad {
+        history.backups.rotten.insert(root().join(std::ffi::OsStr::from_bytes(&bad)));
+    }
+    history.summary.backups_proven += 1;
+    Ok(())
 }
 
 /// Where the copy of a path lies.

@@ -18,7 +18,8 @@ use crate::encryption::Encrypts;
 use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Model, Node, ROOT};
 use crate::operation::Path;
-use crate::pool::caller;
+use crate::pool::{PoolUnderTest, caller};
+use crate::{execute::names, life, tertiary};
 
 /// Made between the two copies.
 const LATE: &[u8] = b"late";
@@ -167,101 +168,8 @@ impl Tree {
     }
 }
 
-impl History {
-    /// The devices burn, in thought: what volumes alone give back is what was published.
-    pub(crate) fn rescue_from_volumes(&mut self) -> Result<(), Stop> {
-        let is_plain = self.plan.pool.encrypts == Encrypts::Nothing && !self.plan.pool.keeps_versions;
-        // What passed plugins stays a hole.
-        let is_plain = is_plain && !self.plan.pool.passes_plugins;
-        let is_well = self.is_calm() && self.away().is_none() && !self.has_lost_member() && !self.plan.may_fill;
-        if !is_plain || !is_well || !self.mounted().store.tier.media.has_volumes() || self.kept_image.is_some() {
-            return Ok(());
-        }
-        self.send_everything_down()?;
-        let down = self.whole_on_volumes()?;
-        let published = self.model.without_handles();
-        if !self.publish(STEPS_MAX)? {
-            return Err(Stop::Failure("metadata does not get to volumes".into()));
-        }
-        self.make_late_name()?;
-        let steps = self.random.below(LATE_STEPS_MAX + 1) as usize;
-        self.publish(steps)?;
-        let later = self.model.without_handles();
-        let (tree, report) = self.rescued()?;
-        self.summary.tier.rescues += 1;
-        self.summary.tier.files_rescued += down.len() as u64;
-        let (one, other) = (tree.difference(&published, &down), tree.difference(&later, &down));
-        match (one, other) {
-            // A fault that struck meanwhile may have cost a device's only copy of what was to be copied.
-            (Some(_), Some(_)) if self.plan.budget == Budget::Beyond && !self.is_calm() => Ok(()),
-            (Some(one), Some(other)) => {
-                let damage = report.damage.first();
-                Err(Stop::Failure(format!("volumes alone give neither state: {one}; {other}; {damage:?}")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Files of which all content is on volumes: some were told to stay.
-    fn whole_on_volumes(&mut self) -> Result<BTreeSet<u64>, Stop> {
-        let mut down = BTreeSet::new();
-        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), ROOT, &mut |met| {
-            let is_down = met.file.tertiary_bytes == met.file.local_bytes + met.file.released_bytes;
-            down.extend((is_down && met.file.tertiary_bytes > 0).then_some(met.inode));
-            ControlFlow::Continue(())
-        });
-        self.must("looking for what is on volumes", walked)?;
-        Ok(down)
-    }
-
-    /// What has a name goes to every volume, unless something below was told otherwise.
-    fn send_everything_down(&mut self) -> Result<(), Stop> {
-        // What no name leads to has nothing to do with it.
-        for slot in 0..self.slots.len() {
-            self.close(slot as u8)?;
-        }
-        let names: Vec<Path> = {
-            let Kind::Directory(names) = &self.model.nodes[&ROOT].kind else { return Ok(()) };
-            let is_there = |name: &&[u8]| names.contains_key(*name);
-            let known = crate::operation::NAMES.iter().enumerate().filter(|(_, name)| is_there(name));
-            known.map(|(at, _)| Path { directory: 0, name: at as u8 }).collect()
-        };
-        for path in names {
-            self.archive(path, u8::MAX)?;
-        }
-        self.sync_all()?;
-        self.settle_volumes()?;
-        self.sync_all()?;
-        self.settle_volumes()
-    }
-
-    /// Begins a copy of the metadata and does so many steps of it; whether it is at its end.
-    fn publish(&mut self, steps: usize) -> Result<bool, Stop> {
-        let store = self.mounted().store.clone();
-        let begun = store.tier.copier.begin_metadata_copy(true);
-        let mut is_going_on = self.must("beginning to copy metadata", begun.map_err(Error::from))?;
-        self.note_commit();
-        for _ in 0..steps {
-            if !is_going_on {
-                break;
-            }
-            let copied = store.tier.copier.copy_metadata_step();
-            is_going_on = self.must("copying metadata", copied.map_err(Error::from))?;
-        }
-        Ok(!is_going_on)
-    }
-
-    fn make_late_name(&mut self) -> Result<(), Stop> {
-        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
-        let made = self.mounted().files.create(&caller(&self.machine), ROOT, LATE, 0o600, flags);
-        let (attributes, handle) = self.must("create", made)?;
-        self.made(ROOT, LATE, attributes.inode, Node::new(Kind::File(Rc::default()), 0o600))?;
-        self.model.open(attributes.inode);
-        self.release(Slot { inode: attributes.inode, handle })?;
-        self.sync_all()
-    }
-
-    fn rescued(&mut self) -> Result<(Tree, Report), Stop> {
+impl PoolUnderTest {
+    fn rescued(&self) -> Result<(Tree, Report), Stop> {
         let sources = (0..self.machine.volume_count())
             .map(|volume| VolumeSource { path: crate::volume::name_of(volume), volume: self.machine.volume(volume) })
             .collect();
@@ -275,4 +183,100 @@ impl History {
             Err(error) => Err(Stop::Failure(format!("volumes alone: {error}"))),
         }
     }
+}
+
+/// The devices burn, in thought: what volumes alone give back is what was published.
+pub(crate) fn rescue_from_volumes(history: &mut History) -> Result<(), Stop> {
+    let is_plain = history.plan.pool.encrypts == Encrypts::Nothing && !history.plan.pool.keeps_versions;
+    // What passed plugins stays a hole.
+    let is_plain = is_plain && !history.plan.pool.passes_plugins;
+    let is_well = history.pool.is_calm()
+        && life::away(history).is_none()
+        && !history.pool.has_lost_member()
+        && !history.plan.may_fill;
+    if !is_plain || !is_well || !history.mounted().store.tier.media.has_volumes() || history.kept_image.is_some() {
+        return Ok(());
+    }
+    send_everything_down(history)?;
+    let down = whole_on_volumes(history)?;
+    let published = history.model.without_handles();
+    if !publish(history, STEPS_MAX)? {
+        return Err(Stop::Failure("metadata does not get to volumes".into()));
+    }
+    make_late_name(history)?;
+    let steps = history.random.below(LATE_STEPS_MAX + 1) as usize;
+    publish(history, steps)?;
+    let later = history.model.without_handles();
+    let (tree, report) = history.pool.rescued()?;
+    history.summary.tier.rescues += 1;
+    history.summary.tier.files_rescued += down.len() as u64;
+    let (one, other) = (tree.difference(&published, &down), tree.difference(&later, &down));
+    match (one, other) {
+        // A fault that struck meanwhile may have cost a device's only copy of what was to be copied.
+        (Some(_), Some(_)) if history.plan.budget == Budget::Beyond && !history.pool.is_calm() => Ok(()),
+        (Some(one), Some(other)) => {
+            let damage = report.damage.first();
+            Err(Stop::Failure(format!("volumes alone give neither state: {one}; {other}; {damage:?}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Files of which all content is on volumes: some were told to stay.
+fn whole_on_volumes(history: &mut History) -> Result<BTreeSet<u64>, Stop> {
+    let mut down = BTreeSet::new();
+    let walked = history.mounted().files.tiers().tier_walk(&caller(&history.machine), ROOT, &mut |met| {
+        let is_down = met.file.tertiary_bytes == met.file.local_bytes + met.file.released_bytes;
+        down.extend((is_down && met.file.tertiary_bytes > 0).then_some(met.inode));
+        ControlFlow::Continue(())
+    });
+    history.must("looking for what is on volumes", walked)?;
+    Ok(down)
+}
+
+/// What has a name goes to every volume, unless something below was told otherwise.
+fn send_everything_down(history: &mut History) -> Result<(), Stop> {
+    // What no name leads to has nothing to do with it.
+    for slot in 0..history.slots.len() {
+        history.close(slot as u8)?;
+    }
+    let names: Vec<Path> = {
+        let Kind::Directory(names) = &history.model.nodes[&ROOT].kind else { return Ok(()) };
+        let is_there = |name: &&[u8]| names.contains_key(*name);
+        let known = crate::operation::NAMES.iter().enumerate().filter(|(_, name)| is_there(name));
+        known.map(|(at, _)| Path { directory: 0, name: at as u8 }).collect()
+    };
+    for path in names {
+        tertiary::archive(history, path, u8::MAX)?;
+    }
+    history.sync_all()?;
+    tertiary::settle_volumes(history)?;
+    history.sync_all()?;
+    tertiary::settle_volumes(history)
+}
+
+/// Begins a copy of the metadata and does so many steps of it; whether it is at its end.
+fn publish(history: &mut History, steps: usize) -> Result<bool, Stop> {
+    let store = history.mounted().store.clone();
+    let begun = store.tier.copier.begin_metadata_copy(true);
+    let mut is_going_on = history.must("beginning to copy metadata", begun.map_err(Error::from))?;
+    history.note_commit();
+    for _ in 0..steps {
+        if !is_going_on {
+            break;
+        }
+        let copied = store.tier.copier.copy_metadata_step();
+        is_going_on = history.must("copying metadata", copied.map_err(Error::from))?;
+    }
+    Ok(!is_going_on)
+}
+
+fn make_late_name(history: &mut History) -> Result<(), Stop> {
+    let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+    let made = history.mounted().files.create(&caller(&history.machine), ROOT, LATE, 0o600, flags);
+    let (attributes, handle) = history.must("create", made)?;
+    names::made(history, ROOT, LATE, attributes.inode, Node::new(Kind::File(Rc::default()), 0o600))?;
+    history.model.open(attributes.inode);
+    history.release(Slot { inode: attributes.inode, handle })?;
+    history.sync_all()
 }

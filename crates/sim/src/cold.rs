@@ -19,10 +19,14 @@ use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Node, ROOT};
 use crate::observe::{self, Trouble};
 use crate::operation::{CrashManner, Operation};
-use crate::pool::caller;
+use crate::pool::{PoolUnderTest, caller};
 use crate::random::Random;
-use crate::tertiary::TIER;
+use crate::tertiary::{self, TIER};
 use crate::volume::VolumeTrouble;
+use crate::{
+    execute::{contents, names},
+    life, limits, retention,
+};
 
 const NAMES: &[u8] = b"user.stere.names";
 /// What the root says of names.
@@ -103,206 +107,206 @@ pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
     }
 }
 
-impl History {
-    fn has_cold(&self) -> bool {
-        let is_whole = self.is_calm() && self.away().is_none() && !self.has_lost_member();
-        self.plan.pool.areas.has(Area::Cold)
-            && !self.plan.may_fill
-            && self.plan.budget != Budget::Beyond
-            && !self.has_quotas()
-            && is_whole
-            && self.mounted().store.failure().is_none()
-            && self.mounted().store.tier.media.has_volumes()
-    }
-
-    pub(crate) fn execute_cold(&mut self, step: ColdStep) -> Result<(), Stop> {
-        if !self.has_cold() {
-            return Ok(());
-        }
-        match step {
-            ColdStep::Begin => self.begin_cold(),
-            ColdStep::Down => self.all_down(),
-            ColdStep::Command => self.offload_by_command().map(drop),
-            ColdStep::Pass { days } => self.pass_hours(u64::from(days) * 24),
-            ColdStep::Outage => self.outage_of_names(),
-            ColdStep::ProveUsed => self.prove_used(),
-            ColdStep::ProveGone => self.prove_gone(),
-        }
-    }
-
-    fn begin_cold(&mut self) -> Result<(), Stop> {
-        let Some(volume) = self.mounted().store.tier.media.volumes().first().map(|entry| entry.name.clone()) else {
-            return Ok(());
-        };
-        self.put_policy(ROOT, TIER, volume.as_bytes())?;
-        self.put_policy(ROOT, NAMES, AGE.as_bytes())?;
-        self.own_directory().map(drop)
-    }
-
-    /// The lowest of its own directories, made with all above it where they are not there.
-    fn own_directory(&mut self) -> Result<u64, Stop> {
-        let mut at = ROOT;
-        for name in OWN {
-            at = match self.model.lookup(at, name) {
-                Ok(inode) => inode,
-                Err(_) => {
-                    let made = self.mounted().files.mkdir(&caller(&self.machine), at, name, 0o777);
-                    let inode = self.must("mkdir", made)?.inode;
-                    self.made(at, name, inode, Node::new(Kind::Directory(Default::default()), 0o755))?;
-                    inode
-                }
-            };
-        }
-        for number in 0..FILES {
-            let name = format!("of {number}").into_bytes();
-            if self.model.lookup(at, &name).is_ok() {
-                continue;
-            }
-            let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
-            let created = self.mounted().files.create(&caller(&self.machine), at, &name, 0o666, flags);
-            let (attributes, handle) = self.must("create", created)?;
-            let inode = attributes.inode;
-            self.made(at, &name, inode, Node::new(Kind::File(Default::default()), 0o644))?;
-            self.model.open(inode);
-            self.write(inode, 0, &pattern(inode, FILE_BYTES))?;
-            self.release(Slot { inode, handle })?;
-        }
-        self.sync_all()?;
-        Ok(at)
-    }
-
-    /// Everything is on volumes only, names that were put away too.
-    fn all_down(&mut self) -> Result<(), Stop> {
-        self.sync_all()?;
-        self.settle_volumes()?;
-        let mut segments = BTreeSet::new();
-        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), ROOT, &mut |met| {
-            segments.extend(met.segments);
-            ControlFlow::Continue(())
-        });
-        self.must("looking for segments", walked)?;
-        let pinned = self.mounted().files.eviction().pinned_segments(&caller(&self.machine));
-        let pinned = self.must("looking for what is pinned", pinned)?;
-        let segments: Vec<u64> = segments.difference(&pinned).copied().collect();
-        let released = self.mounted().files.tiers().release_segments(&caller(&self.machine), &segments);
-        self.summary.tier.segments_released += self.must("releasing", released)?.segments;
-        let store = &self.mounted().store;
-        let done = store.checkpoint().and_then(|()| store.checkpoint());
-        self.must("making a release durable", done.map_err(Error::from))?;
-        self.note_commit();
-        Ok(())
-    }
-
-    /// By command. How many keys those were.
-    fn offload_by_command(&mut self) -> Result<u64, Stop> {
-        self.own_directory()?;
-        self.all_down()?;
-        let outcome = match self.mounted().files.offload().offload_below(&caller(&self.machine), ROOT) {
-            // The root goes nowhere any more, or not all is counted yet.
-            Err(Error::NotPermitted(_)) => return Ok(0),
-            outcome => self.must("putting names away", outcome)?,
-        };
-        let committed = self.mounted().store.commit(stere_store::Io::BLOCKING);
-        self.must("commit", committed.map_err(Error::from))?;
-        self.note_commit();
-        self.summary.names_put_away += outcome.keys;
-        self.all_down()?;
-        Ok(outcome.keys)
-    }
-
-    /// Time passes, and all that is to be done in the background is done.
-    fn pass_hours(&mut self, hours: u64) -> Result<(), Stop> {
-        self.sync_all()?;
-        self.machine.pass(hours * HOUR_NS);
-        self.tell_time();
-        let before = self.keys_away();
-        for _ in 0..STEPS_MAX {
-            let more = self.mounted().files.step(&caller(&self.machine), 100);
-            if !self.must("step of the files", more)? {
-                self.summary.names_put_away += self.keys_away().saturating_sub(before);
-                return Ok(());
-            }
-        }
-        Err(Stop::Failure("the work of the files does not end".into()))
-    }
-
+impl PoolUnderTest {
     fn keys_away(&self) -> u64 {
         let folds = self.mounted().store.offload().folds(stere_store::Io::BLOCKING).unwrap_or_default();
         folds.iter().map(|fold| u64::from(fold.keys)).sum()
     }
+}
 
-    /// P-141: with all volumes away a directory lists what it has, or fails; and it is whole afterwards.
-    fn outage_of_names(&mut self) -> Result<(), Stop> {
-        let count = self.machine.volume_count();
-        (0..count).for_each(|volume| self.machine.set_trouble(volume, Some(VolumeTrouble::Outage)));
-        let outcome = self.look_during_outage();
-        self.end_troubles();
-        outcome
+fn has_cold(history: &History) -> bool {
+    let is_whole = history.pool.is_calm() && life::away(history).is_none() && !history.pool.has_lost_member();
+    history.plan.pool.areas.has(Area::Cold)
+        && !history.plan.may_fill
+        && history.plan.budget != Budget::Beyond
+        && !limits::has_quotas(history)
+        && is_whole
+        && history.mounted().store.failure().is_none()
+        && history.mounted().store.tier.media.has_volumes()
+}
+
+pub(crate) fn execute_cold(history: &mut History, step: ColdStep) -> Result<(), Stop> {
+    if !has_cold(history) {
+        return Ok(());
     }
+    match step {
+        ColdStep::Begin => begin_cold(history),
+        ColdStep::Down => all_down(history),
+        ColdStep::Command => offload_by_command(history).map(drop),
+        ColdStep::Pass { days } => pass_hours(history, u64::from(days) * 24),
+        ColdStep::Outage => outage_of_names(history),
+        ColdStep::ProveUsed => prove_used(history),
+        ColdStep::ProveGone => prove_gone(history),
+    }
+}
 
-    fn look_during_outage(&mut self) -> Result<(), Stop> {
-        let nodes = self.model.nodes.iter().filter(|(_, node)| node.nlink > 0);
-        let directories = nodes.filter_map(|(inode, node)| match &node.kind {
-            Kind::Directory(names) => Some((*inode, names.clone())),
-            _ => None,
-        });
-        let store = self.mounted().store.clone();
-        for (directory, names) in directories.collect::<Vec<_>>() {
-            let may_fail = store.offload().has_folds();
-            match observe::list(&self.mounted().files, &caller(&self.machine), directory) {
-                Ok(seen) if seen == names => {}
-                Err(Trouble::Call { errno: libc::EIO, .. }) if may_fail => {}
-                _ if self.machine.is_off() => return Err(Stop::Power),
-                seen => {
-                    let path = self.model.path_of(directory);
-                    return Err(Stop::Failure(format!("{path} during an outage: {seen:?}, not {names:?}")));
-                }
+fn begin_cold(history: &mut History) -> Result<(), Stop> {
+    let Some(volume) = history.mounted().store.tier.media.volumes().first().map(|entry| entry.name.clone()) else {
+        return Ok(());
+    };
+    names::put_policy(history, ROOT, TIER, volume.as_bytes())?;
+    names::put_policy(history, ROOT, NAMES, AGE.as_bytes())?;
+    own_directory(history).map(drop)
+}
+
+/// The lowest of its own directories, made with all above it where they are not there.
+fn own_directory(history: &mut History) -> Result<u64, Stop> {
+    let mut at = ROOT;
+    for name in OWN {
+        at = match history.model.lookup(at, name) {
+            Ok(inode) => inode,
+            Err(_) => {
+                let made = history.mounted().files.mkdir(&caller(&history.machine), at, name, 0o777);
+                let inode = history.must("mkdir", made)?.inode;
+                names::made(history, at, name, inode, Node::new(Kind::Directory(Default::default()), 0o755))?;
+                inode
+            }
+        };
+    }
+    for number in 0..FILES {
+        let name = format!("of {number}").into_bytes();
+        if history.model.lookup(at, &name).is_ok() {
+            continue;
+        }
+        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+        let created = history.mounted().files.create(&caller(&history.machine), at, &name, 0o666, flags);
+        let (attributes, handle) = history.must("create", created)?;
+        let inode = attributes.inode;
+        names::made(history, at, &name, inode, Node::new(Kind::File(Default::default()), 0o644))?;
+        history.model.open(inode);
+        contents::write(history, inode, 0, &pattern(inode, FILE_BYTES))?;
+        history.release(Slot { inode, handle })?;
+    }
+    history.sync_all()?;
+    Ok(at)
+}
+
+/// Everything is on volumes only, names that were put away too.
+fn all_down(history: &mut History) -> Result<(), Stop> {
+    history.sync_all()?;
+    tertiary::settle_volumes(history)?;
+    let mut segments = BTreeSet::new();
+    let walked = history.mounted().files.tiers().tier_walk(&caller(&history.machine), ROOT, &mut |met| {
+        segments.extend(met.segments);
+        ControlFlow::Continue(())
+    });
+    history.must("looking for segments", walked)?;
+    let pinned = history.mounted().files.eviction().pinned_segments(&caller(&history.machine));
+    let pinned = history.must("looking for what is pinned", pinned)?;
+    let segments: Vec<u64> = segments.difference(&pinned).copied().collect();
+    let released = history.mounted().files.tiers().release_segments(&caller(&history.machine), &segments);
+    history.summary.tier.segments_released += history.must("releasing", released)?.segments;
+    let store = &history.mounted().store;
+    let done = store.checkpoint().and_then(|()| store.checkpoint());
+    history.must("making a release durable", done.map_err(Error::from))?;
+    history.note_commit();
+    Ok(())
+}
+
+/// By command. How many keys those were.
+fn offload_by_command(history: &mut History) -> Result<u64, Stop> {
+    own_directory(history)?;
+    all_down(history)?;
+    let outcome = match history.mounted().files.offload().offload_below(&caller(&history.machine), ROOT) {
+        // The root goes nowhere any more, or not all is counted yet.
+        Err(Error::NotPermitted(_)) => return Ok(0),
+        outcome => history.must("putting names away", outcome)?,
+    };
+    let committed = history.mounted().store.commit(stere_store::Io::BLOCKING);
+    history.must("commit", committed.map_err(Error::from))?;
+    history.note_commit();
+    history.summary.names_put_away += outcome.keys;
+    all_down(history)?;
+    Ok(outcome.keys)
+}
+
+/// Time passes, and all that is to be done in the background is done.
+fn pass_hours(history: &mut History, hours: u64) -> Result<(), Stop> {
+    history.sync_all()?;
+    history.machine.pass(hours * HOUR_NS);
+    retention::tell_time(history);
+    let before = history.pool.keys_away();
+    for _ in 0..STEPS_MAX {
+        let more = history.mounted().files.step(&caller(&history.machine), 100);
+        if !history.must("step of the files", more)? {
+            history.summary.names_put_away += history.pool.keys_away().saturating_sub(before);
+            return Ok(());
+        }
+    }
+    Err(Stop::Failure("the work of the files does not end".into()))
+}
+
+/// P-141: with all volumes away a directory lists what it has, or fails; and it is whole afterwards.
+fn outage_of_names(history: &mut History) -> Result<(), Stop> {
+    let count = history.machine.volume_count();
+    (0..count).for_each(|volume| history.machine.set_trouble(volume, Some(VolumeTrouble::Outage)));
+    let outcome = look_during_outage(history);
+    history.pool.end_troubles();
+    outcome
+}
+
+fn look_during_outage(history: &mut History) -> Result<(), Stop> {
+    let nodes = history.model.nodes.iter().filter(|(_, node)| node.nlink > 0);
+    let directories = nodes.filter_map(|(inode, node)| match &node.kind {
+        Kind::Directory(names) => Some((*inode, names.clone())),
+        _ => None,
+    });
+    let store = history.mounted().store.clone();
+    for (directory, names) in directories.collect::<Vec<_>>() {
+        let may_fail = store.offload().has_folds();
+        match observe::list(&history.mounted().files, &caller(&history.machine), directory) {
+            Ok(seen) if seen == names => {}
+            Err(Trouble::Call { errno: libc::EIO, .. }) if may_fail => {}
+            _ if history.machine.is_off() => return Err(Stop::Power),
+            seen => {
+                let path = history.model.path_of(directory);
+                return Err(Stop::Failure(format!("{path} during an outage: {seen:?}, not {names:?}")));
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn look_at(&mut self, directory: u64) -> Result<(), Stop> {
-        let seen = observe::list(&self.mounted().files, &caller(&self.machine), directory);
-        seen.map_err(|trouble| self.trouble(trouble)).map(drop)
-    }
+fn look_at(history: &mut History, directory: u64) -> Result<(), Stop> {
+    let seen = observe::list(&history.mounted().files, &caller(&history.machine), directory);
+    seen.map_err(|trouble| history.trouble(trouble)).map(drop)
+}
 
-    /// P-152: what is looked at within its time stays.
-    fn prove_used(&mut self) -> Result<(), Stop> {
-        let directory = self.own_directory()?;
-        self.all_down()?;
-        self.look_at(directory)?;
-        // When it came back is known from now on.
-        self.pass_hours(0)?;
-        self.pass_hours(24)?;
-        self.look_at(directory)?;
-        self.pass_hours(36)?;
-        if self.mounted().store.offload().is_folded(&Key::dirent_hash(directory, 0)) {
-            return Err(Stop::Failure("names went that were used less than two days ago".into()));
-        }
-        self.summary.names_proven += 1;
-        Ok(())
+/// P-152: what is looked at within its time stays.
+fn prove_used(history: &mut History) -> Result<(), Stop> {
+    let directory = own_directory(history)?;
+    all_down(history)?;
+    look_at(history, directory)?;
+    // When it came back is known from now on.
+    pass_hours(history, 0)?;
+    pass_hours(history, 24)?;
+    look_at(history, directory)?;
+    pass_hours(history, 36)?;
+    if history.mounted().store.offload().is_folded(&Key::dirent_hash(directory, 0)) {
+        return Err(Stop::Failure("names went that were used less than two days ago".into()));
     }
+    history.summary.names_proven += 1;
+    Ok(())
+}
 
-    /// P-152: when its time is over, a command finds next to nothing that it could put away.
-    fn prove_gone(&mut self) -> Result<(), Stop> {
-        self.own_directory()?;
-        // What is open, or waits for something, has its time.
-        self.pass_hours(1)?;
-        self.all_down()?;
-        // What could not go then is looked at again after a quarter of a day.
-        for hours in [60, 12, 12] {
-            self.pass_hours(hours)?;
-        }
-        let entries = self.model.names(ROOT).map_or(0, |names| names.len()) as u64;
-        let left = match self.mounted().files.offload().offload_below(&caller(&self.machine), ROOT) {
-            Err(Error::NotPermitted(_)) => return Ok(()),
-            outcome => self.must("putting names away", outcome)?,
-        };
-        if left.keys > KEYS_LEFT_MAX * entries {
-            return Err(Stop::Failure(format!("names were left that nobody used for three days: {left:?}")));
-        }
-        self.summary.names_proven += 1;
-        Ok(())
+/// P-152: when its time is over, a command finds next to nothing that it could put away.
+fn prove_gone(history: &mut History) -> Result<(), Stop> {
+    own_directory(history)?;
+    // What is open, or waits for something, has its time.
+    pass_hours(history, 1)?;
+    all_down(history)?;
+    // What could not go then is looked at again after a quarter of a day.
+    for hours in [60, 12, 12] {
+        pass_hours(history, hours)?;
     }
+    let entries = history.model.names(ROOT).map_or(0, |names| names.len()) as u64;
+    let left = match history.mounted().files.offload().offload_below(&caller(&history.machine), ROOT) {
+        Err(Error::NotPermitted(_)) => return Ok(()),
+        outcome => history.must("putting names away", outcome)?,
+    };
+    if left.keys > KEYS_LEFT_MAX * entries {
+        return Err(Stop::Failure(format!("names were left that nobody used for three days: {left:?}")));
+    }
+    history.summary.names_proven += 1;
+    Ok(())
 }

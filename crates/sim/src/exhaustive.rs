@@ -18,6 +18,7 @@ use crate::model::{Model, RenameManner};
 use crate::operation::{Operation, Path, Target};
 use crate::pool::PoolConfig;
 use crate::random::Random;
+use crate::recovery;
 
 const A: Path = Path { directory: 0, name: 0 };
 const B: Path = Path { directory: 0, name: 1 };
@@ -161,7 +162,7 @@ impl Bench {
         for operation in &beginning {
             runner.step(operation).map_err(text_of)?;
         }
-        runner.mounted = None;
+        runner.pool.mounted = None;
         let base = runner.machine.images();
         runner.machine.record_boundaries();
         let judge = History::new(&plan, false)?;
@@ -177,10 +178,10 @@ impl Bench {
 
     fn workload(&mut self, operations: &[&Operation]) -> Result<(), String> {
         self.outcome.workloads += 1;
-        self.runner.mounted = None;
+        self.runner.pool.mounted = None;
         self.runner.slots = Default::default();
         self.runner.machine.set_images(self.base.clone());
-        self.runner.mounted = Some(self.runner.plan.pool.mount(&self.runner.machine)?);
+        self.runner.pool.mounted = Some(self.runner.plan.pool.mount(&self.runner.machine)?);
         self.runner.model = self.model.clone();
         self.runner.note_all_durable();
         drop(self.runner.machine.take_boundaries());
@@ -204,15 +205,15 @@ impl Bench {
         for survivals in survivals_of(image) {
             self.outcome.recoveries += 1;
             let judge = &mut self.judge;
-            judge.mounted = None;
+            judge.pool.mounted = None;
             judge.machine.set_images(image.to_vec());
             judge.machine.power_on(&mut |device, _| survivals[device].clone());
             (judge.states, judge.held) = (allowed.states.clone(), allowed.held.clone());
             let random = self.random.fork();
             judge.random = random;
             let judged = judge.plan.pool.mount(&judge.machine).and_then(|mounted| {
-                judge.mounted = Some(mounted);
-                judge.compare_recovered().map_err(text_of)
+                judge.pool.mounted = Some(mounted);
+                recovery::compare_recovered(judge).map_err(text_of)
             });
             if let Err(text) = judged {
                 let pending: Vec<usize> = image.iter().map(Medium::pending_count).collect();

@@ -15,11 +15,15 @@ use stere_plugin::{Event, EventKind, Events, PluginFailure, Reading, UserPlugin,
 
 use crate::area::{Area, further};
 use crate::content::{Content, pattern};
-use crate::history::{Budget, History, Slot, Stop};
+use crate::history::{Budget, History, Plan, Slot, Stop};
 use crate::model::{Kind, Node, ROOT};
 use crate::operation::Operation;
 use crate::pool::caller;
 use crate::random::Random;
+use crate::{
+    execute::{contents, names},
+    limits, lists, recovery, retention,
+};
 
 const ATTRIBUTE: &[u8] = b"user.stere.plugins";
 const NAME: &str = "told";
@@ -115,125 +119,128 @@ pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
     }
 }
 
-impl History {
-    fn has_followers(&self) -> bool {
-        self.plan.pool.areas.has(Area::Followers) && !self.plan.may_fill
+impl Plan {
+    pub(crate) fn has_followers(&self) -> bool {
+        self.pool.areas.has(Area::Followers) && !self.may_fill
     }
+}
 
-    /// The plugin of a new pool, which is told of everything.
-    pub(crate) fn begin_followers(&mut self) -> Result<(), Stop> {
-        if !self.has_followers() {
-            return Ok(());
-        }
-        let added = self.mounted().files.plugins().add_plugin(&caller(&self.machine), NAME, MODULE);
-        self.must("adding a plugin", added)?;
-        self.put_policy(ROOT, ATTRIBUTE, NAME.as_bytes())?;
-        self.sync_all()
+/// The plugin of a new pool, which is told of everything.
+pub(crate) fn begin_followers(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.has_followers() {
+        return Ok(());
     }
+    let added = history.mounted().files.plugins().add_plugin(&caller(&history.machine), NAME, MODULE);
+    history.must("adding a plugin", added)?;
+    names::put_policy(history, ROOT, ATTRIBUTE, NAME.as_bytes())?;
+    history.sync_all()
+}
 
-    /// The plugin fails from now on, or works again.
-    pub(crate) fn fail_told(&mut self, fails: bool) {
-        self.machine.played.told.fails.store(fails, Ordering::Release);
+/// The plugin fails from now on, or works again.
+pub(crate) fn fail_told(history: &mut History, fails: bool) {
+    history.machine.played.told.fails.store(fails, Ordering::Release);
+}
+
+/// Some of what waits is told.
+pub(crate) fn tell(history: &mut History, count: u8) -> Result<(), Stop> {
+    if !history.plan.has_followers() {
+        return Ok(());
     }
+    let told = history.mounted().files.asynchronous_events().follow_step(
+        &caller(&history.machine),
+        usize::from(count),
+        &|| false,
+    );
+    history.must_but_for_volumes("telling plugins", told).map(drop)
+}
 
-    /// Some of what waits is told.
-    pub(crate) fn tell(&mut self, count: u8) -> Result<(), Stop> {
-        if !self.has_followers() {
-            return Ok(());
-        }
-        let told =
-            self.mounted()
-                .files
-                .asynchronous_events()
-                .follow_step(&caller(&self.machine), usize::from(count), &|| false);
-        self.must_but_for_volumes("telling plugins", told).map(drop)
-    }
-
-    /// Everything is told, which must come to an end.
-    fn tell_all(&mut self) -> Result<(), Stop> {
-        self.fail_told(false);
-        let again =
-            self.mounted().files.asynchronous_events().change_follow_list(&caller(&self.machine), FollowChange::Retry);
-        self.must("trying again what waits for plugins", again)?;
-        for _ in 0..ROUNDS_MAX {
-            self.machine.pass(ROUND_NS);
-            let mut steps = 0;
-            loop {
-                let told =
-                    self.mounted().files.asynchronous_events().follow_step(&caller(&self.machine), 64, &|| false);
-                if !self.must("telling plugins", told)? {
-                    break;
-                }
-                steps += 1;
-                if steps > 1000 {
-                    return Err(Stop::Failure("telling plugins does not come to an end".into()));
-                }
-            }
-            let list = self.mounted().files.asynchronous_events().follow_list(&caller(&self.machine), 8);
-            let list = self.must("what waits for plugins", list)?;
-            if list.given_up > 0 {
-                return Err(Stop::Failure(format!("given up, and the plugin works: {:?}", list.some)));
-            }
-            if list.waiting == 0 {
+/// Everything is told, which must come to an end.
+fn tell_all(history: &mut History) -> Result<(), Stop> {
+    fail_told(history, false);
+    let again = history
+        .mounted()
+        .files
+        .asynchronous_events()
+        .change_follow_list(&caller(&history.machine), FollowChange::Retry);
+    history.must("trying again what waits for plugins", again)?;
+    for _ in 0..ROUNDS_MAX {
+        history.machine.pass(ROUND_NS);
+        let mut steps = 0;
+        loop {
+            let told =
+                history.mounted().files.asynchronous_events().follow_step(&caller(&history.machine), 64, &|| false);
+            if !history.must("telling plugins", told)? {
                 break;
             }
-        }
-        self.tell_time();
-        Ok(())
-    }
-
-    /// P-128: what was told last of each file is what it holds.
-    pub(crate) fn check_followers(&mut self) -> Result<(), Stop> {
-        if !self.has_followers() || self.plan.budget == Budget::Beyond || !self.is_undisturbed() {
-            return Ok(());
-        }
-        self.machine.disarm();
-        self.sync_all()?;
-        self.tell_all()?;
-        for (inode, node) in self.model.nodes.clone() {
-            let is_open = self.slots.iter().flatten().any(|slot| slot.inode == inode);
-            // Nothing is noted with what is retained.
-            let is_kept = self.model.check_changeable(inode).is_err();
-            let Some(content) = node.content().filter(|_| node.nlink > 0 && !is_open && !is_kept) else { continue };
-            let noted = self.mounted().files.getxattr(&caller(&self.machine), inode, NOTE);
-            if noted.as_ref().ok() != Some(&note(content)) {
-                let path = self.model.path_of(inode);
-                let text = format!("{path} (inode {inode}): what was told last is not what it holds: {noted:?}");
-                return Err(Stop::Failure(text));
+            steps += 1;
+            if steps > 1000 {
+                return Err(Stop::Failure("telling plugins does not come to an end".into()));
             }
         }
-        self.summary.told_compared += 1;
-        self.sync_all()
+        let list = history.mounted().files.asynchronous_events().follow_list(&caller(&history.machine), 8);
+        let list = history.must("what waits for plugins", list)?;
+        if list.given_up > 0 {
+            return Err(Stop::Failure(format!("given up, and the plugin works: {:?}", list.some)));
+        }
+        if list.waiting == 0 {
+            break;
+        }
     }
+    retention::tell_time(history);
+    Ok(())
+}
 
-    /// What is removed is told of, also if the power goes off in between.
-    pub(crate) fn prove_followers(&mut self) -> Result<(), Stop> {
-        self.check_followers()?;
-        let is_bounded = self.has_quotas() || self.plan.pool.keeps_versions;
-        let may = self.has_followers() && self.plan.budget != Budget::Beyond && self.is_undisturbed();
-        if !may || is_bounded || self.model.lookup(ROOT, GOES).is_ok() {
-            return Ok(());
+/// P-128: what was told last of each file is what it holds.
+pub(crate) fn check_followers(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.has_followers() || history.plan.budget == Budget::Beyond || !lists::is_undisturbed(history) {
+        return Ok(());
+    }
+    history.machine.disarm();
+    history.sync_all()?;
+    tell_all(history)?;
+    for (inode, node) in history.model.nodes.clone() {
+        let is_open = history.slots.iter().flatten().any(|slot| slot.inode == inode);
+        // Nothing is noted with what is retained.
+        let is_kept = history.model.check_changeable(inode).is_err();
+        let Some(content) = node.content().filter(|_| node.nlink > 0 && !is_open && !is_kept) else { continue };
+        let noted = history.mounted().files.getxattr(&caller(&history.machine), inode, NOTE);
+        if noted.as_ref().ok() != Some(&note(content)) {
+            let path = history.model.path_of(inode);
+            let text = format!("{path} (inode {inode}): what was told last is not what it holds: {noted:?}");
+            return Err(Stop::Failure(text));
         }
-        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
-        let created = self.mounted().files.create(&caller(&self.machine), ROOT, GOES, 0o666, flags);
-        let (attributes, handle) = self.must("create", created)?;
-        let inode = attributes.inode;
-        self.made(ROOT, GOES, inode, Node::new(Kind::File(Default::default()), 0o644))?;
-        self.model.open(inode);
-        self.write(inode, 0, &pattern(inode, 900))?;
-        self.release(Slot { inode, handle })?;
-        self.sync_all()?;
-        self.machine.played.told.removed.lock().clear();
-        self.remove_name(ROOT, GOES, false)?;
-        self.sync_all()?;
-        if self.random.chance(1, 2) {
-            self.remount()?;
-        }
-        self.tell_all()?;
-        let is_encrypted = self.may_be_encrypted();
-        match is_encrypted || self.machine.played.told.removed.lock().iter().any(|name| name == GOES) {
-            true => Ok(()),
-            false => Err(Stop::Failure("a removed file was not told of".into())),
-        }
+    }
+    history.summary.told_compared += 1;
+    history.sync_all()
+}
+
+/// What is removed is told of, also if the power goes off in between.
+pub(crate) fn prove_followers(history: &mut History) -> Result<(), Stop> {
+    check_followers(history)?;
+    let is_bounded = limits::has_quotas(history) || history.plan.pool.keeps_versions;
+    let may = history.plan.has_followers() && history.plan.budget != Budget::Beyond && lists::is_undisturbed(history);
+    if !may || is_bounded || history.model.lookup(ROOT, GOES).is_ok() {
+        return Ok(());
+    }
+    let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+    let created = history.mounted().files.create(&caller(&history.machine), ROOT, GOES, 0o666, flags);
+    let (attributes, handle) = history.must("create", created)?;
+    let inode = attributes.inode;
+    names::made(history, ROOT, GOES, inode, Node::new(Kind::File(Default::default()), 0o644))?;
+    history.model.open(inode);
+    contents::write(history, inode, 0, &pattern(inode, 900))?;
+    history.release(Slot { inode, handle })?;
+    history.sync_all()?;
+    history.machine.played.told.removed.lock().clear();
+    names::remove_name(history, ROOT, GOES, false)?;
+    history.sync_all()?;
+    if history.random.chance(1, 2) {
+        recovery::remount(history)?;
+    }
+    tell_all(history)?;
+    let is_encrypted = history.plan.may_be_encrypted();
+    match is_encrypted || history.machine.played.told.removed.lock().iter().any(|name| name == GOES) {
+        true => Ok(()),
+        false => Err(Stop::Failure("a removed file was not told of".into())),
     }
 }

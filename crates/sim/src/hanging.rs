@@ -17,7 +17,12 @@ use crate::hang::{Call, DEADLINE_NS, any_kinds};
 use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Node, ROOT};
 use crate::operation::CrashManner;
-use crate::pool::caller;
+use crate::pool::{PoolUnderTest, caller};
+use crate::{
+    execute::{contents, names},
+    life::{self, change},
+    limits, prove, recovery,
+};
 
 const HOURS_NS: u64 = 5 * 3_600_000_000_000;
 const NAME: &[u8] = b"hanging";
@@ -49,197 +54,10 @@ const MOMENTS: [Moment; 8] = [
     Moment::Recovery,
 ];
 
-impl History {
-    pub(crate) fn try_hanging(&mut self, moment: u8) -> Result<(), Stop> {
-        let moment = MOMENTS[usize::from(moment) % MOMENTS.len()];
-        if !self.may_fail_devices(NAME, BYTES as u64) {
-            return Ok(());
-        }
-        self.machine.disarm();
-        self.bring_members(3)?;
-        if self.random.chance(1, 3) {
-            self.add_device(200, true)?;
-        }
-        self.mend_all()?;
-        if self.lacks().is_some() || !self.must_be_safe() {
-            return Ok(());
-        }
-        let Some(device) = self.any_member() else { return Ok(()) };
-        let inode = self.write_named(NAME, None)?;
-        let kinds = any_kinds(&mut self.random);
-        let calls_left = if self.random.chance(1, 3) { 0 } else { self.random.below(40) as u32 };
-        self.look_after_devices();
-        self.machine.hang(device, kinds, calls_left);
-        if self.verbose {
-            println!("     device {device} hangs: {kinds:?} after {calls_left} calls, {moment:?}");
-        }
-        let ends = self.beside_hanging(inode, device, moment).map_err(|stop| of_hanging(stop, kinds, moment));
-        // Nobody waited without a bound, whatever came of it.
-        if self.machine.waited_for_ever() > 0 {
-            return Err(Stop::Failure(format!(
-                "somebody waits for ever for a device that hangs: {kinds:?}, {moment:?}"
-            )));
-        }
-        ends?;
-        let ended = self.end_hanging(inode, device);
-        ended.map_err(|stop| of_hanging(stop, kinds, moment))?;
-        self.remove_name(ROOT, NAME, false)?;
-        self.sync_all()
-    }
-
-    /// Nothing fails or lacks anything, and there is nothing else that decides where a file lies or whether it may be made.
-    pub(crate) fn may_fail_devices(&self, name: &[u8], bytes: u64) -> bool {
-        let machine = &self.machine;
-        let is_well = self.is_calm() && self.exposed.is_none() && self.kept_image.is_none() && self.away().is_none();
-        let is_armed = (0..machine.device_count()).any(|device| machine.is_faulty(device) || machine.is_away(device));
-        let is_usual = |state| matches!(state, DeviceState::Active | DeviceState::Spare);
-        let is_whole = self.members().iter().all(|(_, entry)| is_usual(entry.device_state()));
-        let is_plain = !self.plan.may_fill && !self.plan.pool.keeps_versions && !self.has_quotas();
-        let has_room = self.check_inode_room().and(self.check_growth(0, bytes)).is_ok();
-        // What these add decides neither where files lie nor who may make them.
-        let harmless = [Area::Records, Area::Followers, Area::Backups, Area::Failing];
-        let areas = self.plan.pool.areas;
-        let is_free = areas == Areas::NONE || harmless.into_iter().any(|area| areas.has(area));
-        let is_bare = self.model.lookup(ROOT, name).is_err() && is_free;
-        is_well && !is_armed && self.plan.budget != Budget::Beyond && is_whole && is_plain && has_room && is_bare
-    }
-
-    /// So many active devices at least.
-    pub(crate) fn bring_members(&mut self, count: usize) -> Result<(), Stop> {
-        let active = self.members().iter().filter(|(_, entry)| entry.device_state() == DeviceState::Active).count();
-        for _ in active..count {
-            self.add_device(100, false)?;
-        }
-        Ok(())
-    }
-
-    /// A new file with so many copies, or as many as policy has, and durable.
-    pub(crate) fn write_named(&mut self, name: &[u8], copies: Option<&[u8]>) -> Result<u64, Stop> {
-        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
-        let created = self.mounted().files.create(&caller(&self.machine), ROOT, name, 0o666, flags);
-        let (attributes, handle) = self.must("create", created)?;
-        let inode = attributes.inode;
-        self.made(ROOT, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
-        self.model.open(inode);
-        if let Some(copies) = copies {
-            self.put_policy(inode, b"user.stere.copies", copies)?;
-        }
-        self.sync_all()?;
-        let seed = self.random.next_u64();
-        self.write(inode, 0, &pattern(seed, BYTES))?;
-        self.fsync(inode)?;
-        self.release(Slot { inode, handle })?;
-        self.sync_all()?;
-        Ok(inode)
-    }
-
-    /// Changes a part of a file, durably.
-    pub(crate) fn write_in_part(&mut self, inode: u64) -> Result<(), Stop> {
-        let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
-        let opened = self.mounted().files.open(&caller(&self.machine), inode, flags);
-        let handle = self.must("open", opened)?;
-        self.model.open(inode);
-        let (offset, seed) = (self.random.below(BYTES as u64), self.random.next_u64());
-        let length = self.random.between(1, 120_000) as usize;
-        self.write(inode, offset, &pattern(seed, length))?;
-        self.fsync(inode)?;
-        self.release(Slot { inode, handle })
-    }
-
-    fn any_member(&mut self) -> Option<usize> {
-        let active = self.members().into_iter().filter(|(_, entry)| entry.device_state() == DeviceState::Active);
-        let able: Vec<usize> =
-            active.filter(|(device, entry)| self.can_do_without(*device, entry)).map(|(device, _)| device).collect();
-        (!able.is_empty()).then(|| *self.random.pick(&able))
-    }
-
+impl PoolUnderTest {
     /// What the daemon does in every round of its repair.
     pub(crate) fn look_after_devices(&self) {
         self.mounted().store.devices.set_deadlines(Some(Duration::from_nanos(DEADLINE_NS)));
-    }
-
-    fn beside_hanging(&mut self, inode: u64, device: usize, moment: Moment) -> Result<(), Stop> {
-        let errors_before = self.errors_of(device);
-        match moment {
-            Moment::Work => {}
-            Moment::Verb(state) => {
-                for _ in 0..self.random.below(3) {
-                    self.act_beside(inode)?;
-                }
-                let index = self.member(device).map(|entry| entry.index);
-                let Some(index) = index else { return Ok(()) };
-                match self.mounted().store.devices.set_device_state(index, state) {
-                    Err(Refusal::NotEmpty { .. } | Refusal::WouldLose { .. }) => {}
-                    outcome => self.must("changing what a hanging device is for", outcome.map_err(Error::from))?,
-                }
-                self.mend_beside(device)?;
-            }
-            // What has one copy cannot be looked at then.
-            Moment::Mount | Moment::Recovery if self.has_singles() => {}
-            Moment::Mount => self.remount()?,
-            Moment::Recovery => {
-                self.machine.power_off();
-                self.recover(CrashManner::Mixed, None)?;
-            }
-        }
-        for _ in 0..self.random.between(4, 9) {
-            self.act_beside(inode)?;
-        }
-        self.look_at_hanging(device, errors_before)
-    }
-
-    /// One thing that goes on, and how long it takes at most.
-    fn act_beside(&mut self, inode: u64) -> Result<(), Stop> {
-        let begun_ns = self.machine.now_ns();
-        let act = self.random.below(ACTS);
-        match act {
-            0..3 => self.write_in_part(inode)?,
-            3 => self.verify_file(inode)?,
-            4 => {
-                let stepped = self.mounted().store.step(false);
-                self.must("background work beside a hanging device", stepped.map_err(Error::from))?;
-            }
-            5 => {
-                let done = self.mounted().store.checkpoint();
-                self.must("checkpoint beside a hanging device", done.map_err(Error::from))?;
-                self.note_commit();
-            }
-            _ => {
-                let progress = self.mounted().store.rebuilder.mend_step(8 << 20);
-                self.must("mending beside a hanging device", progress.map_err(Error::from))?;
-            }
-        }
-        let waited_ns = self.machine.now_ns() - begun_ns;
-        if waited_ns > CALL_MAX_NS {
-            let seconds = waited_ns / 1_000_000_000;
-            return Err(Stop::Failure(format!("number {act} of what goes on waited {seconds} s for one device")));
-        }
-        self.look_after_devices();
-        Ok(())
-    }
-
-    /// Mends until nothing can be done any more.
-    pub(crate) fn mend_beside(&mut self, device: usize) -> Result<(), Stop> {
-        for _ in 0..ROUNDS_MAX {
-            let progress = self.mounted().store.rebuilder.mend_step(8 << 20);
-            let is_done = self.must("mending beside a failing device", progress.map_err(Error::from))?.is_done;
-            let stepped = self.mounted().store.step(false);
-            self.must("background work beside a failing device", stepped.map_err(Error::from))?;
-            self.look_after_devices();
-            if is_done {
-                let kept = self.mounted().store.commit(Io::BLOCKING);
-                return self.must("commit beside a failing device", kept.map_err(Error::from));
-            }
-        }
-        let status = self.mounted().store.rebuilder.mend_status();
-        Err(Stop::Failure(format!("mending beside device {device}, which fails, does not end: {status:?}")))
-    }
-
-    /// Looks again at what could not be read, as the daemon does every now and then.
-    pub(crate) fn review(&mut self) -> Result<(), Stop> {
-        let reviewed = self.mounted().store.damage().review_damage(1000);
-        self.must("looking again at what could not be read", reviewed.map(drop).map_err(Error::from))?;
-        self.mend_all()
     }
 
     fn errors_of(&self, device: usize) -> Option<u64> {
@@ -273,68 +91,259 @@ impl History {
         let segments = self.mounted().store.segments().all();
         segments.iter().any(|segment| segment.live_bytes() > 0 && segment.placed().scheme.parity == 0)
     }
+}
 
-    /// It answers again after hours, perhaps with what it had before, or never.
-    fn end_hanging(&mut self, inode: u64, device: usize) -> Result<(), Stop> {
-        let entry = self.member(device);
-        let can_be_lost = !self.has_singles() && entry.is_some_and(|entry| self.can_do_without(device, &entry));
-        let is_lost = can_be_lost && self.random.chance(1, 3);
-        if is_lost {
-            self.end_for_ever(device)?;
-        } else {
-            self.answer_after_hours(device)?;
-        }
-        self.verify_file(inode)?;
-        self.verify_all()?;
-        if let Some(text) = self.lacks().filter(|_| self.must_be_safe()) {
-            return Err(Stop::Failure(text));
-        }
-        self.summary.hangs[usize::from(is_lost)] += 1;
-        if self.has_singles() { Ok(()) } else { self.prove_safe() }
+pub(crate) fn try_hanging(history: &mut History, moment: u8) -> Result<(), Stop> {
+    let moment = MOMENTS[usize::from(moment) % MOMENTS.len()];
+    if !may_fail_devices(history, NAME, BYTES as u64) {
+        return Ok(());
     }
+    history.machine.disarm();
+    bring_members(history, 3)?;
+    if history.random.chance(1, 3) {
+        change::add_device(history, 200, true)?;
+    }
+    life::mend_all(history)?;
+    if life::lacks(history).is_some() || !life::must_be_safe(history) {
+        return Ok(());
+    }
+    let Some(device) = any_member(history) else { return Ok(()) };
+    let inode = write_named(history, NAME, None)?;
+    let kinds = any_kinds(&mut history.random);
+    let calls_left = if history.random.chance(1, 3) { 0 } else { history.random.below(40) as u32 };
+    history.pool.look_after_devices();
+    history.machine.hang(device, kinds, calls_left);
+    if history.verbose {
+        println!("     device {device} hangs: {kinds:?} after {calls_left} calls, {moment:?}");
+    }
+    let ends = beside_hanging(history, inode, device, moment).map_err(|stop| of_hanging(stop, kinds, moment));
+    // Nobody waited without a bound, whatever came of it.
+    if history.machine.waited_for_ever() > 0 {
+        return Err(Stop::Failure(format!("somebody waits for ever for a device that hangs: {kinds:?}, {moment:?}")));
+    }
+    ends?;
+    let ended = end_hanging(history, inode, device);
+    ended.map_err(|stop| of_hanging(stop, kinds, moment))?;
+    names::remove_name(history, ROOT, NAME, false)?;
+    history.sync_all()
+}
 
-    fn end_for_ever(&mut self, device: usize) -> Result<(), Stop> {
-        let Some(entry) = self.member(device) else { return Ok(()) };
-        let state = *self.random.pick(&[DeviceState::Failed, DeviceState::Removing]);
-        let given_up = self.mounted().store.devices.set_device_state(entry.index, state);
-        self.changed("giving up a device that hangs", given_up)?;
-        self.mend_all()?;
-        let state = self.member(device).map(|entry| entry.device_state());
-        if state == Some(DeviceState::Removing) && self.must_be_safe() {
-            let status = self.mounted().store.rebuilder.mend_status();
-            return Err(Stop::Failure(format!("removing a device that hangs for ever does not end: {status:?}")));
-        }
-        self.machine.answer_again(device);
-        self.machine.lose_after(device, 0);
-        Ok(())
-    }
+/// Nothing fails or lacks anything, and there is nothing else that decides where a file lies or whether it may be made.
+pub(crate) fn may_fail_devices(history: &History, name: &[u8], bytes: u64) -> bool {
+    let machine = &history.machine;
+    let is_well = history.pool.is_calm()
+        && history.exposed.is_none()
+        && history.kept_image.is_none()
+        && life::away(history).is_none();
+    let is_armed = (0..machine.device_count()).any(|device| machine.is_faulty(device) || machine.is_away(device));
+    let is_usual = |state| matches!(state, DeviceState::Active | DeviceState::Spare);
+    let is_whole = history.pool.members().iter().all(|(_, entry)| is_usual(entry.device_state()));
+    let is_plain = !history.plan.may_fill && !history.plan.pool.keeps_versions && !limits::has_quotas(history);
+    let has_room = limits::check_inode_room(history).and(limits::check_growth(history, 0, bytes)).is_ok();
+    // What these add decides neither where files lie nor who may make them.
+    let harmless = [Area::Records, Area::Followers, Area::Backups, Area::Failing];
+    let areas = history.plan.pool.areas;
+    let is_free = areas == Areas::NONE || harmless.into_iter().any(|area| areas.has(area));
+    let is_bare = history.model.lookup(ROOT, name).is_err() && is_free;
+    is_well && !is_armed && history.plan.budget != Budget::Beyond && is_whole && is_plain && has_room && is_bare
+}
 
-    fn answer_after_hours(&mut self, device: usize) -> Result<(), Stop> {
-        self.machine.pass(HOURS_NS);
-        let has_hung = self.machine.has_hung(device);
-        self.machine.answer_again(device);
-        let is_attached = |history: &History| {
-            let usage = history.member(device).map(|entry| history.mounted().store.devices.device_usage(entry.index));
-            usage.is_none_or(|usage| usage.is_ok_and(|usage| usage.is_attached))
-        };
-        if !is_attached(self) || self.random.chance(1, 4) {
-            self.remount()?;
-        }
-        self.mend_all()?;
-        self.review()?;
-        if let Some(entry) = self.member(device).filter(|entry| entry.device_state() != DeviceState::Active) {
-            let again = self.mounted().store.devices.set_device_state(entry.index, DeviceState::Active);
-            self.changed("using a device again", again)?;
-            self.mend_all()?;
-        }
-        let Some(entry) = self.member(device) else { return Ok(()) };
-        let usage = self.mounted().store.devices.device_usage(entry.index).unwrap_or_default();
-        if !usage.is_attached || usage.is_suspended {
-            let text = format!("a device that answers again (it hung: {has_hung}) is not used: {entry:?}, {usage:?}");
-            return Err(Stop::Failure(text));
-        }
-        Ok(())
+/// So many active devices at least.
+pub(crate) fn bring_members(history: &mut History, count: usize) -> Result<(), Stop> {
+    let active = history.pool.members().iter().filter(|(_, entry)| entry.device_state() == DeviceState::Active).count();
+    for _ in active..count {
+        change::add_device(history, 100, false)?;
     }
+    Ok(())
+}
+
+/// A new file with so many copies, or as many as policy has, and durable.
+pub(crate) fn write_named(history: &mut History, name: &[u8], copies: Option<&[u8]>) -> Result<u64, Stop> {
+    let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+    let created = history.mounted().files.create(&caller(&history.machine), ROOT, name, 0o666, flags);
+    let (attributes, handle) = history.must("create", created)?;
+    let inode = attributes.inode;
+    names::made(history, ROOT, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
+    history.model.open(inode);
+    if let Some(copies) = copies {
+        names::put_policy(history, inode, b"user.stere.copies", copies)?;
+    }
+    history.sync_all()?;
+    let seed = history.random.next_u64();
+    contents::write(history, inode, 0, &pattern(seed, BYTES))?;
+    history.fsync(inode)?;
+    history.release(Slot { inode, handle })?;
+    history.sync_all()?;
+    Ok(inode)
+}
+
+/// Changes a part of a file, durably.
+pub(crate) fn write_in_part(history: &mut History, inode: u64) -> Result<(), Stop> {
+    let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
+    let opened = history.mounted().files.open(&caller(&history.machine), inode, flags);
+    let handle = history.must("open", opened)?;
+    history.model.open(inode);
+    let (offset, seed) = (history.random.below(BYTES as u64), history.random.next_u64());
+    let length = history.random.between(1, 120_000) as usize;
+    contents::write(history, inode, offset, &pattern(seed, length))?;
+    history.fsync(inode)?;
+    history.release(Slot { inode, handle })
+}
+
+fn any_member(history: &mut History) -> Option<usize> {
+    let active = history.pool.members().into_iter().filter(|(_, entry)| entry.device_state() == DeviceState::Active);
+    let able: Vec<usize> = active
+        .filter(|(device, entry)| history.pool.can_do_without(*device, entry))
+        .map(|(device, _)| device)
+        .collect();
+    (!able.is_empty()).then(|| *history.random.pick(&able))
+}
+
+fn beside_hanging(history: &mut History, inode: u64, device: usize, moment: Moment) -> Result<(), Stop> {
+    let errors_before = history.pool.errors_of(device);
+    match moment {
+        Moment::Work => {}
+        Moment::Verb(state) => {
+            for _ in 0..history.random.below(3) {
+                act_beside(history, inode)?;
+            }
+            let index = history.pool.member(device).map(|entry| entry.index);
+            let Some(index) = index else { return Ok(()) };
+            match history.mounted().store.devices.set_device_state(index, state) {
+                Err(Refusal::NotEmpty { .. } | Refusal::WouldLose { .. }) => {}
+                outcome => history.must("changing what a hanging device is for", outcome.map_err(Error::from))?,
+            }
+            mend_beside(history, device)?;
+        }
+        // What has one copy cannot be looked at then.
+        Moment::Mount | Moment::Recovery if history.pool.has_singles() => {}
+        Moment::Mount => recovery::remount(history)?,
+        Moment::Recovery => {
+            history.machine.power_off();
+            recovery::recover(history, CrashManner::Mixed, None)?;
+        }
+    }
+    for _ in 0..history.random.between(4, 9) {
+        act_beside(history, inode)?;
+    }
+    history.pool.look_at_hanging(device, errors_before)
+}
+
+/// One thing that goes on, and how long it takes at most.
+fn act_beside(history: &mut History, inode: u64) -> Result<(), Stop> {
+    let begun_ns = history.machine.now_ns();
+    let act = history.random.below(ACTS);
+    match act {
+        0..3 => write_in_part(history, inode)?,
+        3 => history.verify_file(inode)?,
+        4 => {
+            let stepped = history.mounted().store.step(false);
+            history.must("background work beside a hanging device", stepped.map_err(Error::from))?;
+        }
+        5 => {
+            let done = history.mounted().store.checkpoint();
+            history.must("checkpoint beside a hanging device", done.map_err(Error::from))?;
+            history.note_commit();
+        }
+        _ => {
+            let progress = history.mounted().store.rebuilder.mend_step(8 << 20);
+            history.must("mending beside a hanging device", progress.map_err(Error::from))?;
+        }
+    }
+    let waited_ns = history.machine.now_ns() - begun_ns;
+    if waited_ns > CALL_MAX_NS {
+        let seconds = waited_ns / 1_000_000_000;
+        return Err(Stop::Failure(format!("number {act} of what goes on waited {seconds} s for one device")));
+    }
+    history.pool.look_after_devices();
+    Ok(())
+}
+
+/// Mends until nothing can be done any more.
+pub(crate) fn mend_beside(history: &mut History, device: usize) -> Result<(), Stop> {
+    for _ in 0..ROUNDS_MAX {
+        let progress = history.mounted().store.rebuilder.mend_step(8 << 20);
+        let is_done = history.must("mending beside a failing device", progress.map_err(Error::from))?.is_done;
+        let stepped = history.mounted().store.step(false);
+        history.must("background work beside a failing device", stepped.map_err(Error::from))?;
+        history.pool.look_after_devices();
+        if is_done {
+            let kept = history.mounted().store.commit(Io::BLOCKING);
+            return history.must("commit beside a failing device", kept.map_err(Error::from));
+        }
+    }
+    let status = history.mounted().store.rebuilder.mend_status();
+    Err(Stop::Failure(format!("mending beside device {device}, which fails, does not end: {status:?}")))
+}
+
+/// Looks again at what could not be read, as the daemon does every now and then.
+pub(crate) fn review(history: &mut History) -> Result<(), Stop> {
+    let reviewed = history.mounted().store.damage().review_damage(1000);
+    history.must("looking again at what could not be read", reviewed.map(drop).map_err(Error::from))?;
+    life::mend_all(history)
+}
+
+/// It answers again after hours, perhaps with what it had before, or never.
+fn end_hanging(history: &mut History, inode: u64, device: usize) -> Result<(), Stop> {
+    let entry = history.pool.member(device);
+    let can_be_lost =
+        !history.pool.has_singles() && entry.is_some_and(|entry| history.pool.can_do_without(device, &entry));
+    let is_lost = can_be_lost && history.random.chance(1, 3);
+    if is_lost {
+        end_for_ever(history, device)?;
+    } else {
+        answer_after_hours(history, device)?;
+    }
+    history.verify_file(inode)?;
+    history.verify_all()?;
+    if let Some(text) = life::lacks(history).filter(|_| life::must_be_safe(history)) {
+        return Err(Stop::Failure(text));
+    }
+    history.summary.hangs[usize::from(is_lost)] += 1;
+    if history.pool.has_singles() { Ok(()) } else { prove::prove_safe(history) }
+}
+
+fn end_for_ever(history: &mut History, device: usize) -> Result<(), Stop> {
+    let Some(entry) = history.pool.member(device) else { return Ok(()) };
+    let state = *history.random.pick(&[DeviceState::Failed, DeviceState::Removing]);
+    let given_up = history.mounted().store.devices.set_device_state(entry.index, state);
+    change::note_change(history, "giving up a device that hangs", given_up)?;
+    life::mend_all(history)?;
+    let state = history.pool.member(device).map(|entry| entry.device_state());
+    if state == Some(DeviceState::Removing) && life::must_be_safe(history) {
+        let status = history.mounted().store.rebuilder.mend_status();
+        return Err(Stop::Failure(format!("removing a device that hangs for ever does not end: {status:?}")));
+    }
+    history.machine.answer_again(device);
+    history.machine.lose_after(device, 0);
+    Ok(())
+}
+
+fn answer_after_hours(history: &mut History, device: usize) -> Result<(), Stop> {
+    history.machine.pass(HOURS_NS);
+    let has_hung = history.machine.has_hung(device);
+    history.machine.answer_again(device);
+    let is_attached = |history: &History| {
+        let usage = history.pool.member(device).map(|entry| history.mounted().store.devices.device_usage(entry.index));
+        usage.is_none_or(|usage| usage.is_ok_and(|usage| usage.is_attached))
+    };
+    if !is_attached(history) || history.random.chance(1, 4) {
+        recovery::remount(history)?;
+    }
+    life::mend_all(history)?;
+    review(history)?;
+    if let Some(entry) = history.pool.member(device).filter(|entry| entry.device_state() != DeviceState::Active) {
+        let again = history.mounted().store.devices.set_device_state(entry.index, DeviceState::Active);
+        change::note_change(history, "using a device again", again)?;
+        life::mend_all(history)?;
+    }
+    let Some(entry) = history.pool.member(device) else { return Ok(()) };
+    let usage = history.mounted().store.devices.device_usage(entry.index).unwrap_or_default();
+    if !usage.is_attached || usage.is_suspended {
+        let text = format!("a device that answers again (it hung: {has_hung}) is not used: {entry:?}, {usage:?}");
+        return Err(Stop::Failure(text));
+    }
+    Ok(())
 }
 
 fn of_hanging(stop: Stop, kinds: &[Call], moment: Moment) -> Stop {

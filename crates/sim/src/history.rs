@@ -2,7 +2,11 @@
 //!
 //! Without faults each answer equals the model's. After a crash the names are those after some operation at or behind the
 //! last acknowledged sync, each file's bytes are ones it held at their place since it was last made durable, and a check finds
-//! nothing. With faults, see `Budget`. Read next: `execute.rs` (operations), `recovery.rs` (crashes), `run.rs` (seeds).
+//! nothing. With faults, see `Budget`.
+//!
+//! `History` holds what every step needs and the few words that all of them use: `must`, `expect`, `verify_all`, what is
+//! noted as durable. The steps themselves are functions of the modules that know their subjects. Read next: `execute.rs`
+//! (which step an operation is), `execute/judge.rs` (the comparison), `recovery.rs` (crashes), `run.rs` (seeds).
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,21 +22,22 @@ use crate::backups::Backups;
 use crate::cold::ColdStep;
 use crate::content::Content;
 use crate::device::Machine;
-use crate::encryption::Nonces;
+use crate::encryption::{self, Nonces};
 use crate::fault::FaultKind;
-use crate::limits::Quotas;
-use crate::lists::Lists;
+use crate::limits::{self, Quotas};
+use crate::lists::{self, Lists};
 use crate::medium::Medium;
 use crate::model::{Errno, Model};
 use crate::observe::{self, Trouble};
 use crate::operation::{CrashManner, Operation, SLOTS};
-use crate::places::PlacesKnown;
-use crate::pool::{Mounted, PoolConfig, superuser};
+use crate::places::{self, PlacesKnown};
+use crate::pool::{Mounted, PoolConfig, PoolUnderTest, superuser};
 use crate::random::Random;
 use crate::single::AILMENTS;
 use crate::takeover::MANNERS;
 use crate::tertiary::TierCounts;
-use crate::versions::Digests;
+use crate::versions::{self, Digests};
+use crate::{checksums, execute, followers, plugins, prove, recovery, retention, trials};
 
 /// What faults a history may meet, and with that what is demanded of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +161,7 @@ pub(crate) struct Slot {
 pub(crate) struct History {
     pub plan: Plan,
     pub machine: Arc<Machine>,
-    pub mounted: Option<Mounted>,
+    pub pool: PoolUnderTest,
     pub model: Model,
     pub slots: [Option<Slot>; SLOTS as usize],
     /// The names after each operation since the last acknowledged sync, that sync's state first.
@@ -188,132 +193,7 @@ pub(crate) struct History {
     pub verbose: bool,
 }
 
-impl History {
-    /// Runs operations on a new pool.
-    pub fn run(plan: &Plan, operations: &[Operation], verbose: bool) -> Result<Summary, Failure> {
-        let setup = |text: String| Failure { step: 0, operation: "create".into(), text };
-        let mut history = History::new(plan, verbose).map_err(setup)?;
-        for (step, operation) in operations.iter().enumerate() {
-            let failure = |text: String| Failure { step, operation: format!("{operation:?}"), text };
-            if verbose {
-                println!("{step:4} {operation:?}");
-            }
-            match history.step(operation) {
-                Ok(()) => {}
-                Err(Stop::Over) => {
-                    history.summary.ended_early += 1;
-                    return Ok(history.finished());
-                }
-                Err(Stop::Failure(text)) => return Err(failure(text)),
-                Err(stop) => return Err(failure(format!("{stop:?} was not dealt with"))),
-            }
-        }
-        match history.finish() {
-            Ok(()) | Err(Stop::Over) => Ok(history.finished()),
-            Err(Stop::Failure(text)) => Err(Failure { step: operations.len(), operation: "the end".into(), text }),
-            Err(stop) => {
-                Err(Failure { step: operations.len(), operation: "the end".into(), text: format!("{stop:?}") })
-            }
-        }
-    }
-
-    pub(crate) fn new(plan: &Plan, verbose: bool) -> Result<History, String> {
-        let mut random = Random::new(plan.seed ^ 0x0051_a117);
-        let machine = Machine::new(random.fork());
-        let mounted = plan.pool.create(&machine)?;
-        let model = Model::default();
-        let mut history = History {
-            plan: plan.clone(),
-            machine,
-            mounted: Some(mounted),
-            states: vec![model.clone()],
-            model,
-            slots: Default::default(),
-            held: BTreeMap::new(),
-            random,
-            crash_manner: CrashManner::Mixed,
-            kept_image: None,
-            exposed: None,
-            returning: None,
-            offline: None,
-            has_changed_devices: false,
-            fill_count: 0,
-            reads_refused: Cell::new(0),
-            summary: Summary::default(),
-            nonces: Nonces::new(),
-            digests: Digests::new(),
-            quotas: Quotas::default(),
-            lists: Lists::default(),
-            backups: Backups::default(),
-            places: PlacesKnown::default(),
-            accounts: Accounts::default(),
-            verbose,
-        };
-        history.begin_encryption()?;
-        history.begin_versions().map_err(|stop| format!("{stop:?}"))?;
-        history.begin_checksums().map_err(|stop| format!("{stop:?}"))?;
-        history.begin_plugins().map_err(|stop| format!("{stop:?}"))?;
-        history.begin_lists().map_err(|stop| format!("{stop:?}"))?;
-        history.begin_followers().map_err(|stop| format!("{stop:?}"))?;
-        history.begin_trials();
-        history.begin_places().map_err(|stop| format!("{stop:?}"))?;
-        Ok(history)
-    }
-
-    fn finished(&self) -> Summary {
-        let mut summary = Summary { trace: self.machine.trace(), ..self.summary };
-        summary.tier.reads_refused = self.reads_refused.get();
-        for (kind, _) in self.machine.faults_struck() {
-            summary.faults += 1;
-            summary.faults_by_kind[kind as usize] += 1;
-        }
-        summary
-    }
-
-    pub(crate) fn step(&mut self, operation: &Operation) -> Result<(), Stop> {
-        self.summary.operations += 1;
-        // Time goes on between calls.
-        self.machine.begin_step(self.random.below(3_000_000_000));
-        self.tell_time();
-        let outcome = self.watch_quotas().and_then(|()| self.execute(operation));
-        let outcome = match outcome {
-            Ok(()) if self.machine.is_off() => Err(Stop::Power),
-            outcome => outcome,
-        };
-        match outcome.and_then(|()| self.watch_places()) {
-            Err(Stop::Power) => self.recover(self.crash_manner, None),
-            Err(Stop::Refused) => self.recover(CrashManner::Everything, None),
-            outcome => outcome,
-        }
-        .map_err(|stop| match stop {
-            Stop::Refused => Stop::Failure("refused again, just after it was mounted".into()),
-            stop => stop,
-        })
-    }
-
-    /// The end of every history: everything is compared, the pool closed, mounted again and compared again.
-    fn finish(&mut self) -> Result<(), Stop> {
-        self.machine.disarm();
-        let limits = (0..crate::limits::HOLDERS).filter(|_| self.has_quotas());
-        let lifted: Vec<_> = limits.map(|holder| Operation::Limit { holder, manner: 4, room: 0, days: 0 }).collect();
-        for operation in &lifted {
-            self.step(operation)?;
-        }
-        for operation in [Operation::VerifyAll, Operation::SettleVolumes, Operation::VerifyAll] {
-            self.step(&operation)?;
-        }
-        if self.plan.pool.areas.has(Area::Cold) {
-            // What volumes alone give back has names that were put away.
-            self.step(&Operation::Cold(ColdStep::Command))?;
-        }
-        for operation in [Operation::RescueFromVolumes, Operation::Remount, Operation::VerifyAll, Operation::Check] {
-            self.step(&operation)?;
-        }
-        self.search_clear()?;
-        self.prove_repaired()?;
-        self.prove_digests()
-    }
-
+impl PoolUnderTest {
     pub(crate) fn mounted(&self) -> &Mounted {
         self.mounted.as_ref().expect("the pool is mounted between operations")
     }
@@ -356,6 +236,137 @@ impl History {
         }
         println!("     {:?}", store.space().statistics(stere_format::Scheme { data: 1, parity: 1 }));
     }
+}
+
+impl History {
+    pub(crate) fn mounted(&self) -> &Mounted {
+        self.pool.mounted()
+    }
+
+    /// Runs operations on a new pool.
+    pub fn run(plan: &Plan, operations: &[Operation], verbose: bool) -> Result<Summary, Failure> {
+        let setup = |text: String| Failure { step: 0, operation: "create".into(), text };
+        let mut history = History::new(plan, verbose).map_err(setup)?;
+        for (step, operation) in operations.iter().enumerate() {
+            let failure = |text: String| Failure { step, operation: format!("{operation:?}"), text };
+            if verbose {
+                println!("{step:4} {operation:?}");
+            }
+            match history.step(operation) {
+                Ok(()) => {}
+                Err(Stop::Over) => {
+                    history.summary.ended_early += 1;
+                    return Ok(history.finished());
+                }
+                Err(Stop::Failure(text)) => return Err(failure(text)),
+                Err(stop) => return Err(failure(format!("{stop:?} was not dealt with"))),
+            }
+        }
+        match history.finish() {
+            Ok(()) | Err(Stop::Over) => Ok(history.finished()),
+            Err(Stop::Failure(text)) => Err(Failure { step: operations.len(), operation: "the end".into(), text }),
+            Err(stop) => {
+                Err(Failure { step: operations.len(), operation: "the end".into(), text: format!("{stop:?}") })
+            }
+        }
+    }
+
+    pub(crate) fn new(plan: &Plan, verbose: bool) -> Result<History, String> {
+        let mut random = Random::new(plan.seed ^ 0x0051_a117);
+        let machine = Machine::new(random.fork());
+        let mounted = plan.pool.create(&machine)?;
+        let model = Model::default();
+        let mut history = History {
+            plan: plan.clone(),
+            pool: PoolUnderTest { machine: machine.clone(), mounted: Some(mounted) },
+            machine,
+            states: vec![model.clone()],
+            model,
+            slots: Default::default(),
+            held: BTreeMap::new(),
+            random,
+            crash_manner: CrashManner::Mixed,
+            kept_image: None,
+            exposed: None,
+            returning: None,
+            offline: None,
+            has_changed_devices: false,
+            fill_count: 0,
+            reads_refused: Cell::new(0),
+            summary: Summary::default(),
+            nonces: Nonces::new(),
+            digests: Digests::new(),
+            quotas: Quotas::default(),
+            lists: Lists::default(),
+            backups: Backups::default(),
+            places: PlacesKnown::default(),
+            accounts: Accounts::default(),
+            verbose,
+        };
+        encryption::begin_encryption(&mut history)?;
+        versions::begin_versions(&mut history).map_err(|stop| format!("{stop:?}"))?;
+        checksums::begin_checksums(&mut history).map_err(|stop| format!("{stop:?}"))?;
+        plugins::begin_plugins(&mut history).map_err(|stop| format!("{stop:?}"))?;
+        lists::begin_lists(&mut history).map_err(|stop| format!("{stop:?}"))?;
+        followers::begin_followers(&mut history).map_err(|stop| format!("{stop:?}"))?;
+        trials::begin_trials(&history);
+        places::begin_places(&mut history).map_err(|stop| format!("{stop:?}"))?;
+        Ok(history)
+    }
+
+    fn finished(&self) -> Summary {
+        let mut summary = Summary { trace: self.machine.trace(), ..self.summary };
+        summary.tier.reads_refused = self.reads_refused.get();
+        for (kind, _) in self.machine.faults_struck() {
+            summary.faults += 1;
+            summary.faults_by_kind[kind as usize] += 1;
+        }
+        summary
+    }
+
+    pub(crate) fn step(&mut self, operation: &Operation) -> Result<(), Stop> {
+        self.summary.operations += 1;
+        // Time goes on between calls.
+        self.machine.begin_step(self.random.below(3_000_000_000));
+        retention::tell_time(self);
+        let outcome = limits::watch_quotas(self).and_then(|()| execute::execute(self, operation));
+        let outcome = match outcome {
+            Ok(()) if self.machine.is_off() => Err(Stop::Power),
+            outcome => outcome,
+        };
+        match outcome.and_then(|()| places::watch_places(self)) {
+            Err(Stop::Power) => recovery::recover(self, self.crash_manner, None),
+            Err(Stop::Refused) => recovery::recover(self, CrashManner::Everything, None),
+            outcome => outcome,
+        }
+        .map_err(|stop| match stop {
+            Stop::Refused => Stop::Failure("refused again, just after it was mounted".into()),
+            stop => stop,
+        })
+    }
+
+    /// The end of every history: everything is compared, the pool closed, mounted again and compared again.
+    fn finish(&mut self) -> Result<(), Stop> {
+        self.machine.disarm();
+        let limits = (0..crate::limits::HOLDERS).filter(|_| limits::has_quotas(self));
+        let lifted: Vec<_> = limits.map(|holder| Operation::Limit { holder, manner: 4, room: 0, days: 0 }).collect();
+        for operation in &lifted {
+            self.step(operation)?;
+        }
+        for operation in [Operation::VerifyAll, Operation::SettleVolumes, Operation::VerifyAll] {
+            self.step(&operation)?;
+        }
+        if self.plan.pool.areas.has(Area::Cold) {
+            // What volumes alone give back has names that were put away.
+            self.step(&Operation::Cold(ColdStep::Command))?;
+        }
+        for operation in [Operation::RescueFromVolumes, Operation::Remount, Operation::VerifyAll, Operation::Check] {
+            self.step(&operation)?;
+        }
+        encryption::search_clear(self)?;
+        prove::prove_repaired(self)?;
+        checksums::prove_digests(self)
+    }
 
     /// What to make of an error that the model does not have.
     pub(crate) fn unexpected(&mut self, what: &str, errno: Errno, text: &str) -> Stop {
@@ -363,14 +374,14 @@ impl History {
             return Stop::Power;
         }
         if self.verbose && errno == libc::ENOSPC {
-            self.show_room();
+            self.pool.show_room();
         }
         let is_trouble = matches!(errno, libc::EIO | libc::EROFS);
-        let struck = self.has_struck(|_| true) || self.kept_image.is_some();
+        let struck = self.pool.has_struck(|_| true) || self.kept_image.is_some();
         match self.plan.budget {
             // What cannot be read cannot be moved together either, so damage takes room that was counted on.
             Budget::Beyond if (is_trouble || errno == libc::ENOSPC) && struck => Stop::Over,
-            Budget::Tolerated if is_trouble && self.has_struck(FaultKind::may_stop_writing) => Stop::Refused,
+            Budget::Tolerated if is_trouble && self.pool.has_struck(FaultKind::may_stop_writing) => Stop::Refused,
             _ => Stop::Failure(format!("{what}: errno {errno}, {text}")),
         }
     }
@@ -406,7 +417,7 @@ impl History {
             let Some(Slot { inode, .. }) = self.slots[slot] else { continue };
             self.verify_file(inode)?;
         }
-        self.verify_versions()?;
+        versions::verify_versions(self)?;
         if self.plan.canary && self.model.nodes.len() > 3 {
             return Err(Stop::Failure("the canary demands that no file system has more than three inodes".into()));
         }
@@ -434,7 +445,7 @@ impl History {
             return Err(Stop::Power);
         }
         match report.findings.first() {
-            Some(_) if self.plan.budget == Budget::Beyond && self.has_struck(|_| true) => Err(Stop::Over),
+            Some(_) if self.plan.budget == Budget::Beyond && self.pool.has_struck(|_| true) => Err(Stop::Over),
             Some(first) => Err(Stop::Failure(format!("check found {} things: {}", report.findings.len(), first.text))),
             None => self.check_nobody_is_accused(),
         }
@@ -464,13 +475,13 @@ impl History {
 
     /// The names changed: one more state that a crash may leave.
     pub(crate) fn note_names(&mut self) {
-        self.note_several_names();
+        lists::note_several_names(self);
         self.states.push(self.model.without_handles());
     }
 
     /// A file's content changed: one more version of whose bytes a crash may leave some.
     pub(crate) fn note_content(&mut self, inode: u64, content: Rc<Content>) {
-        self.note_held(&content);
+        versions::note_held(self, &content);
         self.held.entry(inode).or_default().push(content);
     }
 
@@ -500,6 +511,6 @@ impl History {
         let inodes: Vec<u64> = self.model.nodes.keys().copied().collect();
         inodes.into_iter().for_each(|inode| self.note_durable(inode));
         self.note_commit();
-        self.note_quotas_durable();
+        limits::note_quotas_durable(self);
     }
 }

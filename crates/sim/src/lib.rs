@@ -4,8 +4,12 @@
 //! nothing here or below draws chance or time from elsewhere, so a seed that failed fails again. What is promised is in
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
-//! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `nearly_full.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `places.rs`, `accounts.rs`, `library.rs`, `trials.rs`, `hanging.rs`, `takeover.rs`, `rivals.rs`, `cold.rs`, `tiers.rs`, `area.rs` (what only some take part in), `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! A history is made of a machine with devices (`device.rs`) and media (`volume.rs`, `library.rs`), the pool under test
+//! (`pool.rs`), the reference (`model.rs`) and the summary. Each step of it is a function of the module that knows its
+//! subject, such as `tertiary::verify_volume(history, ..)`; `execute.rs` has the match that calls them.
+//!
+//! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `area.rs` (what
+//! only some histories take part in), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
 pub mod accounts;
 pub mod area;

@@ -12,13 +12,16 @@ use stere_naming::{Error, Io, OpenFlags, SetMode};
 
 use crate::area::{Area, further};
 use crate::content::pattern;
-use crate::history::{Budget, History, Slot, Stop};
+use crate::history::{Budget, History, Plan, Slot, Stop};
 use crate::model::{Kind, Model, Node, ROOT};
-use crate::observe;
 use crate::operation::{Operation, Path};
 use crate::plugins::PluginTrouble;
 use crate::pool::{caller, superuser};
 use crate::random::Random;
+use crate::{
+    execute::{contents, names},
+    life, limits, observe,
+};
 
 /// Who says something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,377 +118,381 @@ pub(crate) fn places(model: &Model) -> BTreeMap<u64, (u64, Vec<u8>)> {
 /// What holds, and whether a lock says so.
 type Held = Option<(String, bool)>;
 
-impl History {
+impl Plan {
     pub(crate) fn has_lists(&self) -> bool {
-        self.plan.pool.areas.has(Area::Lists) && !self.plan.may_fill && self.plan.budget != Budget::Beyond
+        self.pool.areas.has(Area::Lists) && !self.may_fill && self.budget != Budget::Beyond
     }
+}
 
-    /// The class of a new pool. Versions and plugins are begun.
-    pub(crate) fn begin_lists(&mut self) -> Result<(), Stop> {
-        if !self.has_lists() {
-            return Ok(());
-        }
-        let created = self.mounted().files.policy().create_class(&caller(&self.machine), CLASS, &settings(0));
-        self.must("making a class", created)?;
-        self.lists.class = vec![0];
-        self.sync_all()
+/// The class of a new pool. Versions and plugins are begun.
+pub(crate) fn begin_lists(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.has_lists() {
+        return Ok(());
     }
+    let created = history.mounted().files.policy().create_class(&caller(&history.machine), CLASS, &settings(0));
+    history.must("making a class", created)?;
+    history.lists.class = vec![0];
+    history.sync_all()
+}
 
-    /// Notes which files have several names.
-    pub(crate) fn note_several_names(&mut self) {
-        if self.has_lists() || self.plan.pool.areas.has(Area::Places) {
-            let several = self.model.nodes.iter().filter(|(_, node)| node.nlink > 1 && node.content().is_some());
-            self.lists.named_twice.extend(several.map(|(inode, _)| *inode));
+/// Notes which files have several names.
+pub(crate) fn note_several_names(history: &mut History) {
+    if history.plan.has_lists() || history.plan.pool.areas.has(Area::Places) {
+        let several = history.model.nodes.iter().filter(|(_, node)| node.nlink > 1 && node.content().is_some());
+        history.lists.named_twice.extend(several.map(|(inode, _)| *inode));
+    }
+}
+
+/// Says something of a list, of a file, a directory or the root.
+pub(crate) fn say(
+    history: &mut History,
+    path: Option<Path>,
+    list: u8,
+    change: ListChange,
+    pick: u8,
+) -> Result<(), Stop> {
+    if !history.plan.has_lists() {
+        return Ok(());
+    }
+    let inode = match path {
+        None => Some(ROOT),
+        Some(path) => names::plain_inode(history, path)?,
+    };
+    let Some(inode) = inode else { return Ok(()) };
+    let (list, pick) = (usize::from(list), usize::from(pick));
+    let value = VALUES[list][pick % VALUES[list].len()];
+    match change {
+        ListChange::Own => say_own(history, inode, list, value),
+        ListChange::Lock => put_lock(history, inode, list, Some(value)),
+        ListChange::Unlock => put_lock(history, inode, list, None),
+        ListChange::Class => names::put_policy(history, inode, CLASS_ATTRIBUTE, CLASS.as_bytes()),
+        ListChange::Rules if history.model.is_directory(inode) => say_rules(history, inode, &RULES[pick % RULES.len()]),
+        ListChange::Rules => Ok(()),
+    }
+}
+
+/// P-121: what contradicts a lock is refused, and nothing else.
+fn say_own(history: &mut History, inode: u64, list: usize, value: &str) -> Result<(), Stop> {
+    if locked(&history.model, inode, list).is_some_and(|locked| locked != value) {
+        return must_refuse(history, inode, &attribute(list), value);
+    }
+    names::put_policy(history, inode, &attribute(list), value.as_bytes())
+}
+
+fn say_rules(history: &mut History, inode: u64, (text, _): &(&str, [&[(&str, &str)]; 2])) -> Result<(), Stop> {
+    let contradicts = |list: usize| {
+        let locked = locked(&history.model, inode, list);
+        // As they are written: of several that match, each says something.
+        let said = text.split("; ").flat_map(|rule| rule.split([':', ',']).skip(1));
+        let word = format!("{}=", LISTS[list]);
+        let mut values = said.filter_map(|setting| setting.trim().strip_prefix(&word));
+        locked.is_some_and(|locked| values.any(|value| value != locked))
+    };
+    if (0..LISTS.len()).any(contradicts) {
+        return must_refuse(history, inode, RULES_ATTRIBUTE, text);
+    }
+    names::put_policy(history, inode, RULES_ATTRIBUTE, text.as_bytes())
+}
+
+fn must_refuse(history: &mut History, inode: u64, name: &[u8], value: &str) -> Result<(), Stop> {
+    let user = superuser(&history.machine);
+    let real = history.mounted().files.setxattr(&user, inode, name, value.as_bytes(), SetMode::Any, false);
+    match real {
+        Err(Error::NotPermitted(_) | Error::Retained(_)) => Ok(()),
+        Err(error) => Err(history.unexpected("setxattr against a lock", error.errno(), &error.to_string())),
+        Ok(()) if history.machine.is_off() => Err(Stop::Power),
+        Ok(()) => {
+            let (path, name) = (history.model.path_of(inode), String::from_utf8_lossy(name));
+            Err(Stop::Failure(format!("{path}: {name}={value} is set against a lock")))
         }
     }
+}
 
-    /// Says something of a list, of a file, a directory or the root.
-    pub(crate) fn say(&mut self, path: Option<Path>, list: u8, change: ListChange, pick: u8) -> Result<(), Stop> {
-        if !self.has_lists() {
-            return Ok(());
-        }
-        let inode = match path {
-            None => Some(ROOT),
-            Some(path) => self.plain_inode(path)?,
+/// Whether this answer is what a lock gives to whoever sets a list of this inode to something.
+pub(crate) fn is_of_locks(history: &History, inode: u64, name: &[u8], value: &[u8]) -> bool {
+    let list = (0..LISTS.len()).find(|list| attribute(*list) == name);
+    let locked = list.and_then(|list| locked(&history.model, inode, list));
+    history.plan.has_lists() && locked.is_some_and(|locked| locked.as_bytes() != value)
+}
+
+fn put_lock(history: &mut History, inode: u64, list: usize, value: Option<&str>) -> Result<(), Stop> {
+    let (name, user) = (lock(list), superuser(&history.machine));
+    let is_there = history.model.nodes[&inode].attributes.contains_key(&name);
+    let real = match value {
+        Some(value) => history.mounted().files.setxattr(&user, inode, &name, value.as_bytes(), SetMode::Any, false),
+        None => history.mounted().files.removexattr(&user, inode, &name),
+    };
+    let after = history.model.changed_node(inode, |node| {
+        match value {
+            Some(value) => node.attributes.insert(name, value.as_bytes().to_vec()),
+            None => node.attributes.remove(&name),
         };
-        let Some(inode) = inode else { return Ok(()) };
-        let (list, pick) = (usize::from(list), usize::from(pick));
-        let value = VALUES[list][pick % VALUES[list].len()];
-        match change {
-            ListChange::Own => self.say_own(inode, list, value),
-            ListChange::Lock => self.put_lock(inode, list, Some(value)),
-            ListChange::Unlock => self.put_lock(inode, list, None),
-            ListChange::Class => self.put_policy(inode, CLASS_ATTRIBUTE, CLASS.as_bytes()),
-            ListChange::Rules if self.model.is_directory(inode) => self.say_rules(inode, &RULES[pick % RULES.len()]),
-            ListChange::Rules => Ok(()),
-        }
+    });
+    let right = if value.is_none() && !is_there { Err(libc::ENODATA) } else { Ok(after) };
+    if matches!(real, Err(Error::Retained(_))) && history.model.check_changeable(inode).is_err() {
+        return Ok(());
     }
+    history.expect_names("a lock of a list", real, right).map(drop)
+}
 
-    /// P-121: what contradicts a lock is refused, and nothing else.
-    fn say_own(&mut self, inode: u64, list: usize, value: &str) -> Result<(), Stop> {
-        if self.locked(&self.model, inode, list).is_some_and(|locked| locked != value) {
-            return self.must_refuse(inode, &attribute(list), value);
-        }
-        self.put_policy(inode, &attribute(list), value.as_bytes())
+/// The class says something else from now on.
+pub(crate) fn change_class(history: &mut History, pick: u8) -> Result<(), Stop> {
+    if !history.plan.has_lists() {
+        return Ok(());
     }
+    let pick = usize::from(pick) % SETTINGS.len();
+    let changed = history.mounted().files.policy().change_class(&caller(&history.machine), CLASS, &settings(pick));
+    history.lists.class.push(pick);
+    history.must("changing a class", changed)?;
+    history.sync_all()?;
+    history.lists.class = vec![pick];
+    Ok(())
+}
 
-    fn say_rules(&mut self, inode: u64, (text, _): &(&str, [&[(&str, &str)]; 2])) -> Result<(), Stop> {
-        let contradicts = |list: usize| {
-            let locked = self.locked(&self.model, inode, list);
-            // As they are written: of several that match, each says something.
-            let said = text.split("; ").flat_map(|rule| rule.split([':', ',']).skip(1));
-            let word = format!("{}=", LISTS[list]);
-            let mut values = said.filter_map(|setting| setting.trim().strip_prefix(&word));
-            locked.is_some_and(|locked| values.any(|value| value != locked))
-        };
-        if (0..LISTS.len()).any(contradicts) {
-            return self.must_refuse(inode, RULES_ATTRIBUTE, text);
+/// What the nearest lock says, of this one and those above.
+fn locked(model: &Model, inode: u64, list: usize) -> Option<String> {
+    let (places, name) = (places(model), lock(list));
+    let mut at = inode;
+    loop {
+        if let Some(value) = model.nodes.get(&at)?.attributes.get(&name) {
+            return Some(String::from_utf8_lossy(value).into_owned());
         }
-        self.put_policy(inode, RULES_ATTRIBUTE, text.as_bytes())
+        if at == ROOT {
+            return None;
+        }
+        at = places.get(&at)?.0;
     }
+}
 
-    fn must_refuse(&mut self, inode: u64, name: &[u8], value: &str) -> Result<(), Stop> {
-        let user = superuser(&self.machine);
-        let real = self.mounted().files.setxattr(&user, inode, name, value.as_bytes(), SetMode::Any, false);
-        match real {
-            Err(Error::NotPermitted(_) | Error::Retained(_)) => Ok(()),
-            Err(error) => Err(self.unexpected("setxattr against a lock", error.errno(), &error.to_string())),
-            Ok(()) if self.machine.is_off() => Err(Stop::Power),
-            Ok(()) => {
-                let (path, name) = (self.model.path_of(inode), String::from_utf8_lossy(name));
-                Err(Stop::Failure(format!("{path}: {name}={value} is set against a lock")))
+/// What holds for a file, from what everybody above it says.
+fn held(history: &History, file: u64, list: usize) -> Held {
+    if let Some(locked) = locked(&history.model, file, list) {
+        return Some((locked, true));
+    }
+    let places = places(&history.model);
+    let (own, of_class) = (attribute(list), SETTINGS[*history.lists.class.last()?][list]);
+    let name = places.get(&file)?.1.clone();
+    let (mut at, mut is_classed) = (file, false);
+    loop {
+        let attributes = &history.model.nodes.get(&at)?.attributes;
+        let rules = attributes.get(RULES_ATTRIBUTE).filter(|_| at != file);
+        if let Some(decided) = rules.and_then(|text| decided(text, list, &name)) {
+            return Some((decided.to_owned(), false));
+        }
+        if let Some(value) = attributes.get(&own) {
+            return Some((String::from_utf8_lossy(value).into_owned(), false));
+        }
+        if let Some(class) = attributes.get(CLASS_ATTRIBUTE).filter(|_| !is_classed) {
+            is_classed = true;
+            if class == CLASS.as_bytes() && !of_class.is_empty() {
+                return Some((of_class.to_owned(), false));
             }
         }
+        if at == ROOT {
+            return None;
+        }
+        at = places.get(&at)?.0;
     }
+}
 
-    /// Whether this answer is what a lock gives to whoever sets a list of this inode to something.
-    pub(crate) fn is_of_locks(&self, inode: u64, name: &[u8], value: &[u8]) -> bool {
-        let list = (0..LISTS.len()).find(|list| attribute(*list) == name);
-        let locked = list.and_then(|list| self.locked(&self.model, inode, list));
-        self.has_lists() && locked.is_some_and(|locked| locked.as_bytes() != value)
+/// Whether nothing is wrong that could keep the background from its work.
+pub(crate) fn is_undisturbed(history: &History) -> bool {
+    let is_whole = history.pool.is_calm() && life::away(history).is_none() && !history.pool.has_lost_member();
+    is_whole && !history.mounted().store.tier.media.has_volumes() && history.mounted().store.failure().is_none()
+}
+
+/// Files with one name, which they always had.
+fn listed_files(history: &History) -> Vec<u64> {
+    let is_plain = |inode: &u64, node: &Node| {
+        node.content().is_some() && node.nlink == 1 && !history.lists.named_twice.contains(inode)
+    };
+    history.model.nodes.iter().filter(|(inode, node)| is_plain(inode, node)).map(|(inode, _)| *inode).collect()
+}
+
+/// After a crash: the class says what it said before or after its last change.
+pub(crate) fn recover_lists(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.has_lists() {
+        return Ok(());
     }
+    let told = history.mounted().files.classes().list_classes(Io::BLOCKING);
+    let told = history.must("listing classes", told)?;
+    let told = told.into_iter().find(|class| class.name == CLASS).map(|class| class.settings).unwrap_or_default();
+    let is_said = |pick: usize| {
+        let mut left = settings(pick);
+        left.retain(|(_, value)| !value.is_empty());
+        let (mut told, mut left): (Vec<_>, Vec<_>) =
+            (told.iter().map(|(list, value)| (list.to_string(), value.clone())).collect(), left.into_iter().collect());
+        told.sort_unstable();
+        left.sort_unstable();
+        told == left
+    };
+    match history.lists.class.iter().rev().copied().find(|pick| is_said(*pick)) {
+        Some(pick) => history.lists.class = vec![pick],
+        None => return Err(Stop::Failure(format!("a crash left a class that says {told:?}"))),
+    }
+    check_lists(history)
+}
 
-    fn put_lock(&mut self, inode: u64, list: usize, value: Option<&str>) -> Result<(), Stop> {
-        let (name, user) = (lock(list), superuser(&self.machine));
-        let is_there = self.model.nodes[&inode].attributes.contains_key(&name);
-        let real = match value {
-            Some(value) => self.mounted().files.setxattr(&user, inode, &name, value.as_bytes(), SetMode::Any, false),
-            None => self.mounted().files.removexattr(&user, inode, &name),
-        };
-        let after = self.changed_node(inode, |node| {
-            match value {
-                Some(value) => node.attributes.insert(name, value.as_bytes().to_vec()),
-                None => node.attributes.remove(&name),
+/// P-117, P-121: for every file holds what is said, once the background is done.
+pub(crate) fn check_lists(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.has_lists() || !is_undisturbed(history) {
+        return Ok(());
+    }
+    history.machine.disarm();
+    settle_background(history)?;
+    for file in listed_files(history) {
+        for (list, list_name) in LISTS.iter().enumerate() {
+            let held = held(history, file, list).map(|(value, _)| value);
+            let unsaid = (list == 1).then(|| "none".to_owned());
+            let name = format!("user.stere.effective.{list_name}");
+            let real = history.mounted().files.getxattr(&caller(&history.machine), file, name.as_bytes());
+            let real = match real {
+                Ok(value) => Some(String::from_utf8_lossy(&value).into_owned()),
+                Err(Error::NoAttribute) => None,
+                Err(error) => return Err(history.unexpected("what holds", error.errno(), &error.to_string())),
             };
-        });
-        let right = if value.is_none() && !is_there { Err(libc::ENODATA) } else { Ok(after) };
-        if matches!(real, Err(Error::Retained(_))) && self.model.check_changeable(inode).is_err() {
-            return Ok(());
-        }
-        self.expect_names("a lock of a list", real, right).map(drop)
-    }
-
-    /// The class says something else from now on.
-    pub(crate) fn change_class(&mut self, pick: u8) -> Result<(), Stop> {
-        if !self.has_lists() {
-            return Ok(());
-        }
-        let pick = usize::from(pick) % SETTINGS.len();
-        let changed = self.mounted().files.policy().change_class(&caller(&self.machine), CLASS, &settings(pick));
-        self.lists.class.push(pick);
-        self.must("changing a class", changed)?;
-        self.sync_all()?;
-        self.lists.class = vec![pick];
-        Ok(())
-    }
-
-    /// What the nearest lock says, of this one and those above.
-    fn locked(&self, model: &Model, inode: u64, list: usize) -> Option<String> {
-        let (places, name) = (places(model), lock(list));
-        let mut at = inode;
-        loop {
-            if let Some(value) = model.nodes.get(&at)?.attributes.get(&name) {
-                return Some(String::from_utf8_lossy(value).into_owned());
-            }
-            if at == ROOT {
-                return None;
-            }
-            at = places.get(&at)?.0;
-        }
-    }
-
-    /// What holds for a file, from what everybody above it says.
-    fn held(&self, file: u64, list: usize) -> Held {
-        if let Some(locked) = self.locked(&self.model, file, list) {
-            return Some((locked, true));
-        }
-        let places = places(&self.model);
-        let (own, of_class) = (attribute(list), SETTINGS[*self.lists.class.last()?][list]);
-        let name = places.get(&file)?.1.clone();
-        let (mut at, mut is_classed) = (file, false);
-        loop {
-            let attributes = &self.model.nodes.get(&at)?.attributes;
-            let rules = attributes.get(RULES_ATTRIBUTE).filter(|_| at != file);
-            if let Some(decided) = rules.and_then(|text| decided(text, list, &name)) {
-                return Some((decided.to_owned(), false));
-            }
-            if let Some(value) = attributes.get(&own) {
-                return Some((String::from_utf8_lossy(value).into_owned(), false));
-            }
-            if let Some(class) = attributes.get(CLASS_ATTRIBUTE).filter(|_| !is_classed) {
-                is_classed = true;
-                if class == CLASS.as_bytes() && !of_class.is_empty() {
-                    return Some((of_class.to_owned(), false));
-                }
-            }
-            if at == ROOT {
-                return None;
-            }
-            at = places.get(&at)?.0;
-        }
-    }
-
-    /// Whether nothing is wrong that could keep the background from its work.
-    pub(crate) fn is_undisturbed(&self) -> bool {
-        let is_whole = self.is_calm() && self.away().is_none() && !self.has_lost_member();
-        is_whole && !self.mounted().store.tier.media.has_volumes() && self.mounted().store.failure().is_none()
-    }
-
-    /// Files with one name, which they always had.
-    fn listed_files(&self) -> Vec<u64> {
-        let is_plain = |inode: &u64, node: &Node| {
-            node.content().is_some() && node.nlink == 1 && !self.lists.named_twice.contains(inode)
-        };
-        self.model.nodes.iter().filter(|(inode, node)| is_plain(inode, node)).map(|(inode, _)| *inode).collect()
-    }
-
-    /// After a crash: the class says what it said before or after its last change.
-    pub(crate) fn recover_lists(&mut self) -> Result<(), Stop> {
-        if !self.has_lists() {
-            return Ok(());
-        }
-        let told = self.mounted().files.classes().list_classes(Io::BLOCKING);
-        let told = self.must("listing classes", told)?;
-        let told = told.into_iter().find(|class| class.name == CLASS).map(|class| class.settings).unwrap_or_default();
-        let is_said = |pick: usize| {
-            let mut left = settings(pick);
-            left.retain(|(_, value)| !value.is_empty());
-            let (mut told, mut left): (Vec<_>, Vec<_>) = (
-                told.iter().map(|(list, value)| (list.to_string(), value.clone())).collect(),
-                left.into_iter().collect(),
-            );
-            told.sort_unstable();
-            left.sort_unstable();
-            told == left
-        };
-        match self.lists.class.iter().rev().copied().find(|pick| is_said(*pick)) {
-            Some(pick) => self.lists.class = vec![pick],
-            None => return Err(Stop::Failure(format!("a crash left a class that says {told:?}"))),
-        }
-        self.check_lists()
-    }
-
-    /// P-117, P-121: for every file holds what is said, once the background is done.
-    pub(crate) fn check_lists(&mut self) -> Result<(), Stop> {
-        if !self.has_lists() || !self.is_undisturbed() {
-            return Ok(());
-        }
-        self.machine.disarm();
-        self.settle_background()?;
-        for file in self.listed_files() {
-            for (list, list_name) in LISTS.iter().enumerate() {
-                let held = self.held(file, list).map(|(value, _)| value);
-                let unsaid = (list == 1).then(|| "none".to_owned());
-                let name = format!("user.stere.effective.{list_name}");
-                let real = self.mounted().files.getxattr(&caller(&self.machine), file, name.as_bytes());
-                let real = match real {
-                    Ok(value) => Some(String::from_utf8_lossy(&value).into_owned()),
-                    Err(Error::NoAttribute) => None,
-                    Err(error) => return Err(self.unexpected("what holds", error.errno(), &error.to_string())),
-                };
-                if real != held.clone().or(unsaid) {
-                    let path = self.model.path_of(file);
-                    return Err(Stop::Failure(format!("{path}: {list_name} is {real:?}, and {held:?} is said")));
-                }
-            }
-        }
-        self.summary.lists_compared += 1;
-        Ok(())
-    }
-
-    /// Everything that the background has to do.
-    pub(crate) fn settle_background(&mut self) -> Result<(), Stop> {
-        for _ in 0..ROUNDS_MAX {
-            let above = self.mounted().files.step(&caller(&self.machine), 256);
-            let is_busy = self.must("step of the files", above)?;
-            let more = self.mounted().files.reconciler().reconcile_step(&caller(&self.machine), 8 << 20);
-            if !self.must("storing files as their policy says", more)? && !is_busy {
-                return Ok(());
-            }
-        }
-        Err(Stop::Failure("the background does not come to an end".into()))
-    }
-
-    /// Proves of some files what holds for them.
-    pub(crate) fn prove_lists(&mut self) -> Result<(), Stop> {
-        if !self.has_lists() || !self.is_undisturbed() || self.has_quotas() {
-            return Ok(());
-        }
-        self.check_lists()?;
-        let mut files = self.listed_files();
-        files.retain(|file| {
-            let is_open = self.slots.iter().flatten().any(|slot| slot.inode == *file);
-            !is_open && self.model.check_changeable(*file).is_ok()
-        });
-        for _ in 0..PROVEN_MAX.min(files.len()) {
-            let file = files.swap_remove(self.random.below(files.len() as u64) as usize);
-            self.prove_versions_of(file)?;
-        }
-        self.prove_passing()
-    }
-
-    /// One change more than there are to be versions leaves as many as there are to be.
-    fn prove_versions_of(&mut self, file: u64) -> Result<(), Stop> {
-        let held = self.held(file, 0);
-        let count: usize = match held.as_ref().map(|(value, _)| value.split(',').next().unwrap_or_default()) {
-            Some("no") | None => 0,
-            Some(number) => number.parse().unwrap_or(0),
-        };
-        // Nothing is said, or they are kept by their age alone.
-        if held.is_none() || count == 0 && held.as_ref().is_some_and(|(value, _)| value != "no") {
-            return Ok(());
-        }
-        let Some((directory, name)) = places(&self.model).remove(&file) else { return Ok(()) };
-        let room = self.mounted().files.statfs();
-        if room.blocks_free < room.blocks / 8 {
-            return Ok(());
-        }
-        let before = self.versions_of(directory, &name)?;
-        for time in 0..count + 2 {
-            let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
-            let opened = self.mounted().files.open(&caller(&self.machine), file, flags);
-            let handle = self.must("open", opened)?;
-            self.model.open(file);
-            self.machine.pass(1_000_000_000);
-            self.write(file, 0, &pattern(file + time as u64, 3000))?;
-            self.release(Slot { inode: file, handle })?;
-        }
-        self.sync_all()?;
-        self.settle_background()?;
-        let kept = self.versions_of(directory, &name)?;
-        // Where none are to be, others may be there of a file that had this name before.
-        if kept == count || count == 0 && kept <= before {
-            self.summary.lists_proven += 1;
-            return Ok(());
-        }
-        let path = self.model.path_of(file);
-        Err(Stop::Failure(format!("{path} has {kept} versions after {} changes, and {held:?} is said", count + 2)))
-    }
-
-    fn versions_of(&mut self, directory: u64, name: &[u8]) -> Result<usize, Stop> {
-        let user = caller(&self.machine);
-        let files = self.mounted().files.clone();
-        let found = files.lookup(&user, directory, b".versions");
-        let found = found.and_then(|shelf| files.lookup(&user, shelf.inode, name));
-        match found {
-            Err(Error::NotFound) => Ok(0),
-            found => {
-                let drawer = self.must("lookup of versions", found)?.inode;
-                let names = observe::list(&files, &user, drawer);
-                let names = names.map_err(|trouble| self.trouble(trouble))?;
-                let is_file = |inode: &&u64| {
-                    files.getattr(&user, **inode).is_ok_and(|found| found.mode & libc::S_IFMT == libc::S_IFREG)
-                };
-                Ok(names.values().filter(is_file).count())
+            if real != held.clone().or(unsaid) {
+                let path = history.model.path_of(file);
+                return Err(Stop::Failure(format!("{path}: {list_name} is {real:?}, and {held:?} is said")));
             }
         }
     }
+    history.summary.lists_compared += 1;
+    Ok(())
+}
 
-    /// A new file of some directory cannot be written while the plugin fails exactly if it is to pass it.
-    fn prove_passing(&mut self) -> Result<(), Stop> {
-        let directories: Vec<u64> = self
-            .model
-            .nodes
-            .iter()
-            .filter(|(_, node)| matches!(node.kind, Kind::Directory(_)))
-            .map(|(at, _)| *at)
-            .collect();
-        let directory = *self.random.pick(&directories);
-        let name = self.random.pick(&["a", "b", "c", "other"]).as_bytes();
-        if self.model.lookup(directory, name).is_ok() || self.model.nodes[&directory].nlink == 0 {
+/// Everything that the background has to do.
+pub(crate) fn settle_background(history: &mut History) -> Result<(), Stop> {
+    for _ in 0..ROUNDS_MAX {
+        let above = history.mounted().files.step(&caller(&history.machine), 256);
+        let is_busy = history.must("step of the files", above)?;
+        let more = history.mounted().files.reconciler().reconcile_step(&caller(&history.machine), 8 << 20);
+        if !history.must("storing files as their policy says", more)? && !is_busy {
             return Ok(());
         }
-        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
-        let created = self.mounted().files.create(&caller(&self.machine), directory, name, 0o666, flags);
-        let (attributes, handle) = self.must("create", created)?;
-        let file = attributes.inode;
-        self.made(directory, name, file, Node::new(Kind::File(Default::default()), 0o644))?;
-        self.model.open(file);
-        self.sync_all()?;
-        let passes = self.held(file, 1).is_some_and(|(value, _)| value != "none");
-        let data = pattern(file, 5000);
-        self.machine.played.set(Some(PluginTrouble::Traps));
-        let user = caller(&self.machine);
-        let written = self.mounted().files.write(&user, file, 0, &data, false);
-        let synced = written.as_ref().map(drop).map_err(ToString::to_string);
-        let synced =
-            synced.and_then(|()| self.mounted().files.fsync(&user, file, false).map_err(|error| error.to_string()));
-        self.machine.played.set(None);
-        if synced.is_ok() == passes {
-            let path = self.model.path_of(file);
-            let text = format!("{path}, which passes a plugin: {passes}, was written while that fails: {synced:?}");
-            return Err(Stop::Failure(text));
-        }
-        if let Ok(length) = written {
-            self.put_written(file, &data[..length]);
-        }
-        self.fsync(file)?;
-        self.verify_file(file)?;
-        self.release(Slot { inode: file, handle })?;
-        self.summary.lists_proven += 1;
-        self.remove_name(directory, name, false)?;
-        self.sync_all()
     }
+    Err(Stop::Failure("the background does not come to an end".into()))
+}
+
+/// Proves of some files what holds for them.
+pub(crate) fn prove_lists(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.has_lists() || !is_undisturbed(history) || limits::has_quotas(history) {
+        return Ok(());
+    }
+    check_lists(history)?;
+    let mut files = listed_files(history);
+    files.retain(|file| {
+        let is_open = history.slots.iter().flatten().any(|slot| slot.inode == *file);
+        !is_open && history.model.check_changeable(*file).is_ok()
+    });
+    for _ in 0..PROVEN_MAX.min(files.len()) {
+        let file = files.swap_remove(history.random.below(files.len() as u64) as usize);
+        prove_versions_of(history, file)?;
+    }
+    prove_passing(history)
+}
+
+/// One change more than there are to be versions leaves as many as there are to be.
+fn prove_versions_of(history: &mut History, file: u64) -> Result<(), Stop> {
+    let held = held(history, file, 0);
+    let count: usize = match held.as_ref().map(|(value, _)| value.split(',').next().unwrap_or_default()) {
+        Some("no") | None => 0,
+        Some(number) => number.parse().unwrap_or(0),
+    };
+    // Nothing is said, or they are kept by their age alone.
+    if held.is_none() || count == 0 && held.as_ref().is_some_and(|(value, _)| value != "no") {
+        return Ok(());
+    }
+    let Some((directory, name)) = places(&history.model).remove(&file) else { return Ok(()) };
+    let room = history.mounted().files.statfs();
+    if room.blocks_free < room.blocks / 8 {
+        return Ok(());
+    }
+    let before = versions_of(history, directory, &name)?;
+    for time in 0..count + 2 {
+        let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
+        let opened = history.mounted().files.open(&caller(&history.machine), file, flags);
+        let handle = history.must("open", opened)?;
+        history.model.open(file);
+        history.machine.pass(1_000_000_000);
+        contents::write(history, file, 0, &pattern(file + time as u64, 3000))?;
+        history.release(Slot { inode: file, handle })?;
+    }
+    history.sync_all()?;
+    settle_background(history)?;
+    let kept = versions_of(history, directory, &name)?;
+    // Where none are to be, others may be there of a file that had this name before.
+    if kept == count || count == 0 && kept <= before {
+        history.summary.lists_proven += 1;
+        return Ok(());
+    }
+    let path = history.model.path_of(file);
+    Err(Stop::Failure(format!("{path} has {kept} versions after {} changes, and {held:?} is said", count + 2)))
+}
+
+fn versions_of(history: &mut History, directory: u64, name: &[u8]) -> Result<usize, Stop> {
+    let user = caller(&history.machine);
+    let files = history.mounted().files.clone();
+    let found = files.lookup(&user, directory, b".versions");
+    let found = found.and_then(|shelf| files.lookup(&user, shelf.inode, name));
+    match found {
+        Err(Error::NotFound) => Ok(0),
+        found => {
+            let drawer = history.must("lookup of versions", found)?.inode;
+            let names = observe::list(&files, &user, drawer);
+            let names = names.map_err(|trouble| history.trouble(trouble))?;
+            let is_file = |inode: &&u64| {
+                files.getattr(&user, **inode).is_ok_and(|found| found.mode & libc::S_IFMT == libc::S_IFREG)
+            };
+            Ok(names.values().filter(is_file).count())
+        }
+    }
+}
+
+/// A new file of some directory cannot be written while the plugin fails exactly if it is to pass it.
+fn prove_passing(history: &mut History) -> Result<(), Stop> {
+    let directories: Vec<u64> = history
+        .model
+        .nodes
+        .iter()
+        .filter(|(_, node)| matches!(node.kind, Kind::Directory(_)))
+        .map(|(at, _)| *at)
+        .collect();
+    let directory = *history.random.pick(&directories);
+    let name = history.random.pick(&["a", "b", "c", "other"]).as_bytes();
+    if history.model.lookup(directory, name).is_ok() || history.model.nodes[&directory].nlink == 0 {
+        return Ok(());
+    }
+    let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+    let created = history.mounted().files.create(&caller(&history.machine), directory, name, 0o666, flags);
+    let (attributes, handle) = history.must("create", created)?;
+    let file = attributes.inode;
+    names::made(history, directory, name, file, Node::new(Kind::File(Default::default()), 0o644))?;
+    history.model.open(file);
+    history.sync_all()?;
+    let passes = held(history, file, 1).is_some_and(|(value, _)| value != "none");
+    let data = pattern(file, 5000);
+    history.machine.played.set(Some(PluginTrouble::Traps));
+    let user = caller(&history.machine);
+    let written = history.mounted().files.write(&user, file, 0, &data, false);
+    let synced = written.as_ref().map(drop).map_err(ToString::to_string);
+    let synced =
+        synced.and_then(|()| history.mounted().files.fsync(&user, file, false).map_err(|error| error.to_string()));
+    history.machine.played.set(None);
+    if synced.is_ok() == passes {
+        let path = history.model.path_of(file);
+        let text = format!("{path}, which passes a plugin: {passes}, was written while that fails: {synced:?}");
+        return Err(Stop::Failure(text));
+    }
+    if let Ok(length) = written {
+        contents::put_written(history, file, &data[..length]);
+    }
+    history.fsync(file)?;
+    history.verify_file(file)?;
+    history.release(Slot { inode: file, handle })?;
+    history.summary.lists_proven += 1;
+    names::remove_name(history, directory, name, false)?;
+    history.sync_all()
 }
 
 /// What the class is to say.

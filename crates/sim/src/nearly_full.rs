@@ -56,62 +56,54 @@ fn must<T>(what: &str, outcome: Result<T, Error>) -> Result<T, Stop> {
     outcome.or_else(|error| failure(format!("{what}: {error}")))
 }
 
-impl History {
-    /// Plays calls in a nearly full pool.
-    pub(crate) fn try_nearly_full(&mut self, seed: u64) -> Result<(), Stop> {
-        let mut random = Random::new(seed);
-        let machine = Machine::new(random.fork());
-        let size_bytes = *random.pick(&[64, 72, 100]) * MIB;
-        let config = PoolConfig {
-            device_bytes: vec![size_bytes; 2],
-            block_bytes: vec![4096; 2],
-            chunk_bytes: 1 << 20,
-            memory_bytes: *random.pick(&[16 << 20, 64 << 20]),
-            dirty_bytes_max: *random.pick(&[1 << 20, 64 << 20]),
-            dirty_steps_max: random.between(1, 5),
-            encrypts: Encrypts::Nothing,
-            keeps_versions: false,
-            checksums: &[],
-            passes_plugins: false,
-            areas: Areas::NONE,
-            greedy: random.chance(1, 2),
-        };
-        let mounted = config.create(&machine).map_err(Stop::Failure)?;
-        let make = |name: &[u8]| must("mkdir", mounted.files.mkdir(&caller(&machine), ROOT, name, 0o755));
-        let directories = [make(b"pressed")?.inode, make(b"plain")?.inode];
-        let pressed = mounted.files.setxattr(
-            &caller(&machine),
-            directories[0],
-            b"user.stere.compress",
-            b"zstd",
-            SetMode::Any,
-            false,
-        );
-        must("asking for compression", pressed)?;
-        let mut nearly = NearlyFull {
-            machine,
-            mounted,
-            random,
-            directories,
-            files: Default::default(),
-            made: 0,
-            pool_bytes: 2 * size_bytes,
-            accepted: 0,
-        };
-        nearly.fill()?;
-        nearly.play()?;
-        let (machine, files) = nearly.end()?;
-        let mounted = config.mount(&machine).map_err(Stop::Failure)?;
-        for file in files.iter().flatten() {
-            let mut found = vec![0; file.bytes.len() + 1];
-            let length = must("read", mounted.files.read(&caller(&machine), file.inode, 0, &mut found))?;
-            if found[..length] != file.bytes[..] {
-                return failure(format!("inode {} is not what was accepted after a new mount", file.inode));
-            }
+/// Plays calls in a nearly full pool.
+pub(crate) fn try_nearly_full(history: &mut History, seed: u64) -> Result<(), Stop> {
+    let mut random = Random::new(seed);
+    let machine = Machine::new(random.fork());
+    let size_bytes = *random.pick(&[64, 72, 100]) * MIB;
+    let config = PoolConfig {
+        device_bytes: vec![size_bytes; 2],
+        block_bytes: vec![4096; 2],
+        chunk_bytes: 1 << 20,
+        memory_bytes: *random.pick(&[16 << 20, 64 << 20]),
+        dirty_bytes_max: *random.pick(&[1 << 20, 64 << 20]),
+        dirty_steps_max: random.between(1, 5),
+        encrypts: Encrypts::Nothing,
+        keeps_versions: false,
+        checksums: &[],
+        passes_plugins: false,
+        areas: Areas::NONE,
+        greedy: random.chance(1, 2),
+    };
+    let mounted = config.create(&machine).map_err(Stop::Failure)?;
+    let make = |name: &[u8]| must("mkdir", mounted.files.mkdir(&caller(&machine), ROOT, name, 0o755));
+    let directories = [make(b"pressed")?.inode, make(b"plain")?.inode];
+    let pressed =
+        mounted.files.setxattr(&caller(&machine), directories[0], b"user.stere.compress", b"zstd", SetMode::Any, false);
+    must("asking for compression", pressed)?;
+    let mut nearly = NearlyFull {
+        machine,
+        mounted,
+        random,
+        directories,
+        files: Default::default(),
+        made: 0,
+        pool_bytes: 2 * size_bytes,
+        accepted: 0,
+    };
+    nearly.fill()?;
+    nearly.play()?;
+    let (machine, files) = nearly.end()?;
+    let mounted = config.mount(&machine).map_err(Stop::Failure)?;
+    for file in files.iter().flatten() {
+        let mut found = vec![0; file.bytes.len() + 1];
+        let length = must("read", mounted.files.read(&caller(&machine), file.inode, 0, &mut found))?;
+        if found[..length] != file.bytes[..] {
+            return failure(format!("inode {} is not what was accepted after a new mount", file.inode));
         }
-        self.summary.nearly_full += 1;
-        Ok(())
     }
+    history.summary.nearly_full += 1;
+    Ok(())
 }
 
 impl NearlyFull {

@@ -16,14 +16,18 @@ use stere_store::{Io, Label};
 
 use crate::area::{Area, further};
 use crate::content::pattern;
-use crate::history::{Budget, History, Slot, Stop};
-use crate::life::SLOTS_PLENTY;
-use crate::lists::places;
-use crate::model::{Kind, Node, ROOT};
+use crate::history::{Budget, History, Plan, Slot, Stop};
+use crate::life::{self, SLOTS_PLENTY};
+use crate::lists::{self, places};
+use crate::model::{Kind, Model, Node, ROOT};
 use crate::operation::{Operation, Path};
 use crate::pool::{PoolConfig, caller};
 use crate::random::Random;
 use crate::run::MIB;
+use crate::{
+    execute::{contents, names},
+    limits,
+};
 
 /// Devices that such a pool has at least.
 const DEVICES_MIN: usize = 4;
@@ -126,312 +130,314 @@ fn is_meant(entry: &DeviceEntry, words: &str) -> bool {
     words.split(',').any(|word| is_known_by(entry, word))
 }
 
-impl History {
-    fn has_places(&self) -> bool {
-        self.plan.pool.areas.has(Area::Places) && !self.plan.may_fill && self.plan.budget != Budget::Beyond
-    }
-
-    /// The labels of a new pool's devices.
-    pub(crate) fn begin_places(&mut self) -> Result<(), Stop> {
-        if !self.has_places() {
-            return Ok(());
-        }
-        for (number, entry) in self.members() {
-            let tags: Vec<String> = TAGS[number % DEVICES_MIN].iter().map(|tag| (*tag).to_owned()).collect();
-            let class = Some(CLASSES[number % DEVICES_MIN]);
-            let label = Label { tags: Some(tags.clone()), class, ..Label::default() };
-            let labelled = self.mounted().store.devices.label_device(entry.index, label);
-            self.must("labelling a device", labelled.map_err(Error::from))?;
-            self.places.tags.insert(entry.name, vec![tags]);
-        }
-        Ok(())
-    }
-
-    /// Members that take new chunks and are meant, but for this one and one that may be about to go.
-    fn open_of(&self, words: &str, without: Option<usize>, change: Option<(u16, &[String])>) -> usize {
-        let store = &self.mounted().store;
-        let is_open = |number: usize, entry: &DeviceEntry| {
-            let usage = store.devices.device_usage(entry.index).unwrap_or_default();
-            let is_there = usage.is_attached && !usage.is_suspended && !self.machine.absent().contains(&number);
-            let stays = Some(number) != without && Some(number) != self.exposed;
-            is_there && stays && entry.device_state() == DeviceState::Active
-        };
-        let relabelled = self.members().into_iter().map(|(number, mut entry)| {
-            if let Some((_, tags)) = change.filter(|(index, _)| *index == entry.index) {
-                entry.tags = tags.to_vec();
-            }
-            (number, entry)
-        });
-        relabelled.filter(|(number, entry)| is_open(*number, entry) && is_meant(entry, words)).count()
+impl Plan {
+    pub(crate) fn has_places(&self) -> bool {
+        self.pool.areas.has(Area::Places) && !self.may_fill && self.budget != Budget::Beyond
     }
 
     /// Devices that a requirement has at least: where a loss must be borne, enough for two copies.
-    fn least(&self) -> usize {
-        if self.plan.budget == Budget::Tolerated { 2 } else { 1 }
+    pub(crate) fn least(&self) -> usize {
+        if self.budget == Budget::Tolerated { 2 } else { 1 }
     }
+}
 
-    /// Whether what is required has enough devices without this one.
-    pub(crate) fn places_can_spare(&self, device: usize) -> bool {
-        let required = &self.places.required;
-        !self.has_places() || required.iter().all(|words| self.open_of(words, Some(device), None) >= self.least())
+/// The labels of a new pool's devices.
+pub(crate) fn begin_places(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.has_places() {
+        return Ok(());
     }
+    for (number, entry) in history.pool.members() {
+        let tags: Vec<String> = TAGS[number % DEVICES_MIN].iter().map(|tag| (*tag).to_owned()).collect();
+        let class = Some(CLASSES[number % DEVICES_MIN]);
+        let label = Label { tags: Some(tags.clone()), class, ..Label::default() };
+        let labelled = history.mounted().store.devices.label_device(entry.index, label);
+        history.must("labelling a device", labelled.map_err(Error::from))?;
+        history.places.tags.insert(entry.name, vec![tags]);
+    }
+    Ok(())
+}
 
-    fn may_require(&mut self, words: &'static str) -> bool {
-        let may = self.open_of(words, None, None) >= self.least();
-        if may {
-            self.places.required.insert(words);
+/// Members that take new chunks and are meant, but for this one and one that may be about to go.
+fn open_of(history: &History, words: &str, without: Option<usize>, change: Option<(u16, &[String])>) -> usize {
+    let store = &history.mounted().store;
+    let is_open = |number: usize, entry: &DeviceEntry| {
+        let usage = store.devices.device_usage(entry.index).unwrap_or_default();
+        let is_there = usage.is_attached && !usage.is_suspended && !history.machine.absent().contains(&number);
+        let stays = Some(number) != without && Some(number) != history.exposed;
+        is_there && stays && entry.device_state() == DeviceState::Active
+    };
+    let relabelled = history.pool.members().into_iter().map(|(number, mut entry)| {
+        if let Some((_, tags)) = change.filter(|(index, _)| *index == entry.index) {
+            entry.tags = tags.to_vec();
         }
-        may
-    }
+        (number, entry)
+    });
+    relabelled.filter(|(number, entry)| is_open(*number, entry) && is_meant(entry, words)).count()
+}
 
-    /// A file, a directory or the root is to lie elsewhere.
-    pub(crate) fn ask_place(&mut self, path: Option<Path>, place: Place) -> Result<(), Stop> {
-        if !self.has_places() {
-            return Ok(());
-        }
-        let inode = match path {
-            None => Some(ROOT),
-            Some(path) => self.plain_inode(path)?,
-        };
-        let Some(inode) = inode else { return Ok(()) };
-        match place {
-            Place::Key(key, pick) => {
-                let words = WORDS.get(usize::from(pick)).copied().unwrap_or("any");
-                if key == 0 && words != "any" && !self.may_require(words) {
-                    return Ok(());
-                }
-                self.put_policy(inode, attribute(usize::from(key)).as_bytes(), words.as_bytes())
+/// Whether what is required has enough devices without this one.
+pub(crate) fn places_can_spare(history: &History, device: usize) -> bool {
+    let required = &history.places.required;
+    !history.plan.has_places()
+        || required.iter().all(|words| open_of(history, words, Some(device), None) >= history.plan.least())
+}
+
+fn may_require(history: &mut History, words: &'static str) -> bool {
+    let may = open_of(history, words, None, None) >= history.plan.least();
+    if may {
+        history.places.required.insert(words);
+    }
+    may
+}
+
+/// A file, a directory or the root is to lie elsewhere.
+pub(crate) fn ask_place(history: &mut History, path: Option<Path>, place: Place) -> Result<(), Stop> {
+    if !history.plan.has_places() {
+        return Ok(());
+    }
+    let inode = match path {
+        None => Some(ROOT),
+        Some(path) => names::plain_inode(history, path)?,
+    };
+    let Some(inode) = inode else { return Ok(()) };
+    match place {
+        Place::Key(key, pick) => {
+            let words = WORDS.get(usize::from(pick)).copied().unwrap_or("any");
+            if key == 0 && words != "any" && !may_require(history, words) {
+                return Ok(());
             }
-            Place::Rules(pick) => {
-                let (text, [only, _]) = RULES[usize::from(pick) % RULES.len()];
-                let may = only.iter().all(|(_, words)| self.may_require(words));
-                if !may || !self.model.is_directory(inode) {
-                    return Ok(());
-                }
-                self.put_policy(inode, RULES_ATTRIBUTE, text.as_bytes())
+            names::put_policy(history, inode, attribute(usize::from(key)).as_bytes(), words.as_bytes())
+        }
+        Place::Rules(pick) => {
+            let (text, [only, _]) = RULES[usize::from(pick) % RULES.len()];
+            let may = only.iter().all(|(_, words)| may_require(history, words));
+            if !may || !history.model.is_directory(inode) {
+                return Ok(());
             }
-        }
-    }
-
-    /// A device gets other tags.
-    pub(crate) fn label(&mut self, device: usize, tags: u8) -> Result<(), Stop> {
-        let Some((_, entry)) = self.members().into_iter().find(|(number, _)| *number == device) else { return Ok(()) };
-        let tags: Vec<String> = TAGS[usize::from(tags) % TAGS.len()].iter().map(|tag| (*tag).to_owned()).collect();
-        let change = Some((entry.index, tags.as_slice()));
-        let required = &self.places.required;
-        let may = required.iter().all(|words| self.open_of(words, None, change) >= self.least());
-        if !self.has_places() || !may || self.away().is_some() {
-            return Ok(());
-        }
-        // Cut short, it leaves those that it has now.
-        self.places.tags.entry(entry.name.clone()).or_insert_with(|| vec![entry.tags.clone()]).push(tags.clone());
-        let label = Label { tags: Some(tags.clone()), ..Label::default() };
-        let labelled = self.mounted().store.devices.label_device(entry.index, label);
-        self.must("labelling a device", labelled.map_err(Error::from))?;
-        self.places.tags.insert(entry.name, vec![tags]);
-        self.check_labels()
-    }
-
-    fn check_labels(&mut self) -> Result<(), Stop> {
-        for (_, entry) in self.members() {
-            let Some(possible) = self.places.tags.get_mut(&entry.name) else { continue };
-            if !possible.contains(&entry.tags) {
-                let text =
-                    format!("device {} has the tags {:?}, one of {possible:?} is right", entry.index, entry.tags);
-                return Err(Stop::Failure(text));
-            }
-            *possible = vec![entry.tags];
-        }
-        Ok(())
-    }
-
-    /// Two files share what one of them had.
-    pub(crate) fn note_sharing(&mut self, one: u64, other: u64) {
-        self.places.sharing.extend([one, other]);
-    }
-
-    /// P-142: after each step, nothing lies on a device that its segment does not allow, but what lay there when words came to mean others.
-    pub(crate) fn watch_places(&mut self) -> Result<(), Stop> {
-        if !self.has_places() || self.mounted.is_none() {
-            return Ok(());
-        }
-        let store = self.mounted().store.clone();
-        let entries = store.device_entries();
-        let mut meant: BTreeMap<u8, BTreeSet<u16>> = BTreeMap::new();
-        let mut astray = BTreeSet::new();
-        for segment in store.segments().all() {
-            let only = segment.site.only;
-            if only == 0 || segment.kind != SegmentKind::Data || segment.is_released() {
-                continue;
-            }
-            let devices = meant.entry(only).or_insert_with(|| {
-                let words = store.places().place_words(only).unwrap_or_default();
-                let is_of = |entry: &&DeviceEntry| words.iter().any(|word| is_known_by(entry, word));
-                entries.iter().filter(is_of).map(|entry| entry.index).collect()
-            });
-            let places = segment.placed();
-            let wrong = places.chunks.iter().filter(|place| !devices.contains(&place.device));
-            astray.extend(wrong.map(|place| (segment.id, place.device)));
-        }
-        let is_as_before =
-            meant.iter().all(|(number, devices)| self.places.meant.get(number).is_none_or(|before| before == devices));
-        let new = astray.difference(&self.places.astray).next().copied();
-        self.places.meant.extend(meant);
-        // A crash may bring back what had moved.
-        self.places.astray.extend(astray);
-        match new.filter(|_| is_as_before) {
-            Some((segment, device)) => {
-                Err(Stop::Failure(format!("segment {segment} was put on device {device}, where it must not lie")))
-            }
-            None => Ok(()),
+            names::put_policy(history, inode, RULES_ATTRIBUTE, text.as_bytes())
         }
     }
+}
 
-    /// What holds of a key for a file, from what everybody above it says.
-    fn placed(&self, file: u64, key: usize) -> Option<String> {
-        let (places, own) = (places(&self.model), attribute(key));
-        let name = places.get(&file)?.1.clone();
-        let mut at = file;
-        let said = loop {
-            let attributes = &self.model.nodes.get(&at)?.attributes;
-            let rules = attributes.get(RULES_ATTRIBUTE).filter(|_| at != file);
-            if let Some(decided) = rules.and_then(|text| decided(text, key, &name)) {
-                break decided.to_owned();
-            }
-            if let Some(value) = attributes.get(own.as_bytes()) {
-                break String::from_utf8_lossy(value).into_owned();
-            }
-            if at == ROOT {
-                return None;
-            }
-            at = places.get(&at)?.0;
-        };
-        (said != "any").then_some(said)
+/// A device gets other tags.
+pub(crate) fn label(history: &mut History, device: usize, tags: u8) -> Result<(), Stop> {
+    let Some((_, entry)) = history.pool.members().into_iter().find(|(number, _)| *number == device) else {
+        return Ok(());
+    };
+    let tags: Vec<String> = TAGS[usize::from(tags) % TAGS.len()].iter().map(|tag| (*tag).to_owned()).collect();
+    let change = Some((entry.index, tags.as_slice()));
+    let required = &history.places.required;
+    let may = required.iter().all(|words| open_of(history, words, None, change) >= history.plan.least());
+    if !history.plan.has_places() || !may || life::away(history).is_some() {
+        return Ok(());
     }
+    // Cut short, it leaves those that it has now.
+    history.places.tags.entry(entry.name.clone()).or_insert_with(|| vec![entry.tags.clone()]).push(tags.clone());
+    let label = Label { tags: Some(tags.clone()), ..Label::default() };
+    let labelled = history.mounted().store.devices.label_device(entry.index, label);
+    history.must("labelling a device", labelled.map_err(Error::from))?;
+    history.places.tags.insert(entry.name, vec![tags]);
+    check_labels(history)
+}
 
-    /// P-142, P-143: every file lies as it is asked to, once the background is done.
-    pub(crate) fn check_places(&mut self) -> Result<(), Stop> {
-        if !self.has_places() || !self.is_undisturbed() {
-            return Ok(());
+fn check_labels(history: &mut History) -> Result<(), Stop> {
+    for (_, entry) in history.pool.members() {
+        let Some(possible) = history.places.tags.get_mut(&entry.name) else { continue };
+        if !possible.contains(&entry.tags) {
+            let text = format!("device {} has the tags {:?}, one of {possible:?} is right", entry.index, entry.tags);
+            return Err(Stop::Failure(text));
         }
-        self.machine.disarm();
-        self.check_labels()?;
-        self.sync_all()?;
-        self.mend_all()?;
-        self.watch_places()?;
-        if !self.is_undisturbed() {
-            return Ok(());
-        }
-        let is_plain = |inode: &u64, node: &Node| {
-            let is_alone = !self.lists.named_twice.contains(inode) && !self.places.sharing.contains(inode);
-            node.content().is_some() && node.nlink == 1 && is_alone
-        };
-        let files: Vec<u64> =
-            self.model.nodes.iter().filter(|(inode, node)| is_plain(inode, node)).map(|(inode, _)| *inode).collect();
-        for file in files {
-            self.check_place_of(file, true)?;
-        }
-        self.summary.places_compared += 1;
-        Ok(())
+        *possible = vec![entry.tags];
     }
+    Ok(())
+}
 
-    /// Whether a file lies where it must, and, where `follows`, where it can and is wished to.
-    fn check_place_of(&mut self, file: u64, follows: bool) -> Result<(), Stop> {
-        let said = [self.placed(file, 0), self.placed(file, 1)];
-        let path = self.model.path_of(file);
-        for (key, said) in KEYS.iter().zip(&said) {
-            let name = format!("user.stere.effective.{key}");
-            let real = self.mounted().files.getxattr(&caller(&self.machine), file, name.as_bytes());
-            let real = match real {
-                Ok(value) => Some(String::from_utf8_lossy(&value).into_owned()),
-                Err(Error::NoAttribute) => None,
-                Err(error) => return Err(self.unexpected("where it lies", error.errno(), &error.to_string())),
-            };
-            if real != *said {
-                return Err(Stop::Failure(format!("{path}: {key} is {real:?}, and {said:?} is said")));
-            }
-        }
-        let [only, on] = said;
-        let entries = self.mounted().store.device_entries();
-        let allowed: BTreeSet<u16> = meant_by(&entries, only.as_deref());
-        let near: BTreeSet<u16> = meant_by(&entries, on.as_deref()).intersection(&allowed).copied().collect();
-        let has_room = |index: &&u16| {
-            let usage = self.mounted().store.devices.device_usage(**index).unwrap_or_default();
-            let is_open = usage.is_attached && !usage.is_suspended && usage.free >= SLOTS_PLENTY;
-            is_open && entries.iter().any(|one| one.index == **index && one.device_state() == DeviceState::Active)
-        };
-        let roomy: BTreeSet<u16> = near.iter().filter(has_room).copied().collect();
-        let open = allowed.iter().filter(has_room).count();
-        for number in self.segments_of(file)? {
-            let Some(segment) = self.mounted().store.segments().get(number) else { continue };
-            let placed = segment.placed();
-            let devices: BTreeSet<u16> = placed.chunks.iter().map(|place| place.device).collect();
-            let text = |what: &str, wanted: &BTreeSet<u16>| {
-                format!("{path}, only {only:?}, on {on:?}: segment {number} lies on {devices:?}, {what} {wanted:?}")
-            };
-            // A chunk that finds no device of its place any more stays.
-            let may_stay = follows && open < devices.len();
-            if !devices.is_subset(&allowed) && !may_stay {
-                return Err(Stop::Failure(text("and must on", &allowed)));
-            }
-            let follows_not = match roomy.len() >= devices.len() {
-                true => !devices.is_subset(&near),
-                false => !roomy.is_subset(&devices),
-            };
-            if follows && on.is_some() && follows_not {
-                return Err(Stop::Failure(text("and can on", &roomy)));
-            }
-            self.summary.places_met += u64::from(only.is_some() || on.is_some());
-        }
-        Ok(())
+/// Two files share what one of them had.
+pub(crate) fn note_sharing(history: &mut History, one: u64, other: u64) {
+    history.places.sharing.extend([one, other]);
+}
+
+/// P-142: after each step, nothing lies on a device that its segment does not allow, but what lay there when words came to mean others.
+pub(crate) fn watch_places(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.has_places() || history.pool.mounted.is_none() {
+        return Ok(());
     }
-
-    /// The segments that the content of a file lies in.
-    fn segments_of(&mut self, file: u64) -> Result<BTreeSet<u64>, Stop> {
-        let store = self.mounted().store.clone();
-        let mut blobs = BTreeSet::new();
-        let read = store.for_each_key(Key::extent(file, 0), Key::extent(file, u64::MAX), |_, bytes| {
-            if let Ok(extent) = ExtentValue::decode(bytes)
-                && extent.flags == ExtentFlags::Plain
-            {
-                blobs.insert(extent.blob);
-            }
+    let store = history.mounted().store.clone();
+    let entries = store.device_entries();
+    let mut meant: BTreeMap<u8, BTreeSet<u16>> = BTreeMap::new();
+    let mut astray = BTreeSet::new();
+    for segment in store.segments().all() {
+        let only = segment.site.only;
+        if only == 0 || segment.kind != SegmentKind::Data || segment.is_released() {
+            continue;
+        }
+        let devices = meant.entry(only).or_insert_with(|| {
+            let words = store.places().place_words(only).unwrap_or_default();
+            let is_of = |entry: &&DeviceEntry| words.iter().any(|word| is_known_by(entry, word));
+            entries.iter().filter(is_of).map(|entry| entry.index).collect()
         });
-        self.must("reading extents", read.map_err(Error::from))?;
-        let numbers: Result<BTreeSet<u64>, _> = blobs
-            .into_iter()
-            .map(|blob| store.view(Io::BLOCKING, |view| view.blob(blob)).map(|handle| handle.value.address.segment))
-            .collect();
-        self.must("reading blobs", numbers.map_err(Error::from))
+        let places = segment.placed();
+        let wrong = places.chunks.iter().filter(|place| !devices.contains(&place.device));
+        astray.extend(wrong.map(|place| (segment.id, place.device)));
     }
+    let is_as_before =
+        meant.iter().all(|(number, devices)| history.places.meant.get(number).is_none_or(|before| before == devices));
+    let new = astray.difference(&history.places.astray).next().copied();
+    history.places.meant.extend(meant);
+    // A crash may bring back what had moved.
+    history.places.astray.extend(astray);
+    match new.filter(|_| is_as_before) {
+        Some((segment, device)) => {
+            Err(Stop::Failure(format!("segment {segment} was put on device {device}, where it must not lie")))
+        }
+        None => Ok(()),
+    }
+}
 
-    /// What is written now lies at once where it must.
-    pub(crate) fn prove_places(&mut self) -> Result<(), Stop> {
-        self.check_places()?;
-        let is_bounded = self.has_quotas() || self.plan.pool.keeps_versions;
-        if !self.has_places() || is_bounded || !self.is_undisturbed() {
-            return Ok(());
+/// What holds of a key for a file, from what everybody above it says.
+fn placed(model: &Model, file: u64, key: usize) -> Option<String> {
+    let (places, own) = (places(model), attribute(key));
+    let name = places.get(&file)?.1.clone();
+    let mut at = file;
+    let said = loop {
+        let attributes = &model.nodes.get(&at)?.attributes;
+        let rules = attributes.get(RULES_ATTRIBUTE).filter(|_| at != file);
+        if let Some(decided) = rules.and_then(|text| decided(text, key, &name)) {
+            break decided.to_owned();
         }
-        let is_directory = |node: &Node| matches!(node.kind, Kind::Directory(_)) && node.nlink > 0;
-        let nodes = self.model.nodes.iter().filter(|(_, node)| is_directory(node));
-        let directories: Vec<u64> = nodes.map(|(inode, _)| *inode).collect();
-        let directory = *self.random.pick(&directories);
-        if self.model.lookup(directory, PLACED).is_ok() {
-            return Ok(());
+        if let Some(value) = attributes.get(own.as_bytes()) {
+            break String::from_utf8_lossy(value).into_owned();
         }
-        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
-        let created = self.mounted().files.create(&caller(&self.machine), directory, PLACED, 0o666, flags);
-        let (attributes, handle) = self.must("create", created)?;
-        let inode = attributes.inode;
-        self.made(directory, PLACED, inode, Node::new(Kind::File(Default::default()), 0o644))?;
-        self.model.open(inode);
-        self.write(inode, 0, &pattern(inode, PLACED_BYTES))?;
-        self.sync_all()?;
-        self.check_place_of(inode, false)?;
-        self.release(Slot { inode, handle })?;
-        self.remove_name(directory, PLACED, false)?;
-        self.sync_all()
+        if at == ROOT {
+            return None;
+        }
+        at = places.get(&at)?.0;
+    };
+    (said != "any").then_some(said)
+}
+
+/// P-142, P-143: every file lies as it is asked to, once the background is done.
+pub(crate) fn check_places(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.has_places() || !lists::is_undisturbed(history) {
+        return Ok(());
     }
+    history.machine.disarm();
+    check_labels(history)?;
+    history.sync_all()?;
+    life::mend_all(history)?;
+    watch_places(history)?;
+    if !lists::is_undisturbed(history) {
+        return Ok(());
+    }
+    let is_plain = |inode: &u64, node: &Node| {
+        let is_alone = !history.lists.named_twice.contains(inode) && !history.places.sharing.contains(inode);
+        node.content().is_some() && node.nlink == 1 && is_alone
+    };
+    let files: Vec<u64> =
+        history.model.nodes.iter().filter(|(inode, node)| is_plain(inode, node)).map(|(inode, _)| *inode).collect();
+    for file in files {
+        check_place_of(history, file, true)?;
+    }
+    history.summary.places_compared += 1;
+    Ok(())
+}
+
+/// Whether a file lies where it must, and, where `follows`, where it can and is wished to.
+fn check_place_of(history: &mut History, file: u64, follows: bool) -> Result<(), Stop> {
+    let said = [placed(&history.model, file, 0), placed(&history.model, file, 1)];
+    let path = history.model.path_of(file);
+    for (key, said) in KEYS.iter().zip(&said) {
+        let name = format!("user.stere.effective.{key}");
+        let real = history.mounted().files.getxattr(&caller(&history.machine), file, name.as_bytes());
+        let real = match real {
+            Ok(value) => Some(String::from_utf8_lossy(&value).into_owned()),
+            Err(Error::NoAttribute) => None,
+            Err(error) => return Err(history.unexpected("where it lies", error.errno(), &error.to_string())),
+        };
+        if real != *said {
+            return Err(Stop::Failure(format!("{path}: {key} is {real:?}, and {said:?} is said")));
+        }
+    }
+    let [only, on] = said;
+    let entries = history.mounted().store.device_entries();
+    let allowed: BTreeSet<u16> = meant_by(&entries, only.as_deref());
+    let near: BTreeSet<u16> = meant_by(&entries, on.as_deref()).intersection(&allowed).copied().collect();
+    let has_room = |index: &&u16| {
+        let usage = history.mounted().store.devices.device_usage(**index).unwrap_or_default();
+        let is_open = usage.is_attached && !usage.is_suspended && usage.free >= SLOTS_PLENTY;
+        is_open && entries.iter().any(|one| one.index == **index && one.device_state() == DeviceState::Active)
+    };
+    let roomy: BTreeSet<u16> = near.iter().filter(has_room).copied().collect();
+    let open = allowed.iter().filter(has_room).count();
+    for number in segments_of(history, file)? {
+        let Some(segment) = history.mounted().store.segments().get(number) else { continue };
+        let placed = segment.placed();
+        let devices: BTreeSet<u16> = placed.chunks.iter().map(|place| place.device).collect();
+        let text = |what: &str, wanted: &BTreeSet<u16>| {
+            format!("{path}, only {only:?}, on {on:?}: segment {number} lies on {devices:?}, {what} {wanted:?}")
+        };
+        // A chunk that finds no device of its place any more stays.
+        let may_stay = follows && open < devices.len();
+        if !devices.is_subset(&allowed) && !may_stay {
+            return Err(Stop::Failure(text("and must on", &allowed)));
+        }
+        let follows_not = match roomy.len() >= devices.len() {
+            true => !devices.is_subset(&near),
+            false => !roomy.is_subset(&devices),
+        };
+        if follows && on.is_some() && follows_not {
+            return Err(Stop::Failure(text("and can on", &roomy)));
+        }
+        history.summary.places_met += u64::from(only.is_some() || on.is_some());
+    }
+    Ok(())
+}
+
+/// The segments that the content of a file lies in.
+fn segments_of(history: &mut History, file: u64) -> Result<BTreeSet<u64>, Stop> {
+    let store = history.mounted().store.clone();
+    let mut blobs = BTreeSet::new();
+    let read = store.for_each_key(Key::extent(file, 0), Key::extent(file, u64::MAX), |_, bytes| {
+        if let Ok(extent) = ExtentValue::decode(bytes)
+            && extent.flags == ExtentFlags::Plain
+        {
+            blobs.insert(extent.blob);
+        }
+    });
+    history.must("reading extents", read.map_err(Error::from))?;
+    let numbers: Result<BTreeSet<u64>, _> = blobs
+        .into_iter()
+        .map(|blob| store.view(Io::BLOCKING, |view| view.blob(blob)).map(|handle| handle.value.address.segment))
+        .collect();
+    history.must("reading blobs", numbers.map_err(Error::from))
+}
+
+/// What is written now lies at once where it must.
+pub(crate) fn prove_places(history: &mut History) -> Result<(), Stop> {
+    check_places(history)?;
+    let is_bounded = limits::has_quotas(history) || history.plan.pool.keeps_versions;
+    if !history.plan.has_places() || is_bounded || !lists::is_undisturbed(history) {
+        return Ok(());
+    }
+    let is_directory = |node: &Node| matches!(node.kind, Kind::Directory(_)) && node.nlink > 0;
+    let nodes = history.model.nodes.iter().filter(|(_, node)| is_directory(node));
+    let directories: Vec<u64> = nodes.map(|(inode, _)| *inode).collect();
+    let directory = *history.random.pick(&directories);
+    if history.model.lookup(directory, PLACED).is_ok() {
+        return Ok(());
+    }
+    let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+    let created = history.mounted().files.create(&caller(&history.machine), directory, PLACED, 0o666, flags);
+    let (attributes, handle) = history.must("create", created)?;
+    let inode = attributes.inode;
+    names::made(history, directory, PLACED, inode, Node::new(Kind::File(Default::default()), 0o644))?;
+    history.model.open(inode);
+    contents::write(history, inode, 0, &pattern(inode, PLACED_BYTES))?;
+    history.sync_all()?;
+    check_place_of(history, inode, false)?;
+    history.release(Slot { inode, handle })?;
+    names::remove_name(history, directory, PLACED, false)?;
+    history.sync_all()
 }
 
 fn attribute(key: usize) -> String {

@@ -14,10 +14,10 @@ use stere_plugin::{Event, Events, Loader, PluginFailure, UserPlugin, Verdict};
 
 use crate::content::pattern;
 use crate::followers::{self, Told};
-use crate::history::{Budget, History, Slot, Stop};
+use crate::history::{Budget, History, Plan, Slot, Stop};
 use crate::model::{Kind, Node, ROOT};
-use crate::observe;
 use crate::pool::caller;
+use crate::{execute::names, life, limits, observe};
 
 const ATTRIBUTE: &[u8] = b"user.stere.plugins";
 const NAME: &str = "played";
@@ -100,102 +100,107 @@ impl UserPlugin for Played {
     }
 }
 
-impl History {
-    fn passes_plugins(&self) -> bool {
-        self.plan.pool.passes_plugins
+impl Plan {
+    pub(crate) fn passes_plugins(&self) -> bool {
+        self.pool.passes_plugins
     }
+}
 
-    /// The plugin of a new pool, and some files' first wish for it.
-    pub(crate) fn begin_plugins(&mut self) -> Result<(), Stop> {
-        if !self.passes_plugins() {
-            return Ok(());
+/// The plugin of a new pool, and some files' first wish for it.
+pub(crate) fn begin_plugins(history: &mut History) -> Result<(), Stop> {
+    if !history.plan.passes_plugins() {
+        return Ok(());
+    }
+    let added = history.mounted().files.plugins().add_plugin(&caller(&history.machine), NAME, b"played");
+    history.must("adding a plugin", added)?;
+    names::put_policy(history, ROOT, ATTRIBUTE, WISHES[0])?;
+    history.sync_all()
+}
+
+/// This file or directory is to pass something else from now on.
+pub(crate) fn wish_plugins(history: &mut History, inode: u64, pick: usize) -> Result<(), Stop> {
+    if !history.plan.passes_plugins() {
+        Ok(())
+    } else {
+        names::put_policy(history, inode, ATTRIBUTE, WISHES[pick % WISHES.len()])
+    }
+}
+
+/// The plugin fails for a while.
+pub(crate) fn prove_plugins(history: &mut History) -> Result<(), Stop> {
+    let is_undisturbed = history.pool.is_calm() && life::away(history).is_none() && !history.pool.has_lost_member();
+    let is_other = history.plan.may_fill || history.plan.budget == Budget::Beyond || limits::has_quotas(history);
+    // What is removed would stay as a version that the model does not know.
+    let is_other = is_other || history.plan.pool.keeps_versions;
+    if !history.plan.passes_plugins() || is_other || !is_undisturbed || history.mounted().store.tier.media.has_volumes()
+    {
+        return Ok(());
+    }
+    history.machine.disarm();
+    history.sync_all()?;
+    let (theirs, own) =
+        (make_for_plugins(history, b"passes", WISHES[0])?, make_for_plugins(history, b"beside", WISHES[1])?);
+    let trouble = *history.random.pick(&PluginTrouble::ALL);
+    let failed = |text: String| Stop::Failure(format!("while the plugin {trouble:?}: {text}"));
+    history.machine.played.set(Some(trouble));
+    let outcome = use_failing(history, theirs.inode, own.inode);
+    history.machine.played.set(None);
+    let accepted = outcome?.map_err(failed)?;
+    // It works again: what was accepted meanwhile is durable now.
+    history.fsync(theirs.inode)?;
+    for (slot, bytes) in [(theirs, accepted), (own, BYTES)] {
+        let content = observe::read_file(&history.mounted().files, &caller(&history.machine), slot.inode);
+        let content = content.map_err(|trouble| failed(format!("{trouble:?} afterwards")))?;
+        if content.read(0, BYTES as u64) != pattern(slot.inode, bytes) {
+            return Err(failed("what was accepted is not there afterwards".into()));
         }
-        let added = self.mounted().files.plugins().add_plugin(&caller(&self.machine), NAME, b"played");
-        self.must("adding a plugin", added)?;
-        self.put_policy(ROOT, ATTRIBUTE, WISHES[0])?;
-        self.sync_all()
+        history.release(slot)?;
     }
-
-    /// This file or directory is to pass something else from now on.
-    pub(crate) fn wish_plugins(&mut self, inode: u64, pick: usize) -> Result<(), Stop> {
-        if !self.passes_plugins() { Ok(()) } else { self.put_policy(inode, ATTRIBUTE, WISHES[pick % WISHES.len()]) }
+    for name in [&b"passes"[..], b"beside"] {
+        names::remove_name(history, ROOT, name, false)?;
     }
+    history.sync_all()?;
+    history.summary.plugin_troubles += 1;
+    history.verify_all()
+}
 
-    /// The plugin fails for a while.
-    pub(crate) fn prove_plugins(&mut self) -> Result<(), Stop> {
-        let is_undisturbed = self.is_calm() && self.away().is_none() && !self.has_lost_member();
-        let is_other = self.plan.may_fill || self.plan.budget == Budget::Beyond || self.has_quotas();
-        // What is removed would stay as a version that the model does not know.
-        let is_other = is_other || self.plan.pool.keeps_versions;
-        if !self.passes_plugins() || is_other || !is_undisturbed || self.mounted().store.tier.media.has_volumes() {
-            return Ok(());
-        }
-        self.machine.disarm();
-        self.sync_all()?;
-        let (theirs, own) =
-            (self.make_for_plugins(b"passes", WISHES[0])?, self.make_for_plugins(b"beside", WISHES[1])?);
-        let trouble = *self.random.pick(&PluginTrouble::ALL);
-        let failed = |text: String| Stop::Failure(format!("while the plugin {trouble:?}: {text}"));
-        self.machine.played.set(Some(trouble));
-        let outcome = self.use_failing(theirs.inode, own.inode);
-        self.machine.played.set(None);
-        let accepted = outcome?.map_err(failed)?;
-        // It works again: what was accepted meanwhile is durable now.
-        self.fsync(theirs.inode)?;
-        for (slot, bytes) in [(theirs, accepted), (own, BYTES)] {
-            let content = observe::read_file(&self.mounted().files, &caller(&self.machine), slot.inode);
-            let content = content.map_err(|trouble| failed(format!("{trouble:?} afterwards")))?;
-            if content.read(0, BYTES as u64) != pattern(slot.inode, bytes) {
-                return Err(failed("what was accepted is not there afterwards".into()));
+fn make_for_plugins(history: &mut History, name: &[u8], wish: &[u8]) -> Result<Slot, Stop> {
+    let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+    let created = history.mounted().files.create(&caller(&history.machine), ROOT, name, 0o666, flags);
+    let (attributes, handle) = history.must("create", created)?;
+    let inode = attributes.inode;
+    names::made(history, ROOT, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
+    history.model.open(inode);
+    names::put_policy(history, inode, ATTRIBUTE, wish)?;
+    history.sync_all()?;
+    Ok(Slot { inode, handle })
+}
+
+/// Writes and reads while the plugin fails; how much its own file took. The inner error is what must not be.
+fn use_failing(history: &mut History, theirs: u64, own: u64) -> Result<Result<usize, String>, Stop> {
+    let user = caller(&history.machine);
+    let files = history.mounted().files.clone();
+    let written = files.write(&user, theirs, 0, &pattern(theirs, BYTES), false);
+    let accepted = written.as_ref().copied().unwrap_or(0);
+    if written.is_ok() && files.fsync(&user, theirs, false).is_ok() {
+        return Ok(Err("its file was written and synced".into()));
+    }
+    let written = files.write(&user, own, 0, &pattern(own, BYTES), false);
+    let synced = written.and_then(|_| files.fsync(&user, own, false));
+    history.must("writing a file without plugins", synced)?;
+    for (inode, node) in &history.model.without_handles().nodes {
+        let Some(right) = node.content().filter(|_| *inode != theirs && *inode != own) else { continue };
+        let attribute = |name: &[u8]| files.getxattr(&user, *inode, name).unwrap_or_default();
+        let is_clear =
+            attribute(b"user.stere.effective.plugins") == b"none" && attribute(b"user.stere.state") == b"compliant";
+        match observe::read_file(&files, &user, *inode) {
+            Ok(found) if right.difference(&found).is_some() => {
+                return Ok(Err(format!("wrong bytes of {}", history.model.path_of(*inode))));
             }
-            self.release(slot)?;
+            Ok(_) => {}
+            Err(_) if !is_clear => {}
+            Err(trouble) => return Ok(Err(format!("{}: {trouble:?}", history.model.path_of(*inode)))),
         }
-        for name in [&b"passes"[..], b"beside"] {
-            self.remove_name(ROOT, name, false)?;
-        }
-        self.sync_all()?;
-        self.summary.plugin_troubles += 1;
-        self.verify_all()
     }
-
-    fn make_for_plugins(&mut self, name: &[u8], wish: &[u8]) -> Result<Slot, Stop> {
-        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
-        let created = self.mounted().files.create(&caller(&self.machine), ROOT, name, 0o666, flags);
-        let (attributes, handle) = self.must("create", created)?;
-        let inode = attributes.inode;
-        self.made(ROOT, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
-        self.model.open(inode);
-        self.put_policy(inode, ATTRIBUTE, wish)?;
-        self.sync_all()?;
-        Ok(Slot { inode, handle })
-    }
-
-    /// Writes and reads while the plugin fails; how much its own file took. The inner error is what must not be.
-    fn use_failing(&mut self, theirs: u64, own: u64) -> Result<Result<usize, String>, Stop> {
-        let user = caller(&self.machine);
-        let files = self.mounted().files.clone();
-        let written = files.write(&user, theirs, 0, &pattern(theirs, BYTES), false);
-        let accepted = written.as_ref().copied().unwrap_or(0);
-        if written.is_ok() && files.fsync(&user, theirs, false).is_ok() {
-            return Ok(Err("its file was written and synced".into()));
-        }
-        let written = files.write(&user, own, 0, &pattern(own, BYTES), false);
-        let synced = written.and_then(|_| files.fsync(&user, own, false));
-        self.must("writing a file without plugins", synced)?;
-        for (inode, node) in &self.model.without_handles().nodes {
-            let Some(right) = node.content().filter(|_| *inode != theirs && *inode != own) else { continue };
-            let attribute = |name: &[u8]| files.getxattr(&user, *inode, name).unwrap_or_default();
-            let is_clear =
-                attribute(b"user.stere.effective.plugins") == b"none" && attribute(b"user.stere.state") == b"compliant";
-            match observe::read_file(&files, &user, *inode) {
-                Ok(found) if right.difference(&found).is_some() => {
-                    return Ok(Err(format!("wrong bytes of {}", self.model.path_of(*inode))));
-                }
-                Ok(_) => {}
-                Err(_) if !is_clear => {}
-                Err(trouble) => return Ok(Err(format!("{}: {trouble:?}", self.model.path_of(*inode)))),
-            }
-        }
-        Ok(Ok(accepted))
-    }
+    Ok(Ok(accepted))
 }

@@ -43,6 +43,13 @@ pub struct Mounted {
     pub report: RecoveryReport,
 }
 
+/// The pool under test: the stack as it is mounted now, on the machine whose devices hold it.
+pub(crate) struct PoolUnderTest {
+    pub machine: Arc<Machine>,
+    /// None only while it is closed.
+    pub mounted: Option<Mounted>,
+}
+
 impl PoolConfig {
     fn store_options(&self, machine: &Machine) -> StoreOptions {
         let nonce = machine.draw() as u32;

@@ -7,6 +7,7 @@
 use stere_naming::{Error, SetMode};
 
 use crate::area::Area;
+use crate::execute;
 use crate::history::{History, Stop};
 use crate::model::Model;
 use crate::operation::Path;
@@ -31,70 +32,66 @@ pub fn moment(text: &[u8]) -> Option<i64> {
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
-impl History {
-    /// A file is to stay as it is for so many days, or, with none, not any longer.
-    pub(crate) fn retain(&mut self, path: Path, days: u8) -> Result<(), Stop> {
-        let Some(inode) = self.inode_of(path)? else { return Ok(()) };
-        // Plugins note nothing with what is retained, and nobody tells them later: what they noted could not be compared.
-        if self.plan.pool.areas.has(Area::Followers) || self.model.nodes[&inode].content().is_none() {
-            return Ok(());
-        }
-        let user = caller(&self.machine);
-        let files = self.mounted().files.clone();
-        let is_owner = user.uid == 0 || user.uid == self.model.nodes[&inode].owner.0;
-        let may = if is_owner { Ok(()) } else { Err(libc::EPERM) };
-        let until = user.now.seconds + i64::from(days) * DAY_SECONDS;
-        if days == 0 {
-            let real = files.removexattr(&user, inode, ATTRIBUTE);
-            let is_there = self.model.nodes[&inode].attributes.contains_key(ATTRIBUTE);
-            let after = self.changed_node(inode, |node| drop(node.attributes.remove(ATTRIBUTE)));
-            let right =
-                self.model.check_changeable(inode).and(may).and(if is_there { Ok(after) } else { Err(libc::ENODATA) });
-            return self.expect_names("removing a moment", real, right).map(drop);
-        }
-        let real = files.setxattr(&user, inode, ATTRIBUTE, format!("{days}d").as_bytes(), SetMode::Any, false);
-        let is_shorter = self.model.retained_until(inode).is_some_and(|before| until < before);
-        let is_done = real.is_ok();
-        let text = match is_done {
-            true => {
-                let text = files.getxattr(&user, inode, ATTRIBUTE);
-                self.must("getxattr of a moment", text)?
-            }
-            // As it will be found if a crash comes in between.
-            false => show(until).into_bytes(),
-        };
-        let after = self.changed_node(inode, |node| drop(node.attributes.insert(ATTRIBUTE.to_vec(), text.clone())));
-        let right = if is_shorter { self.model.check_changeable(inode).map(|()| after) } else { Ok(after) };
-        let right = may.and(right);
-        self.expect_names("setting a moment", real, right)?;
-        if is_done && moment(&text) != Some(until) {
-            let text = String::from_utf8_lossy(&text);
-            return Err(Stop::Failure(format!(
-                "a file that is to stay for {days} days says {text}, not {}",
-                show(until)
-            )));
-        }
-        Ok(())
+/// A file is to stay as it is for so many days, or, with none, not any longer.
+pub(crate) fn retain(history: &mut History, path: Path, days: u8) -> Result<(), Stop> {
+    let Some(inode) = execute::inode_of(history, path)? else { return Ok(()) };
+    // Plugins note nothing with what is retained, and nobody tells them later: what they noted could not be compared.
+    if history.plan.pool.areas.has(Area::Followers) || history.model.nodes[&inode].content().is_none() {
+        return Ok(());
     }
+    let user = caller(&history.machine);
+    let files = history.mounted().files.clone();
+    let is_owner = user.uid == 0 || user.uid == history.model.nodes[&inode].owner.0;
+    let may = if is_owner { Ok(()) } else { Err(libc::EPERM) };
+    let until = user.now.seconds + i64::from(days) * DAY_SECONDS;
+    if days == 0 {
+        let real = files.removexattr(&user, inode, ATTRIBUTE);
+        let is_there = history.model.nodes[&inode].attributes.contains_key(ATTRIBUTE);
+        let after = history.model.changed_node(inode, |node| drop(node.attributes.remove(ATTRIBUTE)));
+        let right =
+            history.model.check_changeable(inode).and(may).and(if is_there { Ok(after) } else { Err(libc::ENODATA) });
+        return history.expect_names("removing a moment", real, right).map(drop);
+    }
+    let real = files.setxattr(&user, inode, ATTRIBUTE, format!("{days}d").as_bytes(), SetMode::Any, false);
+    let is_shorter = history.model.retained_until(inode).is_some_and(|before| until < before);
+    let is_done = real.is_ok();
+    let text = match is_done {
+        true => {
+            let text = files.getxattr(&user, inode, ATTRIBUTE);
+            history.must("getxattr of a moment", text)?
+        }
+        // As it will be found if a crash comes in between.
+        false => show(until).into_bytes(),
+    };
+    let after =
+        history.model.changed_node(inode, |node| drop(node.attributes.insert(ATTRIBUTE.to_vec(), text.clone())));
+    let right = if is_shorter { history.model.check_changeable(inode).map(|()| after) } else { Ok(after) };
+    let right = may.and(right);
+    history.expect_names("setting a moment", real, right)?;
+    if is_done && moment(&text) != Some(until) {
+        let text = String::from_utf8_lossy(&text);
+        return Err(Stop::Failure(format!("a file that is to stay for {days} days says {text}, not {}", show(until))));
+    }
+    Ok(())
+}
 
-    /// Days go by.
-    pub(crate) fn pass_days(&mut self, days: u8) {
-        self.machine.pass(u64::from(days) * DAY_SECONDS as u64 * 1_000_000_000);
-    }
+/// Days go by.
+pub(crate) fn pass_days(history: &mut History, days: u8) {
+    history.machine.pass(u64::from(days) * DAY_SECONDS as u64 * 1_000_000_000);
+}
 
-    /// Tells the model what time it is, at which no file is about to be free.
-    pub(crate) fn tell_time(&mut self) {
-        let now = || timestamp(&self.machine).seconds;
-        while let Some(soon) = self.model.moments().find(|moment| (1..=STEP_SECONDS_MAX).contains(&(moment - now()))) {
-            self.machine.pass((soon - now() + 1) as u64 * 1_000_000_000);
-        }
-        self.model.now_seconds = now();
+/// Tells the model what time it is, at which no file is about to be free.
+pub(crate) fn tell_time(history: &mut History) {
+    let now = || timestamp(&history.machine).seconds;
+    while let Some(soon) = history.model.moments().find(|moment| (1..=STEP_SECONDS_MAX).contains(&(moment - now()))) {
+        history.machine.pass((soon - now() + 1) as u64 * 1_000_000_000);
     }
+    history.model.now_seconds = now();
+}
 
-    /// Whether this is the answer to whoever sets a policy of a retained file that would change it.
-    pub(crate) fn is_of_retention(&self, inode: u64, error: &Error) -> bool {
-        matches!(error, Error::Retained(_)) && self.model.check_changeable(inode).is_err()
-    }
+/// Whether this is the answer to whoever sets a policy of a retained file that would change it.
+pub(crate) fn is_of_retention(model: &Model, inode: u64, error: &Error) -> bool {
+    matches!(error, Error::Retained(_)) && model.check_changeable(inode).is_err()
 }
 
 /// A moment as stere writes it.

@@ -22,9 +22,9 @@ use crate::encryption::Encrypts;
 use crate::history::{Budget, History, Stop};
 use crate::medium::Survival;
 use crate::model::ROOT;
-use crate::observe;
 use crate::pool::{Mounted, PoolConfig, caller, name_of};
 use crate::random::Random;
+use crate::{life, limits, observe};
 
 /// As `crates/multihost` has it.
 const SETTLE_MS: u64 = 500;
@@ -474,49 +474,48 @@ impl Play<'_> {
     }
 }
 
-impl History {
-    /// Several machines fight for a copy of the pool.
-    pub(crate) fn try_rivals(&mut self) -> Result<(), Stop> {
-        let machine = &self.machine;
-        let is_armed = (0..machine.device_count()).any(|device| machine.is_faulty(device));
-        let is_plain = self.plan.pool.encrypts == Encrypts::Nothing && !self.plan.pool.passes_plugins;
-        let is_calm = self.is_calm() && self.kept_image.is_none() && self.away().is_none();
-        let is_plain = is_plain && !self.plan.may_fill && !self.has_quotas() && machine.state.lock().volumes.is_empty();
-        if is_armed || !is_calm || !is_plain || self.plan.budget == Budget::Beyond {
-            return Ok(());
-        }
-        self.machine.disarm();
-        self.sync_all()?;
-        let fork = self.machine.fork(self.random.fork());
-        fork.power_off();
-        fork.power_on(&mut |_, _| Survival::Everything);
-        let referee = self.members().first().and_then(|(device, _)| {
-            let Holds::Member(identity) = identify(&*fork.devices().swap_remove(*device)) else { return None };
-            let heartbeat_offset = identity.superblock.layout.heartbeat_offset()?;
-            Some(Arc::new(Referee { heartbeat_offset, ..Referee::default() }))
-        });
-        let Some(referee) = referee else { return Ok(()) };
-        let mut play = Play {
-            machine: fork,
-            pool: &self.plan.pool,
-            random: self.random.fork(),
-            referee,
-            openings: 0,
-            kept: Vec::new(),
-            seen: Seen::default(),
-        };
-        let failed = |text: String| Stop::Failure(format!("several machines and one pool: {text}"));
-        play.play().map_err(failed)?;
-        let (seen, fork) = (play.seen, play.machine.clone());
-        let mounted = self.plan.pool.mount(&fork).map_err(failed)?;
-        let left = observe::observe(&mounted.files, &caller(&fork));
-        let left = left.map_err(|trouble| failed(format!("{trouble:?}")))?;
-        if let Some(difference) = self.model.without_handles().difference(&left) {
-            return Err(failed(difference));
-        }
-        self.summary.rivals[0] += seen.openings;
-        self.summary.rivals[1] += seen.refused;
-        self.summary.rivals[2] += seen.lost;
-        Ok(())
+/// Several machines fight for a copy of the pool.
+pub(crate) fn try_rivals(history: &mut History) -> Result<(), Stop> {
+    let machine = &history.machine;
+    let is_armed = (0..machine.device_count()).any(|device| machine.is_faulty(device));
+    let is_plain = history.plan.pool.encrypts == Encrypts::Nothing && !history.plan.pool.passes_plugins;
+    let is_calm = history.pool.is_calm() && history.kept_image.is_none() && life::away(history).is_none();
+    let is_plain =
+        is_plain && !history.plan.may_fill && !limits::has_quotas(history) && machine.state.lock().volumes.is_empty();
+    if is_armed || !is_calm || !is_plain || history.plan.budget == Budget::Beyond {
+        return Ok(());
     }
+    history.machine.disarm();
+    history.sync_all()?;
+    let fork = history.machine.fork(history.random.fork());
+    fork.power_off();
+    fork.power_on(&mut |_, _| Survival::Everything);
+    let referee = history.pool.members().first().and_then(|(device, _)| {
+        let Holds::Member(identity) = identify(&*fork.devices().swap_remove(*device)) else { return None };
+        let heartbeat_offset = identity.superblock.layout.heartbeat_offset()?;
+        Some(Arc::new(Referee { heartbeat_offset, ..Referee::default() }))
+    });
+    let Some(referee) = referee else { return Ok(()) };
+    let mut play = Play {
+        machine: fork,
+        pool: &history.plan.pool,
+        random: history.random.fork(),
+        referee,
+        openings: 0,
+        kept: Vec::new(),
+        seen: Seen::default(),
+    };
+    let failed = |text: String| Stop::Failure(format!("several machines and one pool: {text}"));
+    play.play().map_err(failed)?;
+    let (seen, fork) = (play.seen, play.machine.clone());
+    let mounted = history.plan.pool.mount(&fork).map_err(failed)?;
+    let left = observe::observe(&mounted.files, &caller(&fork));
+    let left = left.map_err(|trouble| failed(format!("{trouble:?}")))?;
+    if let Some(difference) = history.model.without_handles().difference(&left) {
+        return Err(failed(difference));
+    }
+    history.summary.rivals[0] += seen.openings;
+    history.summary.rivals[1] += seen.refused;
+    history.summary.rivals[2] += seen.lost;
+    Ok(())
 }

@@ -7,10 +7,10 @@
 //! refused (P-139). Each proof begins with all that was sent down on its volumes, and is left out where room, limits or faults of devices
 //! may be the reason for something else. Read next: `tertiary.rs`, `area.rs`.
 
-mod ahead;
-mod heat;
-mod turns;
-mod units;
+pub(crate) mod ahead;
+pub(crate) mod heat;
+pub(crate) mod turns;
+pub(crate) mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -24,12 +24,15 @@ use crate::area::further;
 use crate::content::pattern;
 use crate::history::{Budget, History, Slot, Stop};
 use crate::medium::Survival;
-use crate::model::{Kind, Node, ROOT};
-use crate::observe;
+use crate::model::{Kind, Model, Node, ROOT};
 use crate::operation::{CrashManner, DIRECTORIES, Operation, Path, Releasing, Target};
-use crate::pool::caller;
+use crate::pool::{PoolUnderTest, caller};
 use crate::random::Random;
-use crate::tertiary::TIER;
+use crate::tertiary::{self, TIER};
+use crate::{
+    execute::{contents, names},
+    life, limits, observe,
+};
 
 pub(crate) const UNIT: &[u8] = b"user.stere.unit";
 /// Steps in which what was asked for must be back.
@@ -134,79 +137,14 @@ fn draw(random: &mut Random) -> TierStep {
 }
 
 /// What is known of files that go down, as it lies.
-struct Lying {
+pub(crate) struct Lying {
     /// Files with names, and their segments.
     files: BTreeMap<u64, BTreeSet<u64>>,
     /// Segments in which content lies that no name leads to: versions, files that are open.
     nameless: BTreeSet<u64>,
 }
 
-impl History {
-    pub(crate) fn execute_tiers(&mut self, step: TierStep) -> Result<(), Stop> {
-        let is_whole = self.is_calm() && self.away().is_none() && !self.has_lost_member();
-        let is_bounded = self.plan.may_fill || self.has_quotas() || self.plan.budget == Budget::Beyond;
-        // Of a file with several names it is not said here in which unit it is.
-        let is_plain = self.model.nodes.values().all(|node| node.content().is_none() || node.nlink <= 1);
-        match step {
-            TierStep::SayUnit { directory, says } => return self.say_unit(directory, says),
-            TierStep::ReadRefused { path } => return self.read_refused(path),
-            _ if !is_whole || is_bounded || !is_plain || !self.mounted().store.tier.media.has_volumes() => {
-                return Ok(());
-            }
-            _ => {}
-        }
-        self.machine.disarm();
-        self.end_troubles();
-        self.sync_all()?;
-        self.settle_volumes()?;
-        self.sync_all()?;
-        if self.may_lack_content() || self.machine.is_any_harmed() {
-            return Ok(());
-        }
-        match step {
-            TierStep::ProveOrder { order, by_marks, seed } => self.prove_order(usize::from(order), by_marks, seed),
-            TierStep::ProveUnit { pick, interrupted } => self.prove_unit(usize::from(pick), interrupted),
-            TierStep::ProveDown { directory, seed } => self.prove_down(directory, seed),
-            TierStep::ProveFollowers { seed } => self.prove_followers_known(seed),
-            TierStep::ProveAhead { seed } => self.prove_ahead(seed),
-            TierStep::ProveTurns { seed } => self.prove_turns(seed),
-            TierStep::SayUnit { .. } | TierStep::ReadRefused { .. } => Ok(()),
-        }
-    }
-
-    /// The directory of this number, if there is one.
-    fn directory_inode(&self, directory: u8) -> Option<u64> {
-        let names = DIRECTORIES[usize::from(directory) % DIRECTORIES.len()];
-        let inode = names.iter().try_fold(ROOT, |inode, name| self.model.lookup(inode, name).ok())?;
-        self.model.is_directory(inode).then_some(inode)
-    }
-
-    /// In which directory each file lies.
-    fn parents(&self) -> BTreeMap<u64, u64> {
-        let mut parents = BTreeMap::new();
-        for (directory, node) in &self.model.nodes {
-            if let Kind::Directory(names) = &node.kind {
-                parents.extend(names.values().map(|inode| (*inode, *directory)));
-            }
-        }
-        parents
-    }
-
-    fn lying(&mut self) -> Result<Lying, Stop> {
-        let parents = self.parents();
-        let mut lying = Lying { files: BTreeMap::new(), nameless: BTreeSet::new() };
-        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), ROOT, &mut |met| {
-            match parents.contains_key(&met.inode) {
-                true if met.segments.is_empty() => {}
-                true => drop(lying.files.insert(met.inode, met.segments)),
-                false => lying.nameless.extend(met.segments),
-            }
-            ControlFlow::Continue(())
-        });
-        self.must("looking for what goes down", walked)?;
-        Ok(lying)
-    }
-
+impl PoolUnderTest {
     fn is_released(&self, segment: u64) -> bool {
         self.mounted().store.segments().get(segment).is_some_and(|one| one.is_released() && one.live_bytes() > 0)
     }
@@ -216,115 +154,182 @@ impl History {
         let segments = self.mounted().store.segments().everywhere();
         segments.iter().map(|one| one.id).filter(|id| self.is_released(*id)).collect()
     }
+}
 
-    fn pinned_now(&mut self) -> Result<BTreeSet<u64>, Stop> {
-        let pinned = self.mounted().files.eviction().pinned_segments(&caller(&self.machine));
-        self.must("looking for what is pinned", pinned)
-    }
-
-    /// All that may go is on volumes only, and nobody waits for anything.
-    fn release_all(&mut self) -> Result<(), Stop> {
-        self.machine.count_anew();
-        let pinned = self.pinned_now()?;
-        let all: Vec<u64> =
-            self.mounted().store.tier.stager.releasable_segments().difference(&pinned).copied().collect();
-        let released = self.mounted().files.tiers().release_segments(&caller(&self.machine), &all);
-        self.must("releasing", released)?;
-        self.sync_all()?;
-        let store = self.mounted().store.clone();
-        let segments: Vec<u64> = store.segments().everywhere().iter().map(|segment| segment.id).collect();
-        // Twice: what was read before is forgotten, and what was asked for because of it.
-        for _ in 0..2 {
-            store.tier.recalls.want_back_no_more(&segments);
-            let asked = self.mounted().files.units().stage_units(&caller(&self.machine));
-            self.must("asking for units", asked)?;
+pub(crate) fn execute_tiers(history: &mut History, step: TierStep) -> Result<(), Stop> {
+    let is_whole = history.pool.is_calm() && life::away(history).is_none() && !history.pool.has_lost_member();
+    let is_bounded = history.plan.may_fill || limits::has_quotas(history) || history.plan.budget == Budget::Beyond;
+    // Of a file with several names it is not said here in which unit it is.
+    let is_plain = history.model.nodes.values().all(|node| node.content().is_none() || node.nlink <= 1);
+    match step {
+        TierStep::SayUnit { directory, says } => return units::say_unit(history, directory, says),
+        TierStep::ReadRefused { path } => return turns::read_refused(history, path),
+        _ if !is_whole || is_bounded || !is_plain || !history.mounted().store.tier.media.has_volumes() => {
+            return Ok(());
         }
-        Ok(())
+        _ => {}
     }
-
-    /// Steps until nothing is wanted back any more; false if something stays away, for lack of room.
-    fn bring_back(&mut self) -> Result<bool, Stop> {
-        let mut is_short = false;
-        for _ in 0..STEPS_MAX {
-            if self.mounted().store.tier.recalls.wanted_back() == 0 {
-                return Ok(!is_short);
-            }
-            is_short |= self.step_of_volumes(false)?.waits_for.is_some_and(|why| why.contains("no room"));
+    history.machine.disarm();
+    history.pool.end_troubles();
+    history.sync_all()?;
+    tertiary::settle_volumes(history)?;
+    history.sync_all()?;
+    if history.pool.may_lack_content() || history.machine.is_any_harmed() {
+        return Ok(());
+    }
+    match step {
+        TierStep::ProveOrder { order, by_marks, seed } => {
+            heat::prove_order(history, usize::from(order), by_marks, seed)
         }
-        Ok(false)
+        TierStep::ProveUnit { pick, interrupted } => units::prove_unit(history, usize::from(pick), interrupted),
+        TierStep::ProveDown { directory, seed } => units::prove_down(history, directory, seed),
+        TierStep::ProveFollowers { seed } => ahead::prove_followers_known(history, seed),
+        TierStep::ProveAhead { seed } => ahead::prove_ahead(history, seed),
+        TierStep::ProveTurns { seed } => turns::prove_turns(history, seed),
+        TierStep::SayUnit { .. } | TierStep::ReadRefused { .. } => Ok(()),
     }
+}
 
-    /// Everything is on devices, and nothing on volumes only; false if not.
-    fn all_back(&mut self) -> Result<bool, Stop> {
-        self.machine.count_anew();
-        let released: Vec<u64> = self.released().into_iter().collect();
-        self.mounted().store.tier.recalls.want_back(&released);
-        let is_back = self.bring_back()?;
-        self.sync_all()?;
-        Ok(is_back && self.released().is_empty())
-    }
+/// The directory of this number, if there is one.
+fn directory_inode(model: &Model, directory: u8) -> Option<u64> {
+    let names = DIRECTORIES[usize::from(directory) % DIRECTORIES.len()];
+    let inode = names.iter().try_fold(ROOT, |inode, name| model.lookup(inode, name).ok())?;
+    model.is_directory(inode).then_some(inode)
+}
 
-    /// Reads a file, which is as the model has it; tells when, in seconds.
-    fn read_right(&mut self, inode: u64) -> Result<i64, Stop> {
-        let user = caller(&self.machine);
-        let seen = observe::read_file(&self.mounted().files, &user, inode);
-        let seen = seen.map_err(|trouble| self.trouble(trouble))?;
-        match self.model.nodes.get(&inode).and_then(|node| node.content()).and_then(|mine| mine.difference(&seen)) {
-            Some(difference) => Err(Stop::Failure(format!("{}: {difference}", self.model.path_of(inode)))),
-            None => Ok(user.now.seconds),
+/// In which directory each file lies.
+fn parents(model: &Model) -> BTreeMap<u64, u64> {
+    let mut parents = BTreeMap::new();
+    for (directory, node) in &model.nodes {
+        if let Kind::Directory(names) = &node.kind {
+            parents.extend(names.values().map(|inode| (*inode, *directory)));
         }
     }
+    parents
+}
 
-    /// The store as it is found after a crash in this moment, which keeps all that was written.
-    fn after_a_crash(&mut self) -> Result<Arc<Store>, Stop> {
-        let fork = self.machine.fork(self.random.fork());
-        fork.power_off();
-        fork.power_on(&mut |_, _| Survival::Everything);
-        let mounted = self.plan.pool.mount(&fork);
-        Ok(mounted.map_err(|text| Stop::Failure(format!("after a crash: {text}")))?.store)
-    }
-
-    /// A file with this content, which goes to all volumes.
-    fn make_tiered(&mut self, directory: u64, name: &[u8], content: &[u8]) -> Result<u64, Stop> {
-        if self.model.lookup(directory, name).is_ok() {
-            self.remove_name(directory, name, false)?;
+fn lying(history: &mut History) -> Result<Lying, Stop> {
+    let parents = parents(&history.model);
+    let mut lying = Lying { files: BTreeMap::new(), nameless: BTreeSet::new() };
+    let walked = history.mounted().files.tiers().tier_walk(&caller(&history.machine), ROOT, &mut |met| {
+        match parents.contains_key(&met.inode) {
+            true if met.segments.is_empty() => {}
+            true => drop(lying.files.insert(met.inode, met.segments)),
+            false => lying.nameless.extend(met.segments),
         }
-        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
-        let created = self.mounted().files.create(&caller(&self.machine), directory, name, 0o666, flags);
-        let (attributes, handle) = self.must("create", created)?;
-        let inode = attributes.inode;
-        self.made(directory, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
-        self.model.open(inode);
-        self.write(inode, 0, content)?;
-        self.release(Slot { inode, handle })?;
-        Ok(inode)
-    }
+        ControlFlow::Continue(())
+    });
+    history.must("looking for what goes down", walked)?;
+    Ok(lying)
+}
 
-    fn archive_to_all(&mut self, inode: u64) -> Result<(), Stop> {
-        let names: Vec<String> =
-            self.mounted().store.tier.media.volumes().iter().map(|entry| entry.name.clone()).collect();
-        self.put_policy(inode, TIER, names.join("+").as_bytes())
-    }
+fn pinned_now(history: &mut History) -> Result<BTreeSet<u64>, Stop> {
+    let pinned = history.mounted().files.eviction().pinned_segments(&caller(&history.machine));
+    history.must("looking for what is pinned", pinned)
+}
 
-    /// So many small files, each in a segment of its own; none where devices have no room for that.
-    fn make_apart(&mut self, count: u64, seed: u64) -> Result<Vec<u64>, Stop> {
-        let device_bytes: u64 = self.plan.pool.device_bytes.iter().sum();
-        let needed_bytes = count * u64::from(self.plan.pool.chunk_bytes) * CHUNKS_MAX;
-        let used_percent = u64::from(self.mounted().store.space().used_percent());
-        if used_percent + needed_bytes * 100 / device_bytes.max(1) > USED_PERCENT_MAX || self.has_changed_devices {
-            return Ok(Vec::new());
-        }
-        let mut made = Vec::new();
-        for number in 0..count {
-            self.machine.count_anew();
-            let length = 5_000 + (seed.wrapping_mul(number + 1) % 30_000) as usize;
-            let inode = self.make_tiered(ROOT, format!("apart{number}").as_bytes(), &pattern(seed ^ number, length))?;
-            self.archive_to_all(inode)?;
-            self.sync_all()?;
-            self.settle_volumes()?;
-            made.push(inode);
-        }
-        self.sync_all()?;
-        Ok(made)
+/// All that may go is on volumes only, and nobody waits for anything.
+fn release_all(history: &mut History) -> Result<(), Stop> {
+    history.machine.count_anew();
+    let pinned = pinned_now(history)?;
+    let all: Vec<u64> =
+        history.mounted().store.tier.stager.releasable_segments().difference(&pinned).copied().collect();
+    let released = history.mounted().files.tiers().release_segments(&caller(&history.machine), &all);
+    history.must("releasing", released)?;
+    history.sync_all()?;
+    let store = history.mounted().store.clone();
+    let segments: Vec<u64> = store.segments().everywhere().iter().map(|segment| segment.id).collect();
+    // Twice: what was read before is forgotten, and what was asked for because of it.
+    for _ in 0..2 {
+        store.tier.recalls.want_back_no_more(&segments);
+        let asked = history.mounted().files.units().stage_units(&caller(&history.machine));
+        history.must("asking for units", asked)?;
     }
+    Ok(())
+}
+
+/// Steps until nothing is wanted back any more; false if something stays away, for lack of room.
+fn bring_back(history: &mut History) -> Result<bool, Stop> {
+    let mut is_short = false;
+    for _ in 0..STEPS_MAX {
+        if history.mounted().store.tier.recalls.wanted_back() == 0 {
+            return Ok(!is_short);
+        }
+        is_short |= tertiary::step_of_volumes(history, false)?.waits_for.is_some_and(|why| why.contains("no room"));
+    }
+    Ok(false)
+}
+
+/// Everything is on devices, and nothing on volumes only; false if not.
+fn all_back(history: &mut History) -> Result<bool, Stop> {
+    history.machine.count_anew();
+    let released: Vec<u64> = history.pool.released().into_iter().collect();
+    history.mounted().store.tier.recalls.want_back(&released);
+    let is_back = bring_back(history)?;
+    history.sync_all()?;
+    Ok(is_back && history.pool.released().is_empty())
+}
+
+/// Reads a file, which is as the model has it; tells when, in seconds.
+fn read_right(history: &mut History, inode: u64) -> Result<i64, Stop> {
+    let user = caller(&history.machine);
+    let seen = observe::read_file(&history.mounted().files, &user, inode);
+    let seen = seen.map_err(|trouble| history.trouble(trouble))?;
+    match history.model.nodes.get(&inode).and_then(|node| node.content()).and_then(|mine| mine.difference(&seen)) {
+        Some(difference) => Err(Stop::Failure(format!("{}: {difference}", history.model.path_of(inode)))),
+        None => Ok(user.now.seconds),
+    }
+}
+
+/// The store as it is found after a crash in this moment, which keeps all that was written.
+fn after_a_crash(history: &mut History) -> Result<Arc<Store>, Stop> {
+    let fork = history.machine.fork(history.random.fork());
+    fork.power_off();
+    fork.power_on(&mut |_, _| Survival::Everything);
+    let mounted = history.plan.pool.mount(&fork);
+    Ok(mounted.map_err(|text| Stop::Failure(format!("after a crash: {text}")))?.store)
+}
+
+/// A file with this content, which goes to all volumes.
+fn make_tiered(history: &mut History, directory: u64, name: &[u8], content: &[u8]) -> Result<u64, Stop> {
+    if history.model.lookup(directory, name).is_ok() {
+        names::remove_name(history, directory, name, false)?;
+    }
+    let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+    let created = history.mounted().files.create(&caller(&history.machine), directory, name, 0o666, flags);
+    let (attributes, handle) = history.must("create", created)?;
+    let inode = attributes.inode;
+    names::made(history, directory, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
+    history.model.open(inode);
+    contents::write(history, inode, 0, content)?;
+    history.release(Slot { inode, handle })?;
+    Ok(inode)
+}
+
+fn archive_to_all(history: &mut History, inode: u64) -> Result<(), Stop> {
+    let names: Vec<String> =
+        history.mounted().store.tier.media.volumes().iter().map(|entry| entry.name.clone()).collect();
+    names::put_policy(history, inode, TIER, names.join("+").as_bytes())
+}
+
+/// So many small files, each in a segment of its own; none where devices have no room for that.
+fn make_apart(history: &mut History, count: u64, seed: u64) -> Result<Vec<u64>, Stop> {
+    let device_bytes: u64 = history.plan.pool.device_bytes.iter().sum();
+    let needed_bytes = count * u64::from(history.plan.pool.chunk_bytes) * CHUNKS_MAX;
+    let used_percent = u64::from(history.mounted().store.space().used_percent());
+    if used_percent + needed_bytes * 100 / device_bytes.max(1) > USED_PERCENT_MAX || history.has_changed_devices {
+        return Ok(Vec::new());
+    }
+    let mut made = Vec::new();
+    for number in 0..count {
+        history.machine.count_anew();
+        let length = 5_000 + (seed.wrapping_mul(number + 1) % 30_000) as usize;
+        let inode = make_tiered(history, ROOT, format!("apart{number}").as_bytes(), &pattern(seed ^ number, length))?;
+        archive_to_all(history, inode)?;
+        history.sync_all()?;
+        tertiary::settle_volumes(history)?;
+        made.push(inode);
+    }
+    history.sync_all()?;
+    Ok(made)
 }

@@ -11,11 +11,12 @@ use std::sync::atomic::Ordering;
 use crate::area::{Area, further};
 use crate::history::{History, Stop};
 use crate::library::LibraryTrouble;
+use crate::life;
 use crate::observe::Trouble;
 use crate::operation::{CrashManner, Operation, Path, Releasing, Target};
 use crate::pool::caller;
 use crate::random::Random;
-use crate::tertiary::VOLUMES_MAX;
+use crate::tertiary::{self, VOLUMES_MAX};
 use crate::volume::{Harm, VolumeTrouble};
 
 /// A little more than volumes err for.
@@ -176,73 +177,74 @@ fn round(path: Path, count: u64, random: &mut Random) -> Vec<Operation> {
     round
 }
 
-impl History {
-    /// Before the first step: such histories read labels as a mount does.
-    pub(crate) fn begin_trials(&self) {
-        self.machine.are_labels_read.store(self.plan.pool.areas.has(Area::Volumes), Ordering::Relaxed);
-    }
+/// Before the first step: such histories read labels as a mount does.
+pub(crate) fn begin_trials(history: &History) {
+    history.machine.are_labels_read.store(history.plan.pool.areas.has(Area::Volumes), Ordering::Relaxed);
+}
 
-    pub(crate) fn execute_volumes(&mut self, step: VolumeStep) -> Result<(), Stop> {
-        match step {
-            VolumeStep::AddLibrary => self.add_volume_of(true, true),
-            VolumeStep::Wrong { volume, trouble, pick } => {
-                let is_wrong = self.machine.make_library_wrong(usize::from(volume), trouble, u64::from(pick));
-                self.summary.tier.troubles += u64::from(is_wrong);
-                Ok(())
-            }
-            VolumeStep::Outlast => self.outlast_errors(),
+pub(crate) fn execute_volumes(history: &mut History, step: VolumeStep) -> Result<(), Stop> {
+    match step {
+        VolumeStep::AddLibrary => tertiary::add_volume_of(history, true, true),
+        VolumeStep::Wrong { volume, trouble, pick } => {
+            let is_wrong = history.machine.make_library_wrong(usize::from(volume), trouble, u64::from(pick));
+            history.summary.tier.troubles += u64::from(is_wrong);
+            Ok(())
+        }
+        VolumeStep::Outlast => outlast_errors(history),
+    }
+}
+
+/// P-62: servers that erred for an hour do right again, and nobody does anything for it.
+fn outlast_errors(history: &mut History) -> Result<(), Stop> {
+    let troubles: Vec<_> = (0..history.machine.volume_count()).filter_map(|one| history.machine.trouble(one)).collect();
+    let is_all = troubles.iter().all(|trouble| *trouble == VolumeTrouble::ErrorsForAnHour);
+    if troubles.is_empty() || !is_all {
+        return Ok(());
+    }
+    history.machine.pass(AN_HOUR_NS);
+    for _ in 0..ROUNDS_MAX {
+        let more = history.mounted().files.reconciler().reconcile_step(&caller(&history.machine), 8 << 20);
+        let more = history.must_but_for_volumes("storing files as their policy says", more)?;
+        if more != Some(true) && !tertiary::step_of_volumes(history, true)?.is_busy {
+            break;
         }
     }
-
-    /// P-62: servers that erred for an hour do right again, and nobody does anything for it.
-    fn outlast_errors(&mut self) -> Result<(), Stop> {
-        let troubles: Vec<_> = (0..self.machine.volume_count()).filter_map(|one| self.machine.trouble(one)).collect();
-        let is_all = troubles.iter().all(|trouble| *trouble == VolumeTrouble::ErrorsForAnHour);
-        if troubles.is_empty() || !is_all {
-            return Ok(());
-        }
-        self.machine.pass(AN_HOUR_NS);
-        for _ in 0..ROUNDS_MAX {
-            let more = self.mounted().files.reconciler().reconcile_step(&caller(&self.machine), 8 << 20);
-            let more = self.must_but_for_volumes("storing files as their policy says", more)?;
-            if more != Some(true) && !self.step_of_volumes(true)?.is_busy {
-                break;
-            }
-        }
-        let store = &self.mounted().store;
-        let is_local = self.is_calm() && self.away().is_none() && !self.has_lost_member() && !self.plan.may_fill;
-        let is_stuck = !store.tier.stager.stuck_uploads().is_empty()
-            || store.tier.uploader.are_uploads_held()
-            || self.may_lack_content();
-        if !is_local || is_stuck || store.tier.media.volumes().iter().any(|entry| entry.is_offline) {
-            return Ok(());
-        }
-        let waiting = self.waiting_segments();
-        if !waiting.is_empty() {
-            let text = format!("segments {waiting:?} do not go down although the servers err no more");
-            return Err(Stop::Failure(text));
-        }
-        self.summary.tier.outlasted += 1;
-        Ok(())
+    let store = &history.mounted().store;
+    let is_local = history.pool.is_calm()
+        && life::away(history).is_none()
+        && !history.pool.has_lost_member()
+        && !history.plan.may_fill;
+    let is_stuck = !store.tier.stager.stuck_uploads().is_empty()
+        || store.tier.uploader.are_uploads_held()
+        || history.pool.may_lack_content();
+    if !is_local || is_stuck || store.tier.media.volumes().iter().any(|entry| entry.is_offline) {
+        return Ok(());
     }
+    let waiting = history.pool.waiting_segments();
+    if !waiting.is_empty() {
+        let text = format!("segments {waiting:?} do not go down although the servers err no more");
+        return Err(Stop::Failure(text));
+    }
+    history.summary.tier.outlasted += 1;
+    Ok(())
+}
 
-    /// Something could not be read: where that is because volumes are away, one of them says so.
-    pub(crate) fn must_be_told(&self) -> Result<(), Trouble> {
-        if !self.plan.pool.areas.has(Area::Volumes) || self.machine.is_any_harmed() {
-            return Ok(());
+/// Something could not be read: where that is because volumes are away, one of them says so.
+pub(crate) fn must_be_told(history: &History) -> Result<(), Trouble> {
+    if !history.plan.pool.areas.has(Area::Volumes) || history.machine.is_any_harmed() {
+        return Ok(());
+    }
+    use VolumeTrouble::{ErrorsForAnHour, Exchanged, Mislabelled, Outage, Revoked};
+    let lasts = |trouble| matches!(trouble, Outage | Revoked | ErrorsForAnHour | Exchanged | Mislabelled);
+    let mut volumes = 0..history.machine.volume_count();
+    let is_plain = volumes
+        .all(|volume| history.machine.cabinet(volume).is_none() && history.machine.trouble(volume).is_none_or(lasts));
+    let statuses = history.mounted().store.tier.media.volume_statuses();
+    let is_told = statuses.iter().any(|status| status.complaint.is_some() || status.entry.is_offline);
+    match is_plain && !is_told {
+        true => {
+            Err(Trouble::Contradiction("a volume that is away keeps a file from being read, and none says so".into()))
         }
-        use VolumeTrouble::{ErrorsForAnHour, Exchanged, Mislabelled, Outage, Revoked};
-        let lasts = |trouble| matches!(trouble, Outage | Revoked | ErrorsForAnHour | Exchanged | Mislabelled);
-        let mut volumes = 0..self.machine.volume_count();
-        let is_plain = volumes
-            .all(|volume| self.machine.cabinet(volume).is_none() && self.machine.trouble(volume).is_none_or(lasts));
-        let statuses = self.mounted().store.tier.media.volume_statuses();
-        let is_told = statuses.iter().any(|status| status.complaint.is_some() || status.entry.is_offline);
-        match is_plain && !is_told {
-            true => Err(Trouble::Contradiction(
-                "a volume that is away keeps a file from being read, and none says so".into(),
-            )),
-            false => Ok(()),
-        }
+        false => Ok(()),
     }
 }

@@ -235,7 +235,7 @@ fn method_name(line: &str) -> Option<&str> {
 /// The type with most methods, as `crate::Type`, and how many it has.
 pub fn largest_type(sources: &[Source]) -> (String, usize) {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for source in sources.iter().filter(|source| !source.is_harness()) {
+    for source in sources {
         for (name, names) in methods(&source.code) {
             *counts.entry(format!("{}::{name}", source.crate_name)).or_default() += names.len();
         }

@@ -6,7 +6,21 @@ use stere_naming::Error;
 
 use crate::content::Content;
 use crate::history::{History, Stop};
+use crate::limits;
 use crate::model::{Errno, Model};
+
+impl Model {
+    pub(crate) fn check_attributes(&self, seen: &stere_naming::Attributes) -> Result<(), Stop> {
+        let Some(node) = self.nodes.get(&seen.inode) else { return Ok(()) };
+        let size = node.content().map_or(seen.size, |content| content.size());
+        let expected = (node.kind.type_bits() | node.mode, node.nlink, size);
+        let found = (seen.mode, seen.nlink, seen.size);
+        if expected == found {
+            return Ok(());
+        }
+        Err(Stop::Failure(format!("inode {}: mode, links, size are {found:?} instead of {expected:?}", seen.inode)))
+    }
+}
 
 impl History {
     /// Compares an answer with the model's. `None`: both refuse, the pool is full, or a volume fails.
@@ -28,7 +42,7 @@ impl History {
                 drop(error);
                 Ok(None)
             }
-            (Err(Error::OverQuota(_)), Ok(())) if self.may_have_no_room_for_names() => {
+            (Err(Error::OverQuota(_)), Ok(())) if limits::may_have_no_room_for_names(self) => {
                 self.summary.over_quota += 1;
                 Ok(None)
             }
@@ -36,7 +50,7 @@ impl History {
                 self.summary.no_space += 1;
                 Ok(None)
             }
-            (Err(error), Ok(())) if self.is_of_volumes(&error) => Ok(None),
+            (Err(error), Ok(())) if self.pool.is_of_volumes(&error) => Ok(None),
             (Err(error), model) => {
                 let text = format!("{error}; right is {model:?}");
                 Err(self.unexpected(what, error.errno(), &text))
@@ -60,7 +74,7 @@ impl History {
         real: Result<T, Error>,
         after: Result<Model, Errno>,
     ) -> Result<Option<T>, Stop> {
-        let after = after.and_then(|after| self.check_metadata(&after).map(|()| after));
+        let after = after.and_then(|after| limits::check_metadata(self, &after).map(|()| after));
         let expected = after.as_ref().map(|_| ()).map_err(|errno| *errno);
         match self.expect(what, real, expected) {
             Ok(Some(value)) => {
@@ -87,7 +101,7 @@ impl History {
         let expected = after.as_ref().map(|_| ()).map_err(|errno| *errno);
         let may_be_half_done = match &real {
             Err(Error::NoSpace) => true,
-            Err(error) => self.is_of_volumes(error),
+            Err(error) => self.pool.is_of_volumes(error),
             Ok(_) => false,
         };
         let outcome = self.expect(what, real, expected);
@@ -108,7 +122,7 @@ impl History {
 
     /// A call that found no space, or not what it had to read, may have done a part: what is there must be old or new, and is the truth from now on.
     pub(super) fn reconcile(&mut self, inode: u64, attempted: Content) -> Result<(), Stop> {
-        let old = self.content(inode);
+        let old = self.model.content(inode);
         let attempted = Rc::new(attempted);
         if self.machine.is_off() {
             // A part that was done before the power went may be found.
@@ -120,16 +134,5 @@ impl History {
         seen.may_remain_of(&[old, attempted]).map_err(|text| Stop::Failure(format!("half done: {text}")))?;
         self.put_content(inode, seen);
         Ok(())
-    }
-
-    pub(super) fn check_attributes(&self, seen: &stere_naming::Attributes) -> Result<(), Stop> {
-        let Some(node) = self.model.nodes.get(&seen.inode) else { return Ok(()) };
-        let size = node.content().map_or(seen.size, |content| content.size());
-        let expected = (node.kind.type_bits() | node.mode, node.nlink, size);
-        let found = (seen.mode, seen.nlink, seen.size);
-        if expected == found {
-            return Ok(());
-        }
-        Err(Stop::Failure(format!("inode {}: mode, links, size are {found:?} instead of {expected:?}", seen.inode)))
     }
 }

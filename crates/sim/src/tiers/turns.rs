@@ -20,6 +20,7 @@ use crate::operation::Path;
 use crate::pool::caller;
 use crate::random::Random;
 use crate::tertiary::attach_volumes;
+use crate::{execute::names, tiers};
 
 /// Who was passed by so often keeps free what he needs.
 const PASSED: usize = 64;
@@ -176,105 +177,104 @@ impl Queue {
     }
 }
 
-impl History {
-    pub(super) fn prove_turns(&mut self, seed: u64) -> Result<(), Stop> {
-        let mut random = Random::new(seed);
-        if random.chance(1, 2) {
-            return pass_by(&mut random).map_err(Stop::Failure);
-        }
-        self.release_all()?;
-        let lying = self.lying()?;
-        let mut files = Vec::new();
-        for (inode, segments) in lying.files {
-            let size = self.content(inode).size();
-            let volumes = self.mounted().files.recalls().volumes_of_released(Io::BLOCKING, inode, 0, size);
-            let volumes = self.must("looking for volumes", volumes)?;
-            let table = self.mounted().store.segments();
-            let released = segments.iter().filter_map(|id| table.get(*id)).filter(|one| one.is_released());
-            let right = released.fold(0, |set, segment| set | segment.tertiary().there);
-            if volumes != right {
-                return Err(Stop::Failure(format!("inode {inode} needs volumes {right:b}, not {volumes:b}")));
-            }
-            files.extend((volumes != 0).then_some((inode, volumes)));
-        }
-        if files.is_empty() {
-            return Ok(());
-        }
-        let user = (random.chance(2, 3)).then(|| random.between(1, 3) as usize);
-        let tier = (user.is_none() || random.chance(1, 2)).then(|| random.between(1, 4) as usize);
-        self.take_turns(&mut Queue::new(RecallLimits { user, tier }), &files, &mut random)
+pub(crate) fn prove_turns(history: &mut History, seed: u64) -> Result<(), Stop> {
+    let mut random = Random::new(seed);
+    if random.chance(1, 2) {
+        return pass_by(&mut random).map_err(Stop::Failure);
     }
+    tiers::release_all(history)?;
+    let lying = tiers::lying(history)?;
+    let mut files = Vec::new();
+    for (inode, segments) in lying.files {
+        let size = history.model.content(inode).size();
+        let volumes = history.mounted().files.recalls().volumes_of_released(Io::BLOCKING, inode, 0, size);
+        let volumes = history.must("looking for volumes", volumes)?;
+        let table = history.mounted().store.segments();
+        let released = segments.iter().filter_map(|id| table.get(*id)).filter(|one| one.is_released());
+        let right = released.fold(0, |set, segment| set | segment.tertiary().there);
+        if volumes != right {
+            return Err(Stop::Failure(format!("inode {inode} needs volumes {right:b}, not {volumes:b}")));
+        }
+        files.extend((volumes != 0).then_some((inode, volumes)));
+    }
+    if files.is_empty() {
+        return Ok(());
+    }
+    let user = (random.chance(2, 3)).then(|| random.between(1, 3) as usize);
+    let tier = (user.is_none() || random.chance(1, 2)).then(|| random.between(1, 4) as usize);
+    take_turns(history, &mut Queue::new(RecallLimits { user, tier }), &files, &mut random)
+}
 
-    fn take_turns(&mut self, queue: &mut Queue, files: &[(u64, u16)], random: &mut Random) -> Result<(), Stop> {
-        for _ in 0..EVENTS {
-            let waiting: Vec<usize> = queue.waiting().map(|(number, _)| number).collect();
-            match random.below(6) {
-                0 if !waiting.is_empty() => queue.kill(*random.pick(&waiting)).map_err(Stop::Failure)?,
-                1 | 2 if !queue.held.is_empty() => self.end_turn(queue, random)?,
-                _ => {
-                    let (inode, volumes) = *random.pick(files);
-                    let claim = Claim { user: *random.pick(&USERS), volumes };
-                    queue.ask(claim, Some(inode)).map_err(Stop::Failure)?;
-                }
+fn take_turns(history: &mut History, queue: &mut Queue, files: &[(u64, u16)], random: &mut Random) -> Result<(), Stop> {
+    for _ in 0..EVENTS {
+        let waiting: Vec<usize> = queue.waiting().map(|(number, _)| number).collect();
+        match random.below(6) {
+            0 if !waiting.is_empty() => queue.kill(*random.pick(&waiting)).map_err(Stop::Failure)?,
+            1 | 2 if !queue.held.is_empty() => end_turn(history, queue, random)?,
+            _ => {
+                let (inode, volumes) = *random.pick(files);
+                let claim = Claim { user: *random.pick(&USERS), volumes };
+                queue.ask(claim, Some(inode)).map_err(Stop::Failure)?;
             }
         }
-        while !queue.held.is_empty() {
-            self.end_turn(queue, random)?;
-        }
-        match queue.waiting().next() {
+    }
+    while !queue.held.is_empty() {
+        end_turn(history, queue, random)?;
+    }
+    match queue.waiting().next() {
+        None => Ok(()),
+        Some((number, _)) => Err(Stop::Failure(format!("{number} waits for its turn, and nobody has one"))),
+    }
+}
+
+/// Somebody whose turn it is reads to the end.
+fn end_turn(history: &mut History, queue: &mut Queue, random: &mut Random) -> Result<(), Stop> {
+    history.machine.count_anew();
+    let held: Vec<usize> = queue.held.keys().copied().collect();
+    let number = *random.pick(&held);
+    if let Some(inode) = queue.askers[number].inode {
+        tiers::read_right(history, inode)?;
+    }
+    history.summary.tier.turns_taken += 1;
+    queue.end(number).map_err(Stop::Failure)
+}
+
+/// A program that is refused recalls gets what is on devices, else EPERM at once, and no volume is asked.
+pub(crate) fn read_refused(history: &mut History, path: Path) -> Result<(), Stop> {
+    let Some(inode) = names::plain_inode(history, path)?.filter(|inode| history.model.nodes[inode].content().is_some())
+    else {
+        return Ok(());
+    };
+    attach_volumes(history.mounted(), &history.machine);
+    let store = history.mounted().store.clone();
+    let mut is_released = false;
+    let walked = history.mounted().files.tiers().tier_walk(&caller(&history.machine), inode, &mut |met| {
+        is_released |= met.file.released_bytes > 0;
+        ControlFlow::Continue(())
+    });
+    history.must("looking for what is released", walked)?;
+    let before = store.tier.recalls.tertiary_counts().fetches;
+    let call = Call::default().refusing_recalls(|| true);
+    let refused = Caller { io: Io::BLOCKING.of(&call), ..caller(&history.machine) };
+    let outcome = observe::read_file(&history.mounted().files, &refused, inode);
+    let fetches = store.tier.recalls.tertiary_counts().fetches - before;
+    if history.machine.is_off() {
+        return Err(Stop::Power);
+    }
+    if fetches > 0 {
+        let text = format!("inode {inode}: volumes are asked for a program that is refused recalls");
+        return Err(Stop::Failure(text));
+    }
+    match outcome {
+        Ok(seen) => match history.model.content(inode).difference(&seen) {
+            Some(difference) => Err(Stop::Failure(format!("{}: {difference}", history.model.path_of(inode)))),
             None => Ok(()),
-            Some((number, _)) => Err(Stop::Failure(format!("{number} waits for its turn, and nobody has one"))),
+        },
+        Err(Trouble::Call { errno: libc::EPERM, .. }) if is_released || !history.pool.is_calm() => {
+            history.summary.tier.reads_put_off += 1;
+            Ok(())
         }
-    }
-
-    /// Somebody whose turn it is reads to the end.
-    fn end_turn(&mut self, queue: &mut Queue, random: &mut Random) -> Result<(), Stop> {
-        self.machine.count_anew();
-        let held: Vec<usize> = queue.held.keys().copied().collect();
-        let number = *random.pick(&held);
-        if let Some(inode) = queue.askers[number].inode {
-            self.read_right(inode)?;
-        }
-        self.summary.tier.turns_taken += 1;
-        queue.end(number).map_err(Stop::Failure)
-    }
-
-    /// A program that is refused recalls gets what is on devices, else EPERM at once, and no volume is asked.
-    pub(super) fn read_refused(&mut self, path: Path) -> Result<(), Stop> {
-        let Some(inode) = self.plain_inode(path)?.filter(|inode| self.model.nodes[inode].content().is_some()) else {
-            return Ok(());
-        };
-        attach_volumes(self.mounted(), &self.machine);
-        let store = self.mounted().store.clone();
-        let mut is_released = false;
-        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), inode, &mut |met| {
-            is_released |= met.file.released_bytes > 0;
-            ControlFlow::Continue(())
-        });
-        self.must("looking for what is released", walked)?;
-        let before = store.tier.recalls.tertiary_counts().fetches;
-        let call = Call::default().refusing_recalls(|| true);
-        let refused = Caller { io: Io::BLOCKING.of(&call), ..caller(&self.machine) };
-        let outcome = observe::read_file(&self.mounted().files, &refused, inode);
-        let fetches = store.tier.recalls.tertiary_counts().fetches - before;
-        if self.machine.is_off() {
-            return Err(Stop::Power);
-        }
-        if fetches > 0 {
-            let text = format!("inode {inode}: volumes are asked for a program that is refused recalls");
-            return Err(Stop::Failure(text));
-        }
-        match outcome {
-            Ok(seen) => match self.content(inode).difference(&seen) {
-                Some(difference) => Err(Stop::Failure(format!("{}: {difference}", self.model.path_of(inode)))),
-                None => Ok(()),
-            },
-            Err(Trouble::Call { errno: libc::EPERM, .. }) if is_released || !self.is_calm() => {
-                self.summary.tier.reads_put_off += 1;
-                Ok(())
-            }
-            Err(trouble) => Err(self.trouble(trouble)),
-        }
+        Err(trouble) => Err(history.trouble(trouble)),
     }
 }
 
