@@ -123,8 +123,8 @@ impl Quotas {
         accounts.note_time(caller.now);
         let Some(mut state) = self.state.try_lock() else { return Ok(step) };
         if self.count_some(caller)?
-            || self.core.files.count_metadata_some(caller.io)?
-            || (accounts.keeps_stored() && self.core.files.charge_some(caller.io)?)
+            || self.core.files.charging.count_metadata_some(caller.io)?
+            || (accounts.keeps_stored() && self.core.files.charging.charge_some(caller.io)?)
         {
             (step.is_counting, step.has_more) = (true, true);
             return Ok(step);

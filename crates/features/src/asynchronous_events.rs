@@ -142,7 +142,7 @@ impl AsynchronousEvents {
             if value.is_given_up {
                 continue;
             }
-            let next = match self.core.files.is_in_memory(inode) {
+            let next = match self.core.files.table.contains(inode) {
                 // Somebody has it open, or not all of it is saved.
                 true => Some(now + 1),
                 false if value.next_seconds > now => Some(value.next_seconds),
@@ -234,10 +234,9 @@ impl AsynchronousEvents {
         let file = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.filter(|file| file.nlink > 0);
         let is_removed = waiting.events.contains(&(EventKind::Delete as u8));
         let number = match &file {
-            Some(file) if !is_removed => self
-                .core
-                .store
-                .view(caller.io, |view| Ok::<_, Error>(self.core.files.effective(view, inode, file)?.plugins))?,
+            Some(file) if !is_removed => self.core.store.view(caller.io, |view| {
+                Ok::<_, Error>(self.core.files.policies.effective(view, inode, file)?.plugins)
+            })?,
             None if !is_removed => return Ok(Served::Done),
             _ => waiting.stack,
         };

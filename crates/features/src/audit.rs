@@ -186,7 +186,7 @@ impl Audit {
         }
         let found = self.core.store.view(caller.io, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
-            let effective = self.core.files.effective(view, inode, &value)?;
+            let effective = self.core.files.policies.effective(view, inode, &value)?;
             Ok::<_, Error>(Some((effective, value)))
         })?;
         let Some((effective, value)) = found else { return Ok(None) };
@@ -210,7 +210,7 @@ impl Audit {
         if !self.is_used() || value.kind() != Some(FileKind::File) {
             return Ok(false);
         }
-        let effective = self.core.store.view(io, |view| self.core.files.effective(view, inode, value))?;
+        let effective = self.core.store.view(io, |view| self.core.files.policies.effective(view, inode, value))?;
         Ok(effective.is_on(Switch::Provenance) || effective.is_on(Switch::Audit))
     }
 

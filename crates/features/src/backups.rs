@@ -81,6 +81,6 @@ impl Backups {
         offset: u64,
         out: &mut [u8],
     ) -> Result<usize, Error> {
-        Ok(self.core.files.read_unnoted(&caller.context(), inode, offset, out)?.length)
+        Ok(self.core.files.reader.read_unnoted(&caller.context(), inode, offset, out)?.length)
     }
 }

@@ -19,14 +19,14 @@ pub struct Digests {
 impl Digests {
     /// A digest of a file's content as it is, in hexadecimal digits.
     pub fn digest_text(&self, caller: &Caller<'_>, inode: u64, kind: DigestKind) -> Result<Vec<u8>, Error> {
-        let digests = self.core.files.content_digests(caller.io, inode)?;
+        let digests = self.core.files.digests.get(caller.io, inode)?;
         let digest = digests.and_then(|digests| kind.of(&digests)).ok_or(Error::NoAttribute)?;
         Ok(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect())
     }
 
     /// For one who is about to read all of a file: a token that is good until its content changes.
     pub fn begin_digest(&self, caller: &Caller<'_>, inode: u64) -> Result<u64, Error> {
-        Ok(self.core.files.begin_digest(&caller.context(), inode)?)
+        Ok(self.core.files.digests.begin(&caller.context(), inode)?)
     }
 
     /// Stores the digest of what was read since the token was given; tells whether it still is the content, and so is stored.
@@ -39,6 +39,6 @@ impl Digests {
         digest: [u8; 32],
     ) -> Result<bool, Error> {
         self.eviction
-            .with_room(caller, || Ok(self.core.files.store_digest(&caller.context(), inode, token, kind, digest)?))
+            .with_room(caller, || Ok(self.core.files.digests.put(&caller.context(), inode, token, kind, digest)?))
     }
 }

@@ -132,13 +132,17 @@ impl RulesForecast<'_> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         let files = &self.forecasts.core.files;
         let effective = |value: &InodeValue| {
-            self.forecasts.core.store.view(caller.io, |view| files.effective(view, inode, value)).map_err(Error::from)
+            self.forecasts
+                .core
+                .store
+                .view(caller.io, |view| files.policies.effective(view, inode, value))
+                .map_err(Error::from)
         };
         let before = effective(&value)?;
         let decision = scopes.decide(name, &value, caller.now, &mut |_, _| {});
         stere_file::set_rule_decision(&mut value, decision);
         let after = effective(&value)?;
-        let devices = files.device_count();
+        let devices = files.policies.device_count();
         let is_other = before.wish != after.wish
             || (before.plugins, before.versions) != (after.plugins, after.versions)
             || Switch::ALL.into_iter().any(|one| before.is_on(one) != after.is_on(one));
@@ -147,7 +151,7 @@ impl RulesForecast<'_> {
         }
         let goes_to = match before.wish.tier == after.wish.tier {
             true => Vec::new(),
-            false => self.goes_to(caller, inode, files.tertiary(after.wish.tier).unwrap_or(0))?,
+            false => self.goes_to(caller, inode, files.policies.media_of(after.wish.tier).unwrap_or(0))?,
         };
         let (lies_on, would_take_bytes) = self.on_devices(caller, inode, &before, &after)?;
         Ok(Some(RuleChange {
@@ -179,7 +183,7 @@ impl RulesForecast<'_> {
             fact.devices.iter().for_each(|device| *lies_on.entry(*device).or_default() += on_each);
             stored += fact.stored_bytes;
         }
-        let scheme = self.forecasts.core.files.scheme_now(after);
+        let scheme = self.forecasts.core.files.policies.scheme_now(after);
         let would_take = stored.div_ceil(u64::from(scheme.data)) * u64::from(scheme.data + scheme.parity);
         Ok((lies_on.into_iter().collect(), would_take))
     }

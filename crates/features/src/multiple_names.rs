@@ -52,12 +52,12 @@ impl MultipleNames {
         if !has_several_names(before) && !has_several_names(value) {
             return Ok(());
         }
-        let held = self.core.files.effective(transaction, inode, before)?;
+        let held = self.core.files.policies.effective(transaction, inode, before)?;
         note_names(transaction, inode, before, value, from, to)?;
         if value.kind() == Some(FileKind::File) {
             self.keep_for_good(transaction, inode, &held, value)?;
         }
-        let now = self.core.files.effective(transaction, inode, value)?;
+        let now = self.core.files.policies.effective(transaction, inode, value)?;
         // A name that is gone asks for nothing any more, by rules too.
         let is_ruled = from.is_some() && !stere_file::rule_decision(value).is_nothing();
         let is_stored = matches!(value.kind(), Some(FileKind::File | FileKind::Symlink));
@@ -98,13 +98,15 @@ impl MultipleNames {
         value: &mut InodeValue,
     ) -> Result<(), Error> {
         let locks = stere_file::own_locks(value);
-        let kept = held.locks_beyond(&self.core.files.effective(transaction, inode, value)?, locks);
+        let kept = held.locks_beyond(&self.core.files.policies.effective(transaction, inode, value)?, locks);
         let named = classes::Named::of(value);
         if kept != locks {
             stere_file::set_own_locks(value, kept);
         }
         let encryption = held.wish.encryption;
-        if encryption.is_on() && self.core.files.effective(transaction, inode, value)?.wish.encryption != encryption {
+        if encryption.is_on()
+            && self.core.files.policies.effective(transaction, inode, value)?.wish.encryption != encryption
+        {
             let own = stere_file::own_policy(value);
             stere_file::set_own_policy(value, Own { encryption: encryption.code(), ..own });
         }
@@ -186,7 +188,7 @@ impl MultipleNames {
         if is_one && value.parent == directory {
             return Ok(());
         }
-        let held = self.core.files.effective(transaction, inode, &value)?;
+        let held = self.core.files.policies.effective(transaction, inode, &value)?;
         let changed = count_name(transaction, inode, &value, directory)?;
         let mut after = changed.clone().unwrap_or_else(|| value.clone());
         if changed.is_some() {
@@ -194,7 +196,7 @@ impl MultipleNames {
             self.quotas.count_where_it_lies(transaction, inode, &mut after)?;
             stere_file::put_inode(transaction, inode, &after);
         }
-        let now = self.core.files.effective(transaction, inode, &after)?;
+        let now = self.core.files.policies.effective(transaction, inode, &after)?;
         if after.kind() == Some(FileKind::File) && content_of(&now) != content_of(&held) {
             self.core.reconcile.note(transaction, inode)?;
         }

@@ -18,13 +18,13 @@ const LOOKED_AT_MAX: usize = 1024;
 impl Reconciler {
     /// Whether something was written, or waits for its unit to be quiet, since somebody looked.
     pub fn is_anything_new(&self) -> bool {
-        self.core.files.is_any_written()
+        self.core.files.written.is_any()
     }
 
     /// Has what was written since this was called last sent down, as policies say, or all that they say it of.
     pub fn send_new_down(&self, caller: &Caller<'_>, looks_at_all: bool) -> Result<(), Error> {
         self.try_new_again(caller)?;
-        let written = self.core.files.take_written().filter(|_| !looks_at_all);
+        let written = self.core.files.written.take().filter(|_| !looks_at_all);
         let concerned = match written {
             Some(inodes) => self.where_written(caller, inodes)?,
             None => None,
@@ -51,11 +51,10 @@ impl Reconciler {
             let Some(value) = value else { continue };
             let goes_down = match value.kind() {
                 Some(FileKind::File) => {
-                    let effective = self
-                        .core
-                        .store
-                        .view(caller.io, |view| Ok::<_, Error>(self.core.files.effective(view, inode, &value)?))?;
-                    self.core.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0)
+                    let effective = self.core.store.view(caller.io, |view| {
+                        Ok::<_, Error>(self.core.files.policies.effective(view, inode, &value)?)
+                    })?;
+                    self.core.files.policies.media_of(effective.wish.tier).is_some_and(|set| set != 0)
                 }
                 // A unit that was not quiet.
                 Some(FileKind::Directory) => true,

@@ -64,7 +64,7 @@ impl PluginEvents {
     }
 
     fn stack_number(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<u16, Error> {
-        Ok(self.core.files.effective(keys, inode, value)?.plugins)
+        Ok(self.core.files.policies.effective(keys, inode, value)?.plugins)
     }
 
     fn ask(&self, caller: &Caller<'_>, inode: u64, stack: &Stack, event: &Event<'_>) -> Result<Notes, Error> {

@@ -401,7 +401,7 @@ impl PolicyEditor {
         value: &InodeValue,
         asked: &[(Setting, Own)],
     ) -> Result<(), Error> {
-        let effective = self.core.files.effective(keys, inode, value)?;
+        let effective = self.core.files.policies.effective(keys, inode, value)?;
         let classes = self.core.files.resolver().classes();
         match asked.iter().any(|(setting, own)| effective.refuses(*setting, own, &classes)) {
             true => Err(contradicts_a_lock()),
@@ -420,7 +420,7 @@ impl PolicyEditor {
         if !asked.iter().any(|own| List::ALL.into_iter().any(|list| list.is_said(own))) {
             return Ok(());
         }
-        let effective = self.core.files.effective(keys, inode, value)?;
+        let effective = self.core.files.policies.effective(keys, inode, value)?;
         match asked.iter().any(|own| List::ALL.into_iter().any(|list| effective.refuses_list(list, own))) {
             true => Err(contradicts_a_lock()),
             false => Ok(()),

@@ -63,7 +63,7 @@ impl PolicyProvenance {
 
     fn effective_setting(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
         let effective = self.core.effective(caller, inode)?;
-        let value = effective.value(setting, self.core.files.device_count()).ok_or(Error::NoAttribute)?;
+        let value = effective.value(setting, self.core.files.policies.device_count()).ok_or(Error::NoAttribute)?;
         Ok(self.words.with_name(setting, value).into_bytes())
     }
 
@@ -130,11 +130,11 @@ impl PolicyProvenance {
             return Ok(format!("lost: {lost_bytes} bytes cannot be read from the devices that are there").into_bytes());
         }
         let effective = self.core.effective(caller, inode)?;
-        let wanted = self.core.files.scheme_now(&effective);
+        let wanted = self.core.files.policies.scheme_now(&effective);
         let facts = self.core.facts(caller, inode, &effective)?;
         // What is shared with a file that wants more stays with the better of both.
-        let tertiary = self.core.files.tertiary(effective.wish.tier);
-        let site = self.core.files.site_of(&effective);
+        let tertiary = self.core.files.policies.media_of(effective.wish.tier);
+        let site = self.core.files.policies.site_of(&effective);
         let mut wrongly = 0;
         let mut pending_of = |fact: &StoredFact| match fact.scheme == wanted {
             _ if tertiary.is_some_and(|set| set != fact.tertiary) => fact.bytes,
@@ -174,7 +174,7 @@ impl PolicyProvenance {
         if pending > 0 {
             return Ok(format!("pending {pending} bytes").into_bytes());
         }
-        let devices = self.core.files.devices_for(&effective);
+        let devices = self.core.files.policies.devices_for(&effective);
         if wanted.parity < effective.wish.scheme.survives_at_least(devices) {
             // Devices would be enough, and some are away, or are leaving.
             return Ok(self.away(&effective).into_bytes());
@@ -200,7 +200,7 @@ impl PolicyProvenance {
         let survives = match stored {
             Some(survives) => survives,
             // Nothing is stored yet: what new data would get.
-            None => self.core.files.scheme_now(&effective).parity,
+            None => self.core.files.policies.scheme_now(&effective).parity,
         };
         Ok(survives.to_string().into_bytes())
     }

@@ -422,7 +422,7 @@ impl Reconciler {
                     return Ok(false);
                 }
                 let left = progress.budget_bytes - progress.moved_bytes;
-                let done = self.core.files.reconcile(&context, inode, from, left, &mut job.shared)?;
+                let done = self.core.files.converter.reconcile(&context, inode, from, left, &mut job.shared)?;
                 progress.moved_bytes += done.moved_bytes;
                 progress.damaged_blobs += u64::from(done.damaged_blobs);
                 job.waiting_bytes += done.waiting_bytes;
@@ -442,7 +442,7 @@ impl Reconciler {
                 }
                 let left = progress.budget_bytes - progress.moved_bytes;
                 let mut twins = self.twins.lock();
-                let done = self.core.files.deduplicate(&context, inode, from, left, domain, &mut twins)?;
+                let done = self.core.files.deduplicator.deduplicate(&context, inode, from, left, domain, &mut twins)?;
                 progress.moved_bytes += done.compared_bytes;
                 job.twin = done.next.map(|next| (inode, next, domain));
             }
@@ -477,7 +477,7 @@ impl Reconciler {
     fn dedup_domain(&self, caller: &Caller<'_>, inode: u64) -> Result<Option<u64>, Error> {
         self.core.store.view(caller.io, |view| {
             let Some(value) = stere_file::inode_if_any(view, inode)? else { return Ok(None) };
-            Ok::<_, Error>(dedup_domain(&self.core.files.effective(view, inode, &value)?))
+            Ok::<_, Error>(dedup_domain(&self.core.files.policies.effective(view, inode, &value)?))
         })
     }
 

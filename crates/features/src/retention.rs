@@ -225,7 +225,7 @@ impl Retentions {
     }
 
     fn begin_retention(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        if self.core.files.is_in_memory(inode) {
+        if self.core.files.table.contains(inode) {
             // It is open, or not all of it is saved.
             return Ok(());
         }

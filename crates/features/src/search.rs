@@ -198,7 +198,7 @@ impl Find<'_> {
         match self.stage {
             Stage::Inodes(from) if self.is_directory => {
                 self.noted.forget_names();
-                let removals = self.search.core.files.removals();
+                let removals = self.search.core.files.table.removals();
                 let (inodes, next) = self.read_inodes(caller, from)?;
                 for (inode, value) in inodes {
                     unless_away(self.look_at_inode(caller, inode, value, removals, &mut found))?;
@@ -214,7 +214,7 @@ impl Find<'_> {
             }
             Stage::Candidates(at) => {
                 self.noted.forget_names();
-                let removals = self.search.core.files.removals();
+                let removals = self.search.core.files.table.removals();
                 let end = self.candidates.len().min(at + BATCH);
                 for (inode, value) in self.read_candidates(caller, &self.candidates[at..end])? {
                     unless_away(self.look_at_inode(caller, inode, value, removals, &mut found))?;

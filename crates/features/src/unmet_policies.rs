@@ -42,7 +42,7 @@ impl UnmetPolicies {
     /// Why no new data can be as this asks for, if that is so whichever devices are attached.
     pub fn why_unkept(&self, scheme: Option<SchemeWish>, only: u8) -> Option<String> {
         let devices = match only {
-            0 => self.core.files.device_count(),
+            0 => self.core.files.policies.device_count(),
             only => self.core.store.places().devices_of_place(only),
         };
         if devices == 0 {

@@ -78,7 +78,7 @@ impl UsageWalk<'_> {
         self.usage.size_bytes += value.size;
         self.usage.allocated_bytes += value.blocks_bytes;
         let effective = self.core.effective(caller, inode)?;
-        let facts = self.core.files.stored_facts(&caller.context(), inode, &effective)?;
+        let facts = self.core.files.policies.stored_facts(&caller.context(), inode, &effective)?;
         for fact in facts {
             self.usage.stored_bytes += fact.stored_bytes;
             self.usage.shared_bytes += fact.shared_bytes;

@@ -114,7 +114,7 @@ impl OfOne {
 impl Versions {
     /// Which versions policy keeps of an inode, and who said so; nothing where nobody says anything.
     fn said(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Option<(Wanted, Source)>, Error> {
-        let effective = self.core.files.effective(keys, inode, value)?;
+        let effective = self.core.files.policies.effective(keys, inode, value)?;
         Ok(effective.versions.map(|wanted| (wanted, effective.versions_source)))
     }
 
@@ -193,7 +193,7 @@ impl Versions {
 
     /// The last handle of an inode may have been let go.
     pub fn note_closed(&self, inode: u64) {
-        if self.is_used() && !self.core.files.is_open(inode) {
+        if self.is_used() && !self.core.files.table.is_open(inode) {
             self.open.lock().remove(&inode);
         }
     }
@@ -269,7 +269,7 @@ impl Versions {
             }
             Ok(!self.is_short_of_room())
         };
-        self.core.files.before_change(&caller.context(), inode, asks, |file| self.keep_copy(caller, inode, file))
+        self.core.files.copier.before_change(&caller.context(), inode, asks, |file| self.keep_copy(caller, inode, file))
     }
 
     /// What there is no room for is not kept: neither a full pool nor a quota refuses a change because of what was there before it.
@@ -336,8 +336,8 @@ impl Versions {
             })
         });
         if !matches!(kept, Ok(true)) {
-            self.core.files.note_orphan(copy, stere_file::OrphanKind::Removed);
-            self.core.files.forget(&caller.context(), copy)?;
+            self.core.files.orphans.note(copy, stere_file::OrphanKind::Removed);
+            self.core.files.orphans.forget(&caller.context(), copy)?;
         }
         kept.map(drop)
     }

@@ -129,9 +129,9 @@ impl Quotas {
         }
         let of_stored = [limits.stored, limits.soft_stored];
         if of_stored.iter().any(Option::is_some) && !self.core.files.accounts().keeps_stored() {
-            self.core.files.keep_stored(caller.io)?;
+            self.core.files.charging.keep_stored(caller.io)?;
             for _ in 0..COUNTED_AT_ONCE_STEPS {
-                if !self.core.files.charge_some(caller.io)? {
+                if !self.core.files.charging.charge_some(caller.io)? {
                     break;
                 }
             }
@@ -306,7 +306,7 @@ impl Quotas {
             return Ok(());
         }
         match kind {
-            FileKind::File => Ok(self.core.files.save(&caller.context(), inode)?),
+            FileKind::File => Ok(self.core.files.writeback.save(&caller.context(), inode)?),
             FileKind::Directory => self.check_fits(caller, inode, &left),
             _ => Ok(()),
         }
@@ -465,7 +465,7 @@ impl Quotas {
     /// Totals as they are seen from an inode: where volumes set limits, what is left within them.
     pub fn statfs_at(&self, io: Io<'_>, inode: u64) -> Result<FileSystemStatistics, Error> {
         // What was removed is free, though its pieces may be given back one after the other.
-        self.core.files.free_removed(io, false)?;
+        self.core.files.reservations.free_removed(io, false)?;
         let totals = self.core.statfs();
         if !self.core.files.accounts().is_on() {
             return Ok(totals);

@@ -4,16 +4,26 @@
 //! bytes (COLLAPSE, INSERT) is one transaction or is refused.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use stere_format::InodeValue;
+use stere_store::Store;
 
 use crate::block::BLOCK;
+use crate::context::Context;
+use crate::encode::Codec;
 use crate::error::Error;
 use crate::extents::{self, Allocation, EXTENTS_PER_STEP};
+use crate::grants::Grants;
 use crate::keys::{self, extents_touching};
+use crate::options::FILE_BYTES_MAX;
+use crate::orphan::Orphans;
+use crate::policies::Policies;
+use crate::reservations::Reservations;
+use crate::save::Writeback;
 use crate::state::Content;
-use crate::write::is_shared;
-use crate::{Context, FILE_BYTES_MAX, Files};
+use crate::table::FileTable;
+use crate::write::{Writer, is_shared};
 
 /// Do not change the size.
 pub const KEEP_SIZE: u32 = 0x01;
@@ -34,7 +44,35 @@ const SHIFTED_EXTENTS_MAX: usize = 8192;
 /// Bytes that are unshared (rewritten) at a time.
 const UNSHARE_BYTES: u64 = 1 << 20;
 
-impl Files {
+/// Changes the extents and the size of files.
+pub struct Allocator {
+    pub(crate) writer: Arc<Writer>,
+    pub(crate) writeback: Arc<Writeback>,
+    pub(crate) reservations: Arc<Reservations>,
+    pub(crate) orphans: Arc<Orphans>,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) codec: Arc<Codec>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) table: Arc<FileTable>,
+    pub(crate) store: Arc<Store>,
+}
+
+impl Allocator {
+    pub(crate) fn new(writer: &Arc<Writer>) -> Allocator {
+        let Writer { store, table, policies, codec, grants, reservations, writeback } = &**writer;
+        Allocator {
+            writer: writer.clone(),
+            writeback: writeback.clone(),
+            reservations: reservations.clone(),
+            orphans: writeback.orphans.clone(),
+            grants: grants.clone(),
+            codec: codec.clone(),
+            policies: policies.clone(),
+            table: table.clone(),
+            store: store.clone(),
+        }
+    }
+
     /// Changes allocation in `offset..offset + length` as `mode` says.
     pub fn allocate(
         &self,
@@ -53,24 +91,26 @@ impl Files {
         }
         let held = self.table.hold(inode);
         let mut state = held.write(context.io)?;
-        let content = self.load(context, inode, &mut state)?;
-        self.check_not_retained(context, inode)?;
+        let content = self.writeback.load(context, inode, &mut state)?;
+        self.policies.check_not_retained(context, inode)?;
         if content.is_dirty() {
-            self.save_all(context, inode, content)?;
+            self.writeback.save_all(context, inode, content)?;
         }
         let range = offset..end;
         let keep_size = mode & KEEP_SIZE != 0;
         if !keep_size && matches!(mode, 0 | ZERO_RANGE | UNSHARE_RANGE) {
             // Before the first of several transactions, so that what is refused has changed nothing.
-            let may_grow = self.grant_size(context, inode, content, end);
-            self.keep_promised(inode, content);
+            let may_grow = self.grants.grant_size(context, inode, content, end);
+            self.grants.keep_promised(inode, content);
             may_grow?;
         }
         match mode & !KEEP_SIZE {
             0 => self.preallocate(context, inode, content, range, keep_size),
             PUNCH_HOLE if keep_size => self.punch(context, inode, content, range),
             ZERO_RANGE => self.zero(context, inode, content, range, keep_size),
-            COLLAPSE_RANGE | INSERT_RANGE if self.is_encrypted(context.io, inode, offset..crate::block::END)? => {
+            COLLAPSE_RANGE | INSERT_RANGE
+                if self.policies.is_encrypted(context.io, inode, offset..crate::block::END)? =>
+            {
                 // Each record opens only at its place.
                 Err(Error::Unsupported("ranges of encrypted files cannot be inserted or collapsed; copy the file"))
             }
@@ -91,9 +131,9 @@ impl Files {
         keep_size: bool,
     ) -> Result<(), Error> {
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
-        let placement = self.storing(context.io, inode)?.placement;
+        let placement = self.policies.storing(context.io, inode)?.placement;
         let missing = self.hole_bytes(context, inode, &blocks)?;
-        let room_until_counted = self.promise(context.io, placement, missing)?;
+        let room_until_counted = self.reservations.promise(context.io, placement, missing)?;
         // Before the first of several transactions, for the next may fail.
         content.extents_end = content.extents_end.max(blocks.end);
         let mut at = blocks.start;
@@ -111,7 +151,7 @@ impl Files {
             content.size = content.size.max(range.end);
             content.stored_size = content.size;
         }
-        let held = self.hold_granted(context.io, placement.scheme, &room_until_counted);
+        let held = self.reservations.hold_granted(context.io, placement.scheme, &room_until_counted);
         drop(room_until_counted);
         held
     }
@@ -135,7 +175,7 @@ impl Files {
     fn punch(&self, context: &Context<'_>, inode: u64, content: &mut Content, range: Range<u64>) -> Result<(), Error> {
         let whole = self.zero_edges(context, inode, content, &range)?;
         self.clear_steps(context, inode, whole)?;
-        self.save_all(context, inode, content)
+        self.writeback.save_all(context, inode, content)
     }
 
     /// Makes `range` read as zeros, with room set aside.
@@ -149,7 +189,7 @@ impl Files {
     ) -> Result<(), Error> {
         let whole = self.zero_edges(context, inode, content, &range)?;
         self.clear_steps(context, inode, whole)?;
-        self.save_all(context, inode, content)?;
+        self.writeback.save_all(context, inode, content)?;
         self.preallocate(context, inode, content, range, keep_size)
     }
 
@@ -174,7 +214,7 @@ impl Files {
             let edge = edge.start..edge.end.min(content.size);
             if edge.start < edge.end && self.has_data(context, inode, &edge)? {
                 let zeros = vec![0; (edge.end - edge.start) as usize];
-                self.write_parts(context, inode, content, edge.start, &zeros)?;
+                self.writer.write_parts(context, inode, content, edge.start, &zeros)?;
             }
         }
         Ok(whole_start..whole_end.max(whole_start))
@@ -292,9 +332,9 @@ impl Files {
             })?;
             if shared {
                 let mut bytes = vec![0; length as usize];
-                self.read_stored(context.io, inode, at, &mut bytes)?;
-                self.write_parts(context, inode, content, at, &bytes)?;
-                self.save_all(context, inode, content)?;
+                self.codec.read_stored(context.io, inode, at, &mut bytes)?;
+                self.writer.write_parts(context, inode, content, at, &bytes)?;
+                self.writeback.save_all(context, inode, content)?;
             }
             at += length;
         }

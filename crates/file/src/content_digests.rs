@@ -1,18 +1,38 @@
 //! Digests of contents: begun, stored if the content is the same still, and read. Read next: `digests.rs`.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stere_format::{ContentDigests, FileKind, Key};
-use stere_store::Io;
+use stere_store::{Io, Store};
 
-use crate::digests::{DigestKind, EXTENTS_PER_VIEW};
+use crate::context::Context;
+use crate::digests::{DigestKind, Digests, EXTENTS_PER_VIEW};
 use crate::error::Error;
 use crate::facts::stored_extents;
-use crate::{Context, Files, keys};
+use crate::keys;
+use crate::policies::Policies;
+use crate::save::Writeback;
+use crate::table::FileTable;
 
-impl Files {
+/// Digests of contents, by file.
+pub struct DigestStore {
+    pub(crate) store: Arc<Store>,
+    pub(crate) table: Arc<FileTable>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) writeback: Arc<Writeback>,
+    pub(crate) digests: Arc<Digests>,
+}
+
+impl DigestStore {
+    pub(crate) fn new(writeback: &Arc<Writeback>, digests: Arc<Digests>) -> DigestStore {
+        let Writeback { store, table, policies, .. } = &**writeback;
+        let (store, table, policies) = (store.clone(), table.clone(), policies.clone());
+        DigestStore { store, table, policies, writeback: writeback.clone(), digests }
+    }
+
     /// The digests of a file's content as it is; none while something of it waits in memory.
-    pub fn content_digests(&self, io: Io<'_>, inode: u64) -> Result<Option<ContentDigests>, Error> {
+    pub fn get(&self, io: Io<'_>, inode: u64) -> Result<Option<ContentDigests>, Error> {
         if !self.digests.is_on.load(Ordering::Acquire) {
             return Ok(None);
         }
@@ -28,7 +48,7 @@ impl Files {
     }
 
     /// For one who is about to read all of a file to make a digest: a token that is good until the content changes.
-    pub fn begin_digest(&self, context: &Context<'_>, inode: u64) -> Result<u64, Error> {
+    pub fn begin(&self, context: &Context<'_>, inode: u64) -> Result<u64, Error> {
         let held = self.table.hold(inode);
         let mut state = held.write(context.io)?;
         let value = self.store.view(context.io, |view| keys::inode(view, inode))?;
@@ -38,7 +58,7 @@ impl Files {
         if let Some(content) = &mut state.content
             && content.is_dirty()
         {
-            self.save_all(context, inode, content)?;
+            self.writeback.save_all(context, inode, content)?;
         }
         self.check_not_encrypted(context, inode)?;
         // Before the token is there: what takes effect in between finds none, and takes nothing away.
@@ -47,7 +67,7 @@ impl Files {
     }
 
     /// Stores a digest if the content is what it was when the token was taken; tells whether it is.
-    pub fn store_digest(
+    pub fn put(
         &self,
         context: &Context<'_>,
         inode: u64,
@@ -86,12 +106,12 @@ impl Files {
         );
         let effective = self.store.view(context.io, |view| {
             let value = keys::inode(view, inode)?;
-            self.effective(view, inode, &value)
+            self.policies.effective(view, inode, &value)
         })?;
         if effective.wish.encryption.is_on() {
             return Err(REFUSED);
         }
-        if !self.keyring.has_keys() {
+        if !self.policies.keyring.has_keys() {
             return Ok(());
         }
         let mut from = Some(0);

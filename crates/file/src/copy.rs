@@ -4,16 +4,23 @@
 //! caller asks for the rest.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use stere_store::Transaction;
+use stere_store::{Store, Transaction};
 
 use crate::block::BLOCK;
+use crate::context::Context;
+use crate::encode::Codec;
 use crate::error::Error;
 use crate::extents::{self, Allocation, part};
 use crate::keys::{self, extents_touching};
+use crate::options::FILE_BYTES_MAX;
+use crate::policies::Policies;
+use crate::save::Writeback;
 use crate::state::Content;
-use crate::table::Held;
-use crate::{Context, FILE_BYTES_MAX, Files};
+use crate::table::{FileTable, Held};
+use crate::write::Writer;
+use crate::written::Written;
 
 /// Extents that one transaction shares at most.
 const SHARED_PER_STEP: usize = 256;
@@ -31,7 +38,25 @@ pub(crate) struct Copy {
     pub length: u64,
 }
 
-impl Files {
+/// Copies between files.
+pub struct Copier {
+    pub(crate) store: Arc<Store>,
+    pub(crate) table: Arc<FileTable>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) codec: Arc<Codec>,
+    pub(crate) written: Arc<Written>,
+    pub(crate) writeback: Arc<Writeback>,
+    pub(crate) writer: Arc<Writer>,
+}
+
+impl Copier {
+    pub(crate) fn new(writer: &Arc<Writer>) -> Copier {
+        let Writer { store, table, policies, codec, writeback, .. } = &**writer;
+        let (store, table, policies) = (store.clone(), table.clone(), policies.clone());
+        let (written, writeback) = (writeback.written.clone(), writeback.clone());
+        Copier { store, table, policies, codec: codec.clone(), written, writeback, writer: writer.clone() }
+    }
+
     /// Copies up to `length` bytes; gives how many were copied: fewer at the end of the source.
     pub fn copy_range(
         &self,
@@ -45,12 +70,12 @@ impl Files {
         let (first, second) = (self.table.hold(source.min(target)), self.table.hold(source.max(target)));
         let mut first_state = first.write(context.io)?;
         if source == target {
-            let content = self.load(context, source, &mut first_state)?;
+            let content = self.writeback.load(context, source, &mut first_state)?;
             let Some(copy) = self.bounded(content.size, from, to, length)? else { return Ok(0) };
             if from < to + copy.length && to < from + copy.length {
                 return Err(Error::Invalid("source and target overlap in the same file"));
             }
-            self.save_all(context, source, content)?;
+            self.writeback.save_all(context, source, content)?;
             let size = content.size;
             return self.copy(context, source, size, target, content, &copy);
         }
@@ -60,14 +85,14 @@ impl Files {
         } else {
             (&mut *second_state, &mut *first_state)
         };
-        let source_content = self.load(context, source, source_state)?;
-        let target_content = self.load(context, target, target_state)?;
+        let source_content = self.writeback.load(context, source, source_state)?;
+        let target_content = self.writeback.load(context, target, target_state)?;
         let Some(copy) = self.bounded(source_content.size, from, to, length)? else { return Ok(0) };
         if source_content.is_dirty() {
-            self.save_all(context, source, source_content)?;
+            self.writeback.save_all(context, source, source_content)?;
         }
         if target_content.is_dirty() {
-            self.save_all(context, target, target_content)?;
+            self.writeback.save_all(context, target, target_content)?;
         }
         self.copy(context, source, source_content.size, target, target_content, &copy)
     }
@@ -89,11 +114,11 @@ impl Files {
         content: &mut Content,
         copy: &Copy,
     ) -> Result<u64, Error> {
-        self.check_not_retained(context, target)?;
+        self.policies.check_not_retained(context, target)?;
         let Copy { from, to, length } = *copy;
         // An encrypted record opens only at its place in its file, so it is copied.
-        let is_encrypted = self.is_encrypted(context.io, source, from..from + length)?
-            || self.is_encrypted(context.io, target, to..to + 1)?;
+        let is_encrypted = self.policies.is_encrypted(context.io, source, from..from + length)?
+            || self.policies.is_encrypted(context.io, target, to..to + 1)?;
         if is_encrypted || from % BLOCK != to % BLOCK {
             return self.copy_bytes(context, source, target, content, copy);
         }
@@ -104,7 +129,7 @@ impl Files {
         let mut done = 0;
         if head > 0 {
             done += self.copy_bytes(context, source, target, content, &Copy { from, to, length: head })?;
-            self.save_all(context, target, content)?;
+            self.writeback.save_all(context, target, content)?;
         }
         if shared > 0 {
             let whole = Copy { from: from + head, to: to + head, length: shared };
@@ -142,14 +167,14 @@ impl Files {
         while done < end {
             let length = COPY_BYTES.min(end - done);
             let mut bytes = vec![0; length as usize];
-            self.read_stored(context.io, source, copy.from + done, &mut bytes)?;
-            let written = self.write_parts(context, target, content, copy.to + done, &bytes);
+            self.codec.read_stored(context.io, source, copy.from + done, &mut bytes)?;
+            let written = self.writer.write_parts(context, target, content, copy.to + done, &bytes);
             let written = match written {
                 Err(error) if done > 0 && is_full(&error) => break,
                 written => written?,
             };
             // The source may be the same file: what was written has to be where it is read.
-            self.save_all(context, target, content)?;
+            self.writeback.save_all(context, target, content)?;
             done += written as u64;
             if written < bytes.len() || context.io.is_cancelled() {
                 break;
@@ -185,7 +210,7 @@ impl Files {
             (content.size, content.stored_size) = (size, size);
             content.extents_end = content.extents_end.max((rest.to + step).next_multiple_of(BLOCK));
             done += step;
-            self.note_written(target);
+            self.written.note(target);
             if context.io.is_cancelled() {
                 break;
             }

@@ -7,14 +7,19 @@
 //! Read next: `copy.rs`, the naming layer's `reconcile.rs`, `docs/design/dedup.md`.
 
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHasher};
 use stere_format::FileKind;
+use stere_store::Store;
 
+use crate::context::Context;
 use crate::copy::{Copy, share_step};
 use crate::error::Error;
 use crate::facts::{StoredExtent, stored_extents};
-use crate::{Context, Files, keys};
+use crate::keys;
+use crate::orphan::Orphans;
+use crate::table::FileTable;
 
 /// Extents looked at in one view.
 const EXTENTS_PER_STEP: usize = 64;
@@ -54,7 +59,14 @@ struct Place {
     start: u64,
 }
 
-impl Files {
+/// Finds content that is stored twice.
+pub struct Deduplicator {
+    pub(crate) store: Arc<Store>,
+    pub(crate) table: Arc<FileTable>,
+    pub(crate) orphans: Arc<Orphans>,
+}
+
+impl Deduplicator {
     /// Shares what of a file, from `from` on, is stored elsewhere in its domain too, with about `budget_bytes` being compared.
     pub fn deduplicate(
         &self,
@@ -146,7 +158,7 @@ impl Files {
     fn is_file_with_name(&self, context: &Context<'_>, inode: u64) -> Result<bool, Error> {
         let value = self.store.view(context.io, |view| keys::inode_if_any(view, inode))?;
         Ok(value.is_some_and(|value| value.kind() == Some(FileKind::File) && value.nlink > 0)
-            && self.orphan_kind(inode).is_none())
+            && self.orphans.kind_of(inode).is_none())
     }
 
     /// Reads both as they are stored, and compares them.

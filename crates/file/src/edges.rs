@@ -9,11 +9,12 @@ use std::ops::Range;
 use stere_faults::{Bug, is_planted};
 
 use crate::block::BLOCK;
+use crate::context::Context;
 use crate::error::Error;
 use crate::keys::{Extent, extents_touching};
 use crate::record::RECORD_BYTES;
 use crate::state::Content;
-use crate::{Context, Files};
+use crate::write::Writer;
 
 /// Bytes beside a write, in a block that it changes in part.
 pub(crate) struct Edge {
@@ -46,7 +47,7 @@ fn beside(content: &Content, range: &Range<u64>) -> [Range<u64>; 2] {
     [first_block..range.start.min(stored_end), range.end..last_end]
 }
 
-impl Files {
+impl Writer {
     /// The edges of a write that must be there before it, with the bytes of those that were read and lie where they lay: the file was
     /// not locked in between, so nothing else of what was read may be used.
     pub(crate) fn edges_needed(
@@ -93,7 +94,7 @@ impl Files {
     pub(crate) fn read_edges(&self, context: &Context<'_>, inode: u64, edges: &mut [Edge]) -> Result<(), Error> {
         for edge in edges.iter_mut().filter(|edge| edge.is_lacking()) {
             let mut bytes = vec![0; (edge.range.end - edge.range.start) as usize];
-            self.read_stored(context.io, inode, edge.range.start, &mut bytes)?;
+            self.codec.read_stored(context.io, inode, edge.range.start, &mut bytes)?;
             edge.bytes = Some(bytes);
         }
         Ok(())
@@ -112,25 +113,7 @@ impl Files {
                 record.write(gap.start, &bytes[from..from + gap.len()]);
             }
             let after = record.memory_bytes();
-            self.note_memory(before, after);
+            self.table.note_memory(before, after);
         }
-    }
-
-    /// Reads the rest of all blocks that are dirty in part: after this, what they lie in may be released. What cannot be read stays
-    /// as it is, and whoever saves it is told.
-    pub fn complete_dirty_blocks(&self, context: &Context<'_>) -> Result<(), Error> {
-        assert!(context.io.may_block(), "this waits for files");
-        for inode in self.table.inodes() {
-            let Some(held) = self.table.find(inode) else { continue };
-            let mut state = held.write(context.io)?;
-            let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) else { continue };
-            let records: Vec<u64> = content.records.keys().copied().collect();
-            for record in records {
-                if let Err(error) = self.fill_partial_blocks(context, inode, content, record) {
-                    tracing::debug!(inode, %error, "a block that is dirty in part cannot be completed");
-                }
-            }
-        }
-        Ok(())
     }
 }

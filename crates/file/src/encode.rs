@@ -11,19 +11,33 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use stere_crypt::{CryptError, DataKey, Place, RECORD_EXTRA_BYTES};
+use stere_crypt::{CryptError, DataKey, Keyring, Place, RECORD_EXTRA_BYTES};
+use stere_device::BufferPool;
 use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, DeviceIndex, SECTOR_BYTES};
 use stere_plugin::Encoded;
-use stere_store::{BlobHandle, Content, Io, NewBlob, Owner, Piece, Recoded};
+use stere_store::{BlobHandle, Content, Io, NewBlob, Owner, Piece, Recoded, Store};
 
-use crate::Files;
 use crate::coders::Coders;
-use crate::encoding::{AskedEncoding, Known, Storing};
+use crate::context::Context;
+use crate::encoding::{AskedEncoding, Decoded, Known, STORED_BYTES_KEPT, Storing};
 use crate::error::Error;
+use crate::pieces::{fill_holes, gather};
 use crate::plugins::Plugins;
 
 const _: () = assert!(RECORD_EXTRA_BYTES <= SECTOR_BYTES, "encryption makes a record larger by a sector at most");
+
+/// A blob and its place in the file.
+pub(crate) struct Appended {
+    pub start: u64,
+    pub blob: NewBlob,
+}
+
+impl Appended {
+    pub(crate) fn end(&self) -> u64 {
+        self.start + u64::from(self.blob.length())
+    }
+}
 
 /// A record that passed plugins and compression, as it is to be encrypted and stored.
 #[derive(Debug)]
@@ -79,14 +93,35 @@ fn undecodable(blob: &BlobHandle, why: &dyn std::fmt::Display) -> Error {
     Error::Undecodable { blob: blob.id, why: why.to_string() }
 }
 
-impl Files {
+/// Puts content into blobs and gets it out of them.
+pub(crate) struct Codec {
+    store: Arc<Store>,
+    keyring: Arc<Keyring>,
+    plugins: Arc<Plugins>,
+    coders: Coders,
+    decoded: Decoded,
+    /// What was read of encoded blobs, until it is decoded.
+    stored: BufferPool,
+}
+
+impl Codec {
+    pub(crate) fn new(store: Arc<Store>, keyring: Arc<Keyring>, plugins: Arc<Plugins>, coders: Coders) -> Codec {
+        let (decoded, stored) = (Decoded::default(), BufferPool::new(STORED_BYTES_KEPT));
+        Codec { store, keyring, plugins, coders, decoded, stored }
+    }
+
+    /// Forgets what was decrypted.
+    pub(crate) fn forget_encrypted(&self) {
+        self.decoded.forget_encrypted();
+    }
+
     /// What plugins and compression make of records, by all processors at once where that is slow.
     pub(crate) fn pass_many<'data>(
         &self,
         storing: &Storing,
         records: Vec<&'data [u8]>,
     ) -> impl Iterator<Item = Result<Passed<'data>, Error>> + use<'data> {
-        let coders = if storing.is_coded() { self.options.coders.clone() } else { Coders::default() };
+        let coders = if storing.is_coded() { self.coders.clone() } else { Coders::default() };
         coders.map(records, |data| pass(storing, data)).into_iter()
     }
 
@@ -192,7 +227,7 @@ impl Files {
         let decode_whole = |(piece, opening, stored, into): (&Piece, &Option<Opening>, &mut [u8], &mut [u8])| {
             decode(plugins, &piece.blob, opening.as_ref(), stored, into)
         };
-        self.options.coders.map(whole, decode_whole).into_iter().collect::<Result<(), Error>>()?;
+        self.coders.map(whole, decode_whole).into_iter().collect::<Result<(), Error>>()?;
         for (piece, opening, stored) in parts {
             let value = &piece.blob.value;
             let mut content = vec![0; value.logical_bytes as usize];
@@ -220,6 +255,49 @@ impl Files {
                 Recoded { encoding: BlobEncoding::PLAIN, flags: flags.with(gave_up), checksum, stored }
             }
         })
+    }
+
+    /// Reads what the store has, whatever is dirty in memory; zeros in holes and behind the end.
+    pub(crate) fn read_stored(&self, io: Io<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let length = out.len();
+        let pieces = self.store.view(io, |view| gather(view, inode, offset, length))?;
+        fill_holes(&pieces, out);
+        if !pieces.is_empty() {
+            self.read_pieces(io, &pieces, out, Owner { inode, offset })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn append_whole(
+        &self,
+        context: &Context<'_>,
+        storing: &Storing,
+        home: Option<DeviceIndex>,
+        owner: Owner,
+        data: &[u8],
+    ) -> Result<Vec<Appended>, Error> {
+        let pieces = storing.cut(owner.offset, data).map(|(_, piece)| piece).collect();
+        self.append_cut(context, storing, home, owner, data, &mut self.pass_many(storing, pieces))
+    }
+
+    /// Appends what passed of the blobs that `data` is cut into.
+    pub(crate) fn append_cut<'data>(
+        &self,
+        context: &Context<'_>,
+        storing: &Storing,
+        mut home: Option<DeviceIndex>,
+        owner: Owner,
+        data: &'data [u8],
+        passed: &mut impl Iterator<Item = Result<Passed<'data>, Error>>,
+    ) -> Result<Vec<Appended>, Error> {
+        let mut blobs = Vec::with_capacity(1);
+        for ((start, _), passed) in storing.cut(owner.offset, data).zip(passed) {
+            let owner = Owner { offset: start, ..owner };
+            let blob = self.append_passed(context.io, storing, home, owner, passed?)?;
+            home = blob.home();
+            blobs.push(Appended { start, blob });
+        }
+        Ok(blobs)
     }
 }
 

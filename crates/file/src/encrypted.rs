@@ -9,13 +9,14 @@ use std::ops::Range;
 use stere_policy::Effective;
 use stere_store::Owner;
 
+use crate::context::Context;
 use crate::encode::is_as_asked;
 use crate::encoding::{AskedEncoding, Storing};
 use crate::error::Error;
 use crate::facts::{StoredExtent, stored_extents};
+use crate::reconcile::Converter;
 use crate::record::RECORD_BYTES;
 use crate::state::Content;
-use crate::{Context, Files};
 
 /// Extents looked at in one step.
 const EXTENTS_PER_STEP: usize = 64;
@@ -38,7 +39,7 @@ pub(crate) fn is_of_other_key(extent: &StoredExtent, asked: AskedEncoding) -> bo
     is_other && value.encoding.is_known()
 }
 
-impl Files {
+impl Converter {
     /// Stores anew, through the file and as `effective` asks, those of the extents in a range that are meant. The file is locked for a
     /// step at a time.
     pub(crate) fn store_anew(
@@ -72,14 +73,14 @@ impl Files {
         let mut done = StoredAnew::default();
         let held = self.table.hold(inode);
         let mut state = held.write(context.io)?;
-        let content = self.load(context, inode, &mut state)?;
+        let content = self.writeback.load(context, inode, &mut state)?;
         if content.is_dirty() {
-            self.save_all(context, inode, content)?;
+            self.writeback.save_all(context, inode, content)?;
         }
         let (extents, next) = stored_extents(&self.store, context.io, inode, range.start, EXTENTS_PER_STEP)?;
         let mut others: Vec<StoredExtent> = extents.into_iter().filter(|extent| extent.start < range.end).collect();
         others.retain(is_meant);
-        let storing = match self.storing_of(effective) {
+        let storing = match self.policies.storing_of(effective) {
             Ok(storing) => storing,
             Err(Error::Key(_) | Error::Plugin(_)) => {
                 done.locked_bytes = others.iter().map(|extent| u64::from(extent.length)).sum();
@@ -89,7 +90,7 @@ impl Files {
         };
         others.retain(|extent| {
             let number = extent.blob.value.key;
-            let is_readable = number == 0 || self.keyring.closing_key(number).is_ok();
+            let is_readable = number == 0 || self.policies.keyring.closing_key(number).is_ok();
             done.locked_bytes += if is_readable { 0 } else { u64::from(extent.length) };
             is_readable
         });
@@ -117,23 +118,14 @@ impl Files {
     ) -> Result<(), Error> {
         let bytes = run.end - run.start;
         let mut data = vec![0; bytes as usize];
-        self.read_stored(context.io, inode, run.start, &mut data)?;
+        self.codec.read_stored(context.io, inode, run.start, &mut data)?;
         let _room_until_entered =
             self.store.space().reserve(context.io, storing.placement, storing.stored_bytes_max(bytes))?;
-        let home = self.home(context.io, inode, content.home, storing.placement)?;
+        let home = self.policies.home(context.io, inode, content.home, storing.placement)?;
         let owner = Owner { inode, offset: run.start };
-        let appended = self.append_whole(context, storing, home, owner, &data)?;
+        let appended = self.codec.append_whole(context, storing, home, owner, &data)?;
         // The file holds what it held; but what is encrypted now keeps no digest of it (P-144).
-        self.enter_as(context, inode, content, &appended, &[], storing.sealing.is_none())
-    }
-
-    /// Wipes a key from memory of which the keyring began to lock, when everything that was accepted under it is encrypted and
-    /// handed to the store.
-    pub fn finish_lock(&self, context: &Context<'_>, number: u16) -> Result<(), Error> {
-        self.save_everything(context)?;
-        self.keyring.finish_lock(number);
-        self.decoded.forget_encrypted();
-        Ok(())
+        self.writeback.enter_as(context, inode, content, &appended, &[], storing.sealing.is_none())
     }
 }
 

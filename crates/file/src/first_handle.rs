@@ -7,19 +7,19 @@
 
 use stere_store::Io;
 
-use crate::Files;
 use crate::state::Content;
+use crate::table::FileTable;
 
 /// Handles noted by the runs of one transaction; all but the one that is kept are let go.
 pub struct FirstHandle<'a> {
-    files: &'a Files,
+    table: &'a FileTable,
     inodes: Vec<u64>,
 }
 
-impl Files {
+impl FileTable {
     /// For a transaction that makes a file and opens it.
     pub fn first_handle(&self) -> FirstHandle<'_> {
-        FirstHandle { files: self, inodes: Vec::with_capacity(1) }
+        FirstHandle { table: self, inodes: Vec::with_capacity(1) }
     }
 }
 
@@ -27,7 +27,7 @@ impl FirstHandle<'_> {
     /// Notes the handle of an inode that this run of the transaction makes. False when somebody is at work on the number,
     /// which nobody can know yet (a stale one from elsewhere): take another.
     pub fn open(&mut self, inode: u64) -> bool {
-        let held = self.files.table.hold(inode);
+        let held = self.table.hold(inode);
         // Never waiting: whoever has the entry may be waiting for the store.
         let Ok(mut state) = held.write(Io::NON_BLOCKING) else { return false };
         assert!(!state.is_dirty(), "nobody has written to an inode that does not exist");
@@ -46,7 +46,7 @@ impl FirstHandle<'_> {
 impl Drop for FirstHandle<'_> {
     fn drop(&mut self) {
         for inode in self.inodes.drain(..) {
-            let held = self.files.table.hold(inode);
+            let held = self.table.hold(inode);
             let mut state = held.write(Io::BLOCKING).expect("a caller who may wait gets the lock");
             assert!(state.opens > 0, "a handle that was noted is counted");
             state.opens -= 1;

@@ -1,12 +1,16 @@
 //! Leave to write, asked of all accounts before anything is accepted. Read next: `pending_charges.rs`.
 
-use stere_store::{Transaction, View};
+use std::sync::Arc;
 
-use crate::accounts::{Account, accounts_of, counted_bytes, in_blocks, limited_now};
+use stere_faults::{Bug, is_planted};
+use stere_store::{Io, Store, Transaction, View};
+
+use crate::accounts::{Account, Accounts, accounts_of, counted_bytes, in_blocks, limited_now};
 use crate::block::BLOCK;
+use crate::context::Context;
 use crate::error::Error;
+use crate::keys::{self, inode_if_any};
 use crate::state::Content;
-use crate::{Context, Files, keys};
 
 /// What becomes of a wish to make a file longer.
 pub(crate) struct Grant {
@@ -16,7 +20,13 @@ pub(crate) struct Grant {
     holder: Option<Account>,
 }
 
-impl Files {
+/// Gives leave to write by what accounts have left.
+pub(crate) struct Grants {
+    pub(crate) store: Arc<Store>,
+    pub(crate) accounts: Arc<Accounts>,
+}
+
+impl Grants {
     /// How many of `length` bytes at `offset` may be written; they are promised. Not one: whose quota is used up.
     pub(crate) fn grant_write(
         &self,
@@ -112,6 +122,28 @@ impl Files {
             let (accounts, left) = (self.accounts.clone(), unsaved(size, stored_size));
             transaction.on_effect(move || accounts.book.lock().lower(inode, left));
         }
+    }
+
+    /// The least that limits of stored bytes leave for a file, and whose it is; none if there is no such limit.
+    pub(crate) fn stored_room(&self, io: Io<'_>, inode: u64) -> Result<Option<(u64, Account)>, crate::error::Error> {
+        let now = self.accounts.now_seconds();
+        self.store.view(io, |view| {
+            let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
+            let mut least = None;
+            for whose in accounts_of(view, &value)? {
+                let limited = limited_now(view, whose, now)?;
+                let is_outer = limited.place.is_some() && whose.number != value.volume;
+                if is_outer && is_planted(Bug::OuterLimitForgotten) {
+                    continue;
+                }
+                let is_deleted = limited.place.is_some_and(|place| place.is_deleted);
+                if let Some(most) = limited.stored_max.filter(|_| !is_deleted) {
+                    let room = (most.saturating_sub(limited.stored), whose);
+                    least = Some(least.map_or(room, |least: (u64, Account)| least.min(room)));
+                }
+            }
+            Ok(least)
+        })
     }
 }
 

@@ -2,23 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 use stere_format::{FindIndexValue, InodeValue, Key, key};
 use stere_store::{Error, Io, Store, Transaction};
 
-use crate::Files;
 use crate::find_index::{
-    BUILDING, COMPLETE, ENTRIES_PER_STEP, INODES_PER_STEP, IndexReading, attribute_entries, change, count, entry_count,
-    find_index, inode_entries, is_entry,
+    BUILDING, COMPLETE, ENTRIES_PER_STEP, FindIndex, INODES_PER_STEP, IndexReading, attribute_entries, change, count,
+    entry_count, find_index, inode_entries, is_entry,
 };
 use crate::metadata::HAS_ATTRIBUTES;
 
-impl Files {
+/// The index of files, as it is built and read.
+pub struct SearchIndex {
+    pub(crate) store: Arc<Store>,
+    pub(crate) index: Arc<FindIndex>,
+}
+
+impl SearchIndex {
     /// Begins to read the index; none while it is not complete.
-    pub fn read_index(&self) -> Option<IndexReading<'_>> {
-        let shared = &self.find_index.shared;
+    pub fn begin_reading(&self) -> Option<IndexReading<'_>> {
+        let shared = &self.index.shared;
         if shared.state.load(Ordering::Acquire) != COMPLETE {
             return None;
         }
@@ -27,14 +33,9 @@ impl Files {
         Some(IndexReading { shared })
     }
 
-    /// Inodes of which something may be in memory that the index does not tell.
-    pub fn in_memory(&self) -> Vec<u64> {
-        self.table.inodes()
-    }
-
     /// Builds some of the index of a pool that has none, or whose index is to be built anew. Tells whether there is more to do.
-    pub fn index_some(&self, io: Io<'_>) -> Result<bool, Error> {
-        let shared = self.find_index.shared.clone();
+    pub fn build_some(&self, io: Io<'_>) -> Result<bool, Error> {
+        let shared = self.index.shared.clone();
         match shared.state.load(Ordering::Acquire) {
             COMPLETE => return Ok(false),
             // Before the record is there: from then on every transaction is looked at.

@@ -5,23 +5,23 @@
 //! Invariant: the copy's number is greater than the file's, for it was made later; so locks are taken in the order of numbers.
 
 use stere_format::{FileKind, InodeValue};
-use stere_store::Io;
 
-use crate::copy::Copy;
+use crate::context::Context;
+use crate::copy::{Copier, Copy};
 use crate::error::Error;
+use crate::keys;
 use crate::state::laid_over;
-use crate::{Context, Files, keys};
 
 /// A file whose content is about to change; it is locked, and all of it is saved.
 pub struct Unchanged<'a> {
-    files: &'a Files,
+    copier: &'a Copier,
     context: Context<'a>,
     inode: u64,
     /// The file as users see it.
     pub value: InodeValue,
 }
 
-impl Files {
+impl Copier {
     /// To be called before a file's content changes. If `asks` says so of the file, `keep` copies it, once in a session. Where nobody
     /// has it open, every change is a session. An error of `keep` is the caller's, and the change is not made.
     pub fn before_change<E: From<Error>>(
@@ -44,20 +44,14 @@ impl Files {
             if !context.io.may_block() {
                 return Err(Error::Store(stere_store::Error::WouldBlock).into());
             }
-            let content = self.load(context, inode, &mut state)?;
+            let content = self.writeback.load(context, inode, &mut state)?;
             if content.is_dirty() {
-                self.save_all(context, inode, content)?;
+                self.writeback.save_all(context, inode, content)?;
             }
-            keep(&Unchanged { files: self, context: *context, inode, value })?;
+            keep(&Unchanged { copier: self, context: *context, inode, value })?;
         }
         state.is_kept = state.opens > 0;
         Ok(())
-    }
-
-    /// Whether somebody has it open.
-    pub fn is_open(&self, inode: u64) -> bool {
-        let Some(held) = self.table.find(inode) else { return false };
-        held.read(Io::BLOCKING).is_ok_and(|state| state.opens > 0)
     }
 }
 
@@ -66,13 +60,13 @@ impl Unchanged<'_> {
     pub fn copy_to(&self, target: u64) -> Result<(), Error> {
         assert!(target > self.inode, "a copy is made after what it is a copy of");
         let length = self.value.size;
-        let held = self.files.table.hold(target);
+        let held = self.copier.table.hold(target);
         let mut state = held.write(self.context.io)?;
-        let content = self.files.load(&self.context, target, &mut state)?;
+        let content = self.copier.writeback.load(&self.context, target, &mut state)?;
         let copy = Copy { from: 0, to: 0, length };
-        let copied = self.files.copy(&self.context, self.inode, length, target, content, &copy)?;
+        let copied = self.copier.copy(&self.context, self.inode, length, target, content, &copy)?;
         if content.is_dirty() {
-            self.files.save_all(&self.context, target, content)?;
+            self.copier.writeback.save_all(&self.context, target, content)?;
         }
         state.content = None;
         if copied < length { Err(Error::Store(stere_store::Error::NoSpace)) } else { Ok(()) }

@@ -5,27 +5,32 @@
 //! what it has looked up; a file whose truncation is not finished is not extended before it is. Locks: an entry, then `freeing`, then
 //! the store; who has `freeing` never waits for an entry.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use stere_faults::{Bug, is_planted};
 use stere_format::{InodeValue, Key};
-use stere_store::{Io, Transaction};
+use stere_store::{Io, Store, Transaction};
 
+use crate::context::Context;
 use crate::error::Error;
 use crate::extents::{self, EXTENTS_PER_STEP};
+use crate::grants::Grants;
+use crate::keys;
 use crate::orphans::{Gone, Orphan, OrphanKind};
 use crate::policy::{own_locks, own_policy};
 use crate::state::State;
-use crate::{Context, Files, keys};
+use crate::table::FileTable;
 
 /// Pieces of removed inodes that are freed before an unmount goes on.
 const STEPS_AT_THE_END: usize = 4096;
 /// Such pieces that are freed for a caller who found no room, or asks how much there is.
 const STEPS_FOR_ROOM: usize = 1024;
 
-/// Puts an inode on the list on media; `Files::note_orphan` follows when the transaction took effect.
+/// Puts an inode on the list on media; `Orphans::note` follows when the transaction took effect.
 pub(crate) fn put(transaction: &mut Transaction<'_>, inode: u64, kind: OrphanKind) {
     transaction.put(Key::orphan(inode), &kind.to_bytes());
 }
@@ -82,7 +87,35 @@ fn delete_step(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeV
     Ok(true)
 }
 
-impl Files {
+/// The list of these inodes, and what frees them.
+pub struct Orphans {
+    store: Arc<Store>,
+    table: Arc<FileTable>,
+    grants: Arc<Grants>,
+    list: Mutex<BTreeMap<u64, Orphan>>,
+    /// How many the list has: most calls find it empty.
+    count: AtomicUsize,
+    freeing: Mutex<()>,
+    /// Removed inodes are kept until the kernel forgets them.
+    holds_removed: AtomicBool,
+}
+
+impl Orphans {
+    /// Reads the list from media, and frees nothing yet.
+    pub(crate) fn load(store: Arc<Store>, table: Arc<FileTable>, grants: Arc<Grants>) -> Result<Orphans, Error> {
+        let list = crate::orphans::load(&store)?;
+        let (count, list) = (AtomicUsize::new(list.len()), Mutex::new(list));
+        Ok(Orphans {
+            store,
+            table,
+            grants,
+            list,
+            count,
+            freeing: Mutex::default(),
+            holds_removed: AtomicBool::new(false),
+        })
+    }
+
     /// Takes a name away from an inode. `change` runs in a transaction with what is in memory of the inode locked, and
     /// calls the given function for the inode to lose its link. What the kernel removes it knows, and is kept until it forgets it.
     pub fn removing<T, E: From<Error> + From<stere_store::Error>>(
@@ -114,20 +147,20 @@ impl Files {
     ) -> Result<T, E> {
         let held = self.table.hold(inode);
         let mut state = held.write(context.io)?;
-        if self.orphan_kind(inode) == Some(OrphanKind::Truncating) {
+        if self.kind_of(inode) == Some(OrphanKind::Truncating) {
             // The list has room for one reason; what is left behind the end would be forgotten.
             self.finish_truncation(context, inode)?;
         }
         let unlink = Unlink {
             open: state.opens > 0 || is_held,
-            listed: self.orphan_kind(inode).is_some(),
+            listed: self.kind_of(inode).is_some(),
             is_in_use: state.opens > 0,
             size: state.content.as_ref().map(|content| content.size),
         };
         let (value, gone) = self.store.update(context.io, |transaction| change(transaction, &unlink))?;
         self.note_gone(inode, &mut state, gone);
         if gone == Gone::Orphan && !is_held {
-            self.orphans.lock().get_mut(&inode).into_iter().for_each(|orphan| orphan.held = false);
+            self.list.lock().get_mut(&inode).into_iter().for_each(|orphan| orphan.held = false);
         }
         Ok(value)
     }
@@ -136,34 +169,34 @@ impl Files {
         match gone {
             Gone::Stays => {}
             Gone::Freed => {
-                self.forget_orphan(inode);
+                self.strike(inode);
                 self.discard(inode, state);
             }
-            Gone::Orphan => self.note_orphan(inode, OrphanKind::Removed),
+            Gone::Orphan => self.note(inode, OrphanKind::Removed),
         }
     }
 
     /// Drops what is in memory of an inode that is no more.
     fn discard(&self, inode: u64, state: &mut State) {
-        self.forget_promised(inode);
+        self.grants.forget_promised(inode);
         if let Some(content) = state.content.take() {
-            self.note_memory(content.memory_bytes(), 0);
+            self.table.note_memory(content.memory_bytes(), 0);
         }
     }
 
-    pub(crate) fn orphan_kind(&self, inode: u64) -> Option<OrphanKind> {
-        if self.orphan_count.load(Ordering::Acquire) == 0 {
+    pub(crate) fn kind_of(&self, inode: u64) -> Option<OrphanKind> {
+        if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        self.orphans.lock().get(&inode).map(|orphan| orphan.kind)
+        self.list.lock().get(&inode).map(|orphan| orphan.kind)
     }
 
     /// Whether an inode has no name and the kernel does not know it: with the last handle it goes.
     pub(crate) fn is_removed_for_good(&self, inode: u64) -> bool {
-        if self.orphan_count.load(Ordering::Acquire) == 0 {
+        if self.count.load(Ordering::Acquire) == 0 {
             return false;
         }
-        let orphan = self.orphans.lock().get(&inode).copied();
+        let orphan = self.list.lock().get(&inode).copied();
         orphan.is_some_and(|orphan| orphan.kind == OrphanKind::Removed && !orphan.held)
     }
 
@@ -175,47 +208,47 @@ impl Files {
     /// The kernel is gone and knows no inode any more: what was kept for it is freed, unless that is much work.
     pub fn forget_all(&self, context: &Context<'_>) {
         if self.holds_removed.swap(false, Ordering::AcqRel) {
-            self.orphans.lock().values_mut().for_each(|orphan| orphan.held = false);
+            self.list.lock().values_mut().for_each(|orphan| orphan.held = false);
             // Whatever stands in the way, the list on media keeps the rest for the next mount.
-            let _later = self.free_some_orphans(context, STEPS_AT_THE_END);
+            let _later = self.free_some(context, STEPS_AT_THE_END);
         }
     }
 
     /// Notes in memory what a transaction put on the list.
-    pub fn note_orphan(&self, inode: u64, kind: OrphanKind) {
-        let mut orphans = self.orphans.lock();
+    pub fn note(&self, inode: u64, kind: OrphanKind) {
+        let mut orphans = self.list.lock();
         let before = orphans.get(&inode).map(|orphan| orphan.held);
         let held = before.unwrap_or(kind == OrphanKind::Removed && self.holds_removed.load(Ordering::Acquire));
         orphans.insert(inode, Orphan { kind, held });
-        self.orphan_count.store(orphans.len(), Ordering::Release);
+        self.count.store(orphans.len(), Ordering::Release);
     }
 
     /// As `note_orphan`, for an inode that the kernel does not know, or not any more.
-    pub fn note_orphan_forgotten(&self, inode: u64, kind: OrphanKind) {
-        let mut orphans = self.orphans.lock();
+    pub fn note_forgotten(&self, inode: u64, kind: OrphanKind) {
+        let mut orphans = self.list.lock();
         orphans.insert(inode, Orphan { kind, held: false });
-        self.orphan_count.store(orphans.len(), Ordering::Release);
+        self.count.store(orphans.len(), Ordering::Release);
     }
 
     /// Notes in memory that a transaction took an inode off the list.
-    pub fn forget_orphan(&self, inode: u64) {
-        if self.orphan_count.load(Ordering::Acquire) == 0 {
+    pub fn strike(&self, inode: u64) {
+        if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut orphans = self.orphans.lock();
+        let mut orphans = self.list.lock();
         orphans.remove(&inode);
-        self.orphan_count.store(orphans.len(), Ordering::Release);
+        self.count.store(orphans.len(), Ordering::Release);
     }
 
     /// Frees an orphan that has just been closed if that is little work; else `step` does it.
-    pub(crate) fn free_orphan_now(&self, context: &Context<'_>, inode: u64, state: &mut State) {
+    pub(crate) fn free_now(&self, context: &Context<'_>, inode: u64, state: &mut State) {
         self.discard(inode, state);
         // Whatever stands in the way now (a device, no room), the list on media keeps the inode for the next step.
-        let _later = self.freeing(context.io).and_then(|_freeing| self.free_orphan_step(context, inode));
+        let _later = self.freeing(context.io).and_then(|_freeing| self.free_step(context, inode));
     }
 
     /// Frees a piece of an orphan whose entry the caller has locked. Tells whether nothing is left.
-    fn free_orphan_step(&self, context: &Context<'_>, inode: u64) -> Result<bool, Error> {
+    fn free_step(&self, context: &Context<'_>, inode: u64) -> Result<bool, Error> {
         let done = self.store.update(context.io, |transaction| {
             let Some(mut value) = keys::inode_if_any(transaction, inode)? else {
                 transaction.delete(Key::orphan(inode));
@@ -235,29 +268,17 @@ impl Files {
             Ok::<_, Error>(done)
         })?;
         if done {
-            self.forget_orphan(inode);
+            self.strike(inode);
         }
         Ok(done)
     }
 
-    /// Frees what was removed and cut, so that its room counts as free, a bounded number of pieces; what was set aside of it too.
-    /// `is_scarce`: somebody found no room, so that every byte counts. Tells whether there is more to free.
-    pub fn free_removed(&self, io: Io<'_>, is_scarce: bool) -> Result<bool, Error> {
-        let more = self.free_ready_orphans(io)?;
-        self.hold_set_aside(io)?;
-        match self.store.space().release_emptied(io, is_scarce) {
-            Err(stere_store::Error::WouldBlock) => Err(stere_store::Error::WouldBlock.into()),
-            // What cannot be given back now keeps nobody from what there is.
-            _ => Ok(more),
-        }
-    }
-
-    fn free_ready_orphans(&self, io: Io<'_>) -> Result<bool, Error> {
-        if self.orphan_count.load(Ordering::Acquire) == 0 {
+    pub(crate) fn free_ready(&self, io: Io<'_>) -> Result<bool, Error> {
+        if self.count.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
         let is_ready = |orphan: &Orphan| orphan.kind == OrphanKind::Truncating || !orphan.held;
-        if !self.orphans.lock().values().any(is_ready) {
+        if !self.list.lock().values().any(is_ready) {
             return Ok(false);
         }
         if !io.may_block() {
@@ -265,7 +286,7 @@ impl Files {
         }
         // Times are not changed by it.
         let context = Context { now: stere_format::Timestamp { seconds: 0, nanoseconds: 0 }, io };
-        match self.free_some_orphans(&context, STEPS_FOR_ROOM) {
+        match self.free_some(&context, STEPS_FOR_ROOM) {
             Err(error) if error.would_block() => Err(error),
             Ok(more) => Ok(more),
             // What cannot be freed now keeps nobody from what there is; the list on media keeps it.
@@ -274,19 +295,19 @@ impl Files {
     }
 
     /// Frees orphans nobody has open and finishes truncations, at most `budget` steps. Tells whether there is more.
-    pub(crate) fn free_some_orphans(&self, context: &Context<'_>, budget: usize) -> Result<bool, Error> {
-        if self.orphan_count.load(Ordering::Acquire) == 0 {
+    pub(crate) fn free_some(&self, context: &Context<'_>, budget: usize) -> Result<bool, Error> {
+        if self.count.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
         let ready = |orphan: &Orphan| orphan.kind == OrphanKind::Truncating || !orphan.held;
         let ready = |(inode, orphan): (&u64, &Orphan)| ready(orphan).then_some(*inode);
-        let mut listed: Vec<u64> = self.orphans.lock().iter().filter_map(ready).collect();
+        let mut listed: Vec<u64> = self.list.lock().iter().filter_map(ready).collect();
         listed.sort_unstable();
         let mut left = budget;
         let mut outcome = Ok(());
         for inode in listed {
             // One that fails does not stand in the way of the others.
-            let freed = self.free_orphan_pieces(context, inode, &mut left);
+            let freed = self.free_pieces(context, inode, &mut left);
             outcome = outcome.and(freed);
             if left == 0 {
                 break;
@@ -296,14 +317,14 @@ impl Files {
     }
 
     /// Frees an orphan, for as long as `left` allows and nobody else has its entry locked.
-    fn free_orphan_pieces(&self, context: &Context<'_>, inode: u64, left: &mut usize) -> Result<(), Error> {
+    fn free_pieces(&self, context: &Context<'_>, inode: u64, left: &mut usize) -> Result<(), Error> {
         while *left > 0 {
             // Before the entry, and let go after it: who finds it locked is not passing by somebody who frees it.
             let _freeing = self.freeing(context.io)?;
             let held = self.table.hold(inode);
             let Ok(mut state) = held.write(Io::NON_BLOCKING) else { break };
             // Asked with the lock held: it may have lost its last name, or got one, since the list was read.
-            let Some(kind) = self.orphan_kind(inode) else { break };
+            let Some(kind) = self.kind_of(inode) else { break };
             let is_open = state.opens > 0 && !is_planted(Bug::OpenFileFreed);
             if kind == OrphanKind::Removed && (is_open || !self.is_removed_for_good(inode)) {
                 break;
@@ -312,7 +333,7 @@ impl Files {
             match kind {
                 OrphanKind::Removed => {
                     self.discard(inode, &mut state);
-                    self.free_orphan_step(context, inode)?;
+                    self.free_step(context, inode)?;
                 }
                 OrphanKind::Truncating => {
                     self.truncation_step(context, inode)?;
@@ -333,10 +354,10 @@ impl Files {
     /// Frees an orphan if nobody has it open; for the kernel's "forget". A living inode is not concerned: before the kernel
     /// removes a name it looks it up again.
     pub fn forget(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
-        if self.orphan_count.load(Ordering::Acquire) == 0 {
+        if self.count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        match self.orphans.lock().get_mut(&inode) {
+        match self.list.lock().get_mut(&inode) {
             Some(orphan) => orphan.held = false,
             None => return Ok(()),
         }
@@ -346,7 +367,7 @@ impl Files {
         let Ok(mut state) = held.write(Io::NON_BLOCKING) else { return Ok(()) };
         if state.opens == 0 && self.is_removed_for_good(inode) {
             self.discard(inode, &mut state);
-            self.free_orphan_step(context, inode)?;
+            self.free_step(context, inode)?;
         }
         Ok(())
     }
@@ -372,8 +393,8 @@ impl Files {
             Ok::<_, Error>((done, nameless))
         })?;
         match (done, nameless) {
-            (true, true) => self.note_orphan(inode, OrphanKind::Removed),
-            (true, false) => self.forget_orphan(inode),
+            (true, true) => self.note(inode, OrphanKind::Removed),
+            (true, false) => self.strike(inode),
             (false, _) => {}
         }
         Ok(done)

@@ -1,16 +1,23 @@
 //! Reading: the extents' blobs in one call to the store, zeros where there are none, and what is dirty laid over.
 
-use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use stere_format::{FileKind, InodeValue};
-use stere_store::{Io, Owner, Piece, View};
+use stere_store::{BlobHandle, Io, Owner, Store};
 
+use crate::context::Context;
+use crate::encode::Codec;
 use crate::error::Error;
-use crate::keys::{self, visit_extents};
-use crate::recall::is_any_released;
+use crate::facts::stored_extents;
+use crate::keys;
+use crate::pieces::{fill_holes, gather, is_any_released};
+use crate::recalled::Recalled;
 use crate::record::RECORD_BYTES;
 use crate::state::{Content, laid_over};
-use crate::{Context, Files};
+use crate::table::FileTable;
+
+/// Of a released file that is read from its beginning so many extents are looked at ahead: 64 MiB of one that was written at once.
+const EXPECTED_EXTENTS_MAX: usize = 512;
 
 /// What a read gives besides the bytes.
 #[derive(Debug)]
@@ -21,7 +28,15 @@ pub struct ReadOutcome {
     pub value: InodeValue,
 }
 
-impl Files {
+/// Reads files, with what is dirty of them.
+pub struct Reader {
+    pub(crate) store: Arc<Store>,
+    pub(crate) table: Arc<FileTable>,
+    pub(crate) codec: Arc<Codec>,
+    pub(crate) recalled: Arc<Recalled>,
+}
+
+impl Reader {
     /// Reads at `offset`.
     pub fn read(&self, context: &Context<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<ReadOutcome, Error> {
         self.read_and_note(context, inode, offset, out, true)
@@ -76,9 +91,9 @@ impl Files {
         let out = &mut out[..length];
         fill_holes(&pieces, out);
         if !pieces.is_empty() {
-            let read = self.read_pieces(context.io, &pieces, out, Owner { inode, offset });
+            let read = self.codec.read_pieces(context.io, &pieces, out, Owner { inode, offset });
             if is_recalled {
-                self.note_recalled(inode, &read);
+                self.recalled.note(inode, &read);
             }
             read?;
             if is_use {
@@ -91,62 +106,13 @@ impl Files {
         Ok(ReadOutcome { length, value })
     }
 
-    /// Reads what the store has, whatever is dirty in memory; zeros in holes and behind the end.
-    pub(crate) fn read_stored(&self, io: Io<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<(), Error> {
-        let length = out.len();
-        let pieces = self.store.view(io, |view| gather(view, inode, offset, length))?;
-        fill_holes(&pieces, out);
-        if !pieces.is_empty() {
-            self.read_pieces(io, &pieces, out, Owner { inode, offset })?;
-        }
+    /// Tells the store where a released file lies that is read from its beginning.
+    pub(crate) fn expect_rest(&self, io: Io<'_>, inode: u64) -> Result<(), Error> {
+        let (extents, _) = stored_extents(&self.store, io, inode, 0, EXPECTED_EXTENTS_MAX)?;
+        let blobs: Vec<BlobHandle> = extents.into_iter().map(|extent| extent.blob).collect();
+        self.store.tier.recalls.expect(io, &blobs);
         Ok(())
     }
-}
-
-/// The pieces of blobs that `length` bytes at `offset` consist of.
-fn gather(view: &View<'_>, inode: u64, offset: u64, length: usize) -> Result<Vec<Piece>, Error> {
-    let end = offset + length as u64;
-    let mut pieces = Vec::new();
-    if length == 0 {
-        return Ok(pieces);
-    }
-    let mut failure = None;
-    visit_extents(view, inode, offset, &mut |extent| {
-        if extent.start >= end {
-            return ControlFlow::Break(());
-        }
-        if extent.is_preallocated() {
-            return ControlFlow::Continue(());
-        }
-        let (from, to) = (extent.start.max(offset), extent.end().min(end));
-        match view.blob(extent.value.blob) {
-            Ok(blob) => pieces.push(Piece {
-                blob,
-                offset: extent.value.blob_offset + (from - extent.start) as u32,
-                length: (to - from) as u32,
-                at: (from - offset) as usize,
-            }),
-            Err(error) => {
-                failure = Some(error);
-                return ControlFlow::Break(());
-            }
-        }
-        ControlFlow::Continue(())
-    })?;
-    match failure {
-        Some(error) => Err(error.into()),
-        None => Ok(pieces),
-    }
-}
-
-/// Zeros between the pieces, which are in order.
-fn fill_holes(pieces: &[Piece], out: &mut [u8]) {
-    let mut at = 0;
-    for piece in pieces {
-        out[at..piece.at].fill(0);
-        at = piece.at + piece.length as usize;
-    }
-    out[at..].fill(0);
 }
 
 fn lay_dirty_over(content: &Content, offset: u64, out: &mut [u8]) {

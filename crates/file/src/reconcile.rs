@@ -5,18 +5,24 @@
 //! for, and less only when all of them were seen to ask for the same. Read next: the store's `relocate.rs`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use stere_format::{ChecksumKind, FileKind, Scheme, Site};
-use stere_policy::{Algorithm, Effective, TierWish};
-use stere_store::{BlobHandle, Move, Owner, Placement};
+use stere_policy::{Algorithm, Effective};
+use stere_store::{BlobHandle, Move, Owner, Placement, Store};
 
 use crate::block::END;
-use crate::encode::is_as_asked;
+use crate::charging::Charging;
+use crate::context::Context;
+use crate::encode::{Codec, is_as_asked};
 use crate::encoding::AskedEncoding;
 use crate::encrypted::is_of_other_key;
 use crate::error::Error;
 use crate::facts::{StoredExtent, stored_extents};
-use crate::{Context, Files, keys};
+use crate::keys;
+use crate::policies::Policies;
+use crate::save::Writeback;
+use crate::table::FileTable;
 
 /// Extents looked at in one view, and at most moved in one update: several groups of the store's, so that one is read while another is
 /// written.
@@ -95,7 +101,23 @@ pub struct Reconciled {
     pub damaged_blobs: u32,
 }
 
-impl Files {
+/// Converts stored data to what the policy says.
+pub struct Converter {
+    pub(crate) store: Arc<Store>,
+    pub(crate) table: Arc<FileTable>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) codec: Arc<Codec>,
+    pub(crate) charging: Arc<Charging>,
+    pub(crate) writeback: Arc<Writeback>,
+}
+
+impl Converter {
+    pub(crate) fn new(writeback: &Arc<Writeback>, charging: Arc<Charging>) -> Converter {
+        let Writeback { store, table, policies, codec, .. } = &**writeback;
+        let (store, table, policies) = (store.clone(), table.clone(), policies.clone());
+        Converter { store, table, policies, codec: codec.clone(), charging, writeback: writeback.clone() }
+    }
+
     /// Moves what of a file does not lie as its policy says, from `from` on, about `budget_bytes` of it.
     pub fn reconcile(
         &self,
@@ -110,13 +132,13 @@ impl Files {
             let value = keys::inode_if_any(view, inode)?;
             let Some(value) = value.filter(|value| value.kind() == Some(FileKind::File)) else { return Ok(None) };
             let used_seconds = value.atime.seconds.max(value.mtime.seconds);
-            Ok::<_, Error>(Some((self.effective(view, inode, &value)?, used_seconds)))
+            Ok::<_, Error>(Some((self.policies.effective(view, inode, &value)?, used_seconds)))
         })?;
         let Some((effective, used_seconds)) = effective else { return Ok(Reconciled::default()) };
-        let (placement, asked) = (self.placement_of(&effective), self.asked(&effective));
+        let (placement, asked) = (self.policies.placement_of(&effective), self.policies.asked(&effective));
         let known = self.table.find(inode).and_then(|held| held.read(context.io).ok()?.content.as_ref()?.home);
-        let home = self.home(context.io, inode, known, placement)?;
-        let tertiary = self.tertiary(effective.wish.tier);
+        let home = self.policies.home(context.io, inode, known, placement)?;
+        let tertiary = self.policies.media_of(effective.wish.tier);
         while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
             let (extents, next) = stored_extents(&self.store, context.io, inode, at, EXTENTS_PER_STEP)?;
             let (extents, next) = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
@@ -145,7 +167,7 @@ impl Files {
                 if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
                     continue;
                 }
-                let recoded = match is_other.then(|| self.recode(context.io, &extent.blob, asked)) {
+                let recoded = match is_other.then(|| self.codec.recode(context.io, &extent.blob, asked)) {
                     None => None,
                     Some(Ok(recoded)) => Some(recoded),
                     Some(Err(Error::Undecodable { .. } | Error::Store(stere_store::Error::Damaged { .. }))) => {
@@ -176,20 +198,10 @@ impl Files {
                     continue;
                 }
             }
-            self.recharge(context.io, inode, at..next.unwrap_or(END))?;
+            self.charging.recharge(context.io, inode, at..next.unwrap_or(END))?;
             done.next = next;
         }
         Ok(done)
-    }
-
-    /// The set of volumes a wish stands for, 0 for none; `None` where what is there stays where it is.
-    pub fn tertiary(&self, wish: TierWish) -> Option<u16> {
-        match wish {
-            TierWish::Unsaid => None,
-            TierWish::Nowhere => Some(0),
-            TierWish::Usual => Some(self.store.tier.media.usual_tier()).filter(|set| *set != 0),
-            TierWish::Volumes(set) => Some(self.store.tier.media.in_place_of(set)),
-        }
     }
 
     /// The volumes that a blob belongs on when it has moved, 0 for none.
@@ -247,7 +259,7 @@ impl Files {
         extents: Vec<StoredExtent>,
         done: &mut Reconciled,
     ) -> Result<(Vec<StoredExtent>, Option<u64>), Error> {
-        let asked = self.asked(effective);
+        let asked = self.policies.asked(effective);
         if !extents.iter().any(|extent| is_of_other_key(extent, asked)) {
             return Ok((extents, next));
         }

@@ -3,34 +3,33 @@
 //! Invariants: a record leaves memory only after its transaction took effect; the size on media grows only to where all
 //! data below is on media too; a failure leaves everything in memory, to be tried again.
 
-use stere_format::Timestamp;
-use stere_store::{NewBlob, Owner};
+use std::sync::Arc;
+
+use stere_format::{FileKind, Timestamp};
+use stere_store::{Io, Owner, Store};
 
 use crate::block::BLOCK;
+use crate::context::Context;
+use crate::encode::{Appended, Codec};
 use crate::encoding::Storing;
 use crate::error::Error;
 use crate::extents::{self, Allocation};
+use crate::following::Following;
+use crate::grants::Grants;
+use crate::keys;
+use crate::orphan::Orphans;
+use crate::orphans::OrphanKind;
+use crate::policies::Policies;
 use crate::record::RECORD_BYTES;
-use crate::state::Content;
-use crate::{Context, Files, keys};
+use crate::state::{Content, State};
+use crate::table::FileTable;
+use crate::written::Written;
 
 /// Records that go in one transaction.
 const RECORDS_PER_STEP: usize = 128;
 
 /// Records whose encoded bytes are in memory at a time.
 const RECORDS_AT_ONCE: usize = 16;
-
-/// A blob and its place in the file.
-pub(crate) struct Appended {
-    pub start: u64,
-    pub blob: NewBlob,
-}
-
-impl Appended {
-    fn end(&self) -> u64 {
-        self.start + u64::from(self.blob.length())
-    }
-}
 
 /// What a transaction enters besides extents.
 struct Entering {
@@ -39,7 +38,23 @@ struct Entering {
     changed: Option<Timestamp>,
 }
 
-impl Files {
+/// Hands what is dirty in memory to the store.
+pub struct Writeback {
+    pub(crate) store: Arc<Store>,
+    pub(crate) table: Arc<FileTable>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) codec: Arc<Codec>,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) orphans: Arc<Orphans>,
+    pub(crate) following: Arc<Following>,
+    pub(crate) written: Arc<Written>,
+    /// Memory for bytes that were written and not yet handed to the store.
+    pub(crate) dirty_bytes_max: u64,
+    /// Age steps after which unsaved changes are handed to the store.
+    pub(crate) dirty_steps_max: u64,
+}
+
+impl Writeback {
     /// Saves all of a file's unsaved changes.
     pub(crate) fn save_all(&self, context: &Context<'_>, inode: u64, content: &mut Content) -> Result<(), Error> {
         while content.records.len() > RECORDS_PER_STEP {
@@ -89,14 +104,14 @@ impl Files {
         }
         let mut appended = Vec::with_capacity(batch.len());
         if !batch.is_empty() {
-            let storing = self.storing(context.io, inode)?;
-            let mut home = self.home(context.io, inode, content.home, storing.placement)?;
+            let storing = self.policies.storing(context.io, inode)?;
+            let mut home = self.policies.home(context.io, inode, content.home, storing.placement)?;
             for several in batch.chunks(RECORDS_AT_ONCE) {
                 let pieces = pieces_of(&storing, content, several);
-                let passed = self.pass_many(&storing, pieces.iter().map(|(_, data)| *data).collect());
+                let passed = self.codec.pass_many(&storing, pieces.iter().map(|(_, data)| *data).collect());
                 for ((start, _), passed) in pieces.iter().zip(passed) {
                     let owner = Owner { inode, offset: *start };
-                    let blob = self.append_passed(context.io, &storing, home, owner, passed?)?;
+                    let blob = self.codec.append_passed(context.io, &storing, home, owner, passed?)?;
                     home = blob.home();
                     appended.push(Appended { start: *start, blob });
                 }
@@ -160,17 +175,17 @@ impl Files {
             value.mtime = entering.modified.unwrap_or(value.mtime);
             value.ctime = entering.changed.map_or(value.ctime, |changed| changed.max(value.ctime));
             keys::put_inode(transaction, inode, &value);
-            self.pay(transaction, inode, file_size, size);
+            self.grants.pay(transaction, inode, file_size, size);
             Ok::<_, Error>(())
         })?;
         if !appended.is_empty() {
-            self.note_written(inode);
+            self.written.note(inode);
         }
         let before = content.memory_bytes();
         for record in replaced {
             content.records.remove(record);
         }
-        self.note_memory(before, content.memory_bytes());
+        self.table.note_memory(before, content.memory_bytes());
         content.stored_size = size;
         content.extents_end = content.extents_end.max(reached.next_multiple_of(BLOCK));
         (content.modified, content.changed) = (None, None);
@@ -198,12 +213,147 @@ impl Files {
                     out.fill(0);
                     return Ok(());
                 }
-                self.read_stored(context.io, inode, offset, out)
+                self.codec.read_stored(context.io, inode, offset, out)
             })
         });
         let after = record.memory_bytes();
-        self.note_memory(before, after);
+        self.table.note_memory(before, after);
         outcome
+    }
+
+    /// Reads the rest of all blocks that are dirty in part: after this, what they lie in may be released. What cannot be read stays
+    /// as it is, and whoever saves it is told.
+    pub fn complete_dirty_blocks(&self, context: &Context<'_>) -> Result<(), Error> {
+        assert!(context.io.may_block(), "this waits for files");
+        for inode in self.table.inodes() {
+            let Some(held) = self.table.find(inode) else { continue };
+            let mut state = held.write(context.io)?;
+            let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) else { continue };
+            let records: Vec<u64> = content.records.keys().copied().collect();
+            for record in records {
+                if let Err(error) = self.fill_partial_blocks(context, inode, content, record) {
+                    tracing::debug!(inode, %error, "a block that is dirty in part cannot be completed");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves everything of one file; the caller commits.
+    pub fn save(&self, context: &Context<'_>, inode: u64) -> Result<(), Error> {
+        let Some(held) = self.table.find(inode) else { return Ok(()) };
+        let mut state = held.write(context.io)?;
+        if state.opens == 0 && self.orphans.is_removed_for_good(inode) {
+            return Ok(());
+        }
+        match &mut state.content {
+            Some(content) if content.is_dirty() => self.save_all(context, inode, content),
+            _ => Ok(()),
+        }
+    }
+
+    /// Saves everything of all files; the caller commits. The first error is told after all files have been tried.
+    pub fn save_everything(&self, context: &Context<'_>) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for inode in self.table.inodes() {
+            let saved = self.save(context, inode);
+            if saved.as_ref().is_err_and(Error::would_block) {
+                return saved;
+            }
+            outcome = outcome.and(saved);
+        }
+        outcome
+    }
+
+    /// Saves what has been in memory for long; the first error is told after all have been tried.
+    pub(crate) fn save_old(&self, context: &Context<'_>, age: u64) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for inode in self.table.inodes() {
+            let Some(held) = self.table.find(inode) else { continue };
+            let Ok(mut state) = held.write(Io::NON_BLOCKING) else { continue };
+            if state.opens == 0 && self.orphans.is_removed_for_good(inode) {
+                continue;
+            }
+            let Some(content) = &mut state.content else { continue };
+            if content.is_dirty() && content.dirty_since + self.dirty_steps_max <= age {
+                outcome = outcome.and(self.save_all(context, inode, content));
+            }
+        }
+        outcome
+    }
+
+    pub(crate) fn load<'state>(
+        &self,
+        context: &Context<'_>,
+        inode: u64,
+        state: &'state mut State,
+    ) -> Result<&'state mut Content, Error> {
+        if self.orphans.kind_of(inode) == Some(OrphanKind::Truncating) {
+            self.orphans.finish_truncation(context, inode)?;
+        }
+        if state.content.is_none() {
+            let content = self.store.view(context.io, |view| {
+                let value = keys::inode(view, inode)?;
+                match value.kind() {
+                    Some(FileKind::File) => Content::load(view, inode, &value),
+                    Some(FileKind::Directory) => Err(Error::IsDirectory(inode)),
+                    _ => Err(Error::NotAFile(inode)),
+                }
+            })?;
+            state.content = Some(content);
+        }
+        Ok(state.content.as_mut().expect("loaded just now"))
+    }
+
+    /// Keeps the memory for dirty bytes within its limit: saves this file, then others.
+    pub(crate) fn relieve(
+        &self,
+        context: &Context<'_>,
+        inode: u64,
+        content: &mut Content,
+        coming: u64,
+    ) -> Result<(), Error> {
+        let limit = self.dirty_bytes_max;
+        if self.table.dirty_bytes() + coming <= limit {
+            return Ok(());
+        }
+        self.relieve_to(context, inode, content, limit.saturating_sub(coming))
+    }
+
+    /// Saves this file, then others, until so many dirty bytes are left.
+    pub(crate) fn relieve_to(
+        &self,
+        context: &Context<'_>,
+        inode: u64,
+        content: &mut Content,
+        limit: u64,
+    ) -> Result<(), Error> {
+        if content.is_dirty() {
+            self.save_all(context, inode, content)?;
+        }
+        if self.table.dirty_bytes() <= limit {
+            return Ok(());
+        }
+        if !context.io.may_block() {
+            return Err(Error::Store(stere_store::Error::WouldBlock));
+        }
+        for other in self.table.inodes() {
+            if other == inode || self.table.dirty_bytes() <= limit {
+                continue;
+            }
+            let Some(held) = self.table.find(other) else { continue };
+            // Never wait for another inode's lock while holding one: whoever has it may be doing the same.
+            let Ok(mut state) = held.write(Io::NON_BLOCKING) else { continue };
+            if let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) {
+                match self.save_all(context, other, content) {
+                    // That is its own trouble, told to those who close it.
+                    Err(Error::Plugin(_)) => {}
+                    Err(Error::Store(stere_store::Error::Damaged { .. } | stere_store::Error::Elsewhere { .. })) => {}
+                    outcome => outcome?,
+                }
+            }
+        }
+        Ok(())
     }
 }
 

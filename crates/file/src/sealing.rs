@@ -9,12 +9,12 @@ use stere_crypt::DataKey;
 use stere_policy::{Effective, Encryption};
 use stere_store::Io;
 
-use crate::Files;
 use crate::encoding::Storing;
 use crate::error::Error;
 use crate::keys::{self, extents_touching};
+use crate::policies::Policies;
 
-impl Files {
+impl Policies {
     /// The key that a policy asks for, to finish what was accepted.
     pub(crate) fn sealing(&self, encryption: Encryption) -> Result<Option<Arc<DataKey>>, Error> {
         if !encryption.is_on() {

@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 
+use crate::allocate::Allocator;
 use crate::block::BLOCK;
+use crate::context::Context;
 use crate::error::Error;
 use crate::keys::visit_extents;
-use crate::{Context, Files};
 
 /// What to look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,17 +17,17 @@ pub enum Whence {
     Hole,
 }
 
-impl Files {
+impl Allocator {
     /// The next data or hole at or behind `offset`.
     pub fn seek(&self, context: &Context<'_>, inode: u64, offset: u64, whence: Whence) -> Result<u64, Error> {
         let held = self.table.hold(inode);
         let mut state = held.write(context.io)?;
-        let content = self.load(context, inode, &mut state)?;
+        let content = self.writeback.load(context, inode, &mut state)?;
         if offset >= content.size {
             return Err(Error::NoSuchOffset);
         }
         if content.is_dirty() {
-            self.save_all(context, inode, content)?;
+            self.writeback.save_all(context, inode, content)?;
         }
         let size = content.size;
         let found = self.store.view(context.io, |view| {

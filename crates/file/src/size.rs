@@ -5,17 +5,20 @@
 
 use stere_format::{InodeValue, Key};
 
+use crate::allocate::Allocator;
 use crate::block::BLOCK;
+use crate::context::Context;
 use crate::error::Error;
 use crate::extents::{self, EXTENTS_PER_STEP};
+use crate::keys;
+use crate::options::FILE_BYTES_MAX;
 use crate::orphans::OrphanKind;
 use crate::state::{Content, laid_over_content};
-use crate::{Context, FILE_BYTES_MAX, Files, keys};
 
 /// A change of other attributes that takes effect together with the size.
 pub type AttributeChange<'a> = &'a dyn Fn(&mut stere_store::Transaction<'_>, &mut InodeValue) -> Result<(), Error>;
 
-impl Files {
+impl Allocator {
     /// Sets the size, and in the same transaction what `change` does to the inode.
     pub fn set_size(
         &self,
@@ -29,7 +32,7 @@ impl Files {
         }
         let held = self.table.hold(inode);
         let mut state = held.write(context.io)?;
-        let content = self.load(context, inode, &mut state)?;
+        let content = self.writeback.load(context, inode, &mut state)?;
         let value = self.resize(context, inode, content, size, change)?;
         Ok(value)
     }
@@ -50,7 +53,7 @@ impl Files {
         let stored_size = if grows && !dirty_end { size } else { content.stored_size.min(size) };
         let cuts = size < content.extents_end;
         if grows {
-            self.grant_size(context, inode, content, size)?;
+            self.grants.grant_size(context, inode, content, size)?;
         }
         let resized = self.store.update(context.io, |transaction| {
             if !grows {
@@ -73,21 +76,21 @@ impl Files {
             if !complete {
                 transaction.put(Key::orphan(inode), &OrphanKind::Truncating.to_bytes());
             }
-            self.pay(transaction, inode, size, stored_size);
+            self.grants.pay(transaction, inode, size, stored_size);
             Ok::<_, Error>((value, complete))
         });
         if resized.is_err() {
-            self.keep_promised(inode, content);
+            self.grants.keep_promised(inode, content);
         }
         let (mut value, complete) = resized?;
         if !complete {
-            self.note_orphan(inode, crate::orphans::OrphanKind::Truncating);
+            self.orphans.note(inode, crate::orphans::OrphanKind::Truncating);
         }
         if size < content.size {
             let freed = content.cut(size);
-            self.note_memory(freed, 0);
+            self.table.note_memory(freed, 0);
         }
-        self.note_dirty(content);
+        self.table.note_dirty(content);
         content.size = size;
         content.stored_size = stored_size;
         if cuts {
@@ -97,7 +100,7 @@ impl Files {
         value.size = size;
         if !complete {
             // The rest goes now if it may; else the next change of this file, or a step, finishes it.
-            let later = self.finish_truncation(context, inode);
+            let later = self.orphans.finish_truncation(context, inode);
             if later.as_ref().is_err_and(|error| !error.would_block()) {
                 later?;
             }

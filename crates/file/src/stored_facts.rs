@@ -5,10 +5,11 @@ use stere_policy::Effective;
 use stere_store::Lies;
 
 use crate::block::BLOCK;
+use crate::context::Context;
 use crate::encode::is_as_asked;
 use crate::error::Error;
 use crate::facts::{stored_bytes, stored_extents};
-use crate::{Context, Files};
+use crate::policies::Policies;
 
 /// Bytes of a file that lie alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub struct StoredFact {
 /// Extents looked at in one view.
 pub(crate) const EXTENTS_PER_VIEW: usize = 1024;
 
-impl Files {
+impl Policies {
     /// Where the data of a file lies that has been handed to the store, one fact per segment.
     pub fn stored_facts(
         &self,

@@ -5,12 +5,15 @@
 use stere_policy::Effective;
 use stere_store::Io;
 
+use crate::context::Context;
 use crate::encoding::{AskedEncoding, Storing, kind_of};
 use crate::error::Error;
+use crate::keys;
+use crate::policies::Policies;
+use crate::policy::check_changeable;
 use crate::record::RECORD_BYTES;
-use crate::{Context, Files, check_changeable, keys};
 
-impl Files {
+impl Policies {
     /// How new data of a file is stored.
     pub(crate) fn storing(&self, io: Io<'_>, inode: u64) -> Result<Storing, Error> {
         let effective = self.store.view(io, |view| {

@@ -1,4 +1,4 @@
-//! The inodes that are open or have something in memory, each with its own lock.
+//! The inodes that are open or have something in memory, each with its own lock, and how much memory that is.
 //!
 //! Invariants: at any time at most one entry exists for an inode; an entry stays while it is open, holds unsaved state, or
 //! somebody holds it. `removals` grows whenever an entry leaves, so that a reader who found none can tell whether what it
@@ -13,8 +13,9 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use stere_store::Io;
 
+use crate::context::Context;
 use crate::error::Error;
-use crate::state::State;
+use crate::state::{Content, State};
 
 const SHARDS: usize = 64;
 
@@ -45,14 +46,18 @@ impl Entry {
 type Shard = Mutex<FxHashMap<u64, Arc<Entry>>>;
 
 /// All entries.
-pub(crate) struct Table {
+pub struct FileTable {
     shards: Box<[Shard]>,
     removals: AtomicU64,
+    /// Memory held by bytes that are not yet handed to the store.
+    dirty_bytes: AtomicU64,
+    /// Counts calls of `next_age`, as a measure of age.
+    age: AtomicU64,
 }
 
 /// An entry in use.
 pub(crate) struct Held<'a> {
-    table: &'a Table,
+    table: &'a FileTable,
     entry: Option<Arc<Entry>>,
 }
 
@@ -77,9 +82,10 @@ impl Drop for Held<'_> {
     }
 }
 
-impl Table {
-    pub fn new() -> Table {
-        Table { shards: (0..SHARDS).map(|_| Shard::default()).collect(), removals: AtomicU64::new(0) }
+impl FileTable {
+    pub(crate) fn new() -> FileTable {
+        let shards = (0..SHARDS).map(|_| Shard::default()).collect();
+        FileTable { shards, removals: AtomicU64::new(0), dirty_bytes: AtomicU64::new(0), age: AtomicU64::new(0) }
     }
 
     fn shard(&self, inode: u64) -> &Shard {
@@ -87,7 +93,7 @@ impl Table {
     }
 
     /// The entry of an inode, made if there is none.
-    pub fn hold(&self, inode: u64) -> Held<'_> {
+    pub(crate) fn hold(&self, inode: u64) -> Held<'_> {
         let mut shard = self.shard(inode).lock();
         let entry =
             shard.entry(inode).or_insert_with(|| Arc::new(Entry { inode, state: RwLock::new(State::default()) }));
@@ -95,18 +101,18 @@ impl Table {
     }
 
     /// The entry of an inode, if there is one.
-    pub fn find(&self, inode: u64) -> Option<Held<'_>> {
+    pub(crate) fn find(&self, inode: u64) -> Option<Held<'_>> {
         let shard = self.shard(inode).lock();
         let entry = shard.get(&inode)?.clone();
         Some(Held { table: self, entry: Some(entry) })
     }
 
-    /// Whether an inode has an entry.
+    /// Whether a file is open, or not all of it is saved.
     pub fn contains(&self, inode: u64) -> bool {
         self.shard(inode).lock().contains_key(&inode)
     }
 
-    /// How many entries have left so far.
+    /// How many inodes have left memory so far; see `Files::refresh`.
     pub fn removals(&self) -> u64 {
         self.removals.load(Ordering::Acquire)
     }
@@ -119,5 +125,47 @@ impl Table {
         }
         inodes.sort_unstable();
         inodes
+    }
+
+    /// Memory held by bytes that are not yet handed to the store.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes.load(Ordering::Acquire)
+    }
+
+    /// Counts memory of dirty bytes that was `before` and is `after` now.
+    pub(crate) fn note_memory(&self, before: u64, after: u64) {
+        if after >= before {
+            self.dirty_bytes.fetch_add(after - before, Ordering::AcqRel);
+        } else {
+            let was = self.dirty_bytes.fetch_sub(before - after, Ordering::AcqRel);
+            assert!(was >= before - after, "no more memory becomes free than was counted");
+        }
+    }
+
+    /// To be called before a file's content changes in memory: notes since when it is dirty.
+    pub(crate) fn note_dirty(&self, content: &mut Content) {
+        if !content.is_dirty() {
+            content.dirty_since = self.age.load(Ordering::Acquire);
+        }
+    }
+
+    /// One age step more; gives the age since then.
+    pub(crate) fn next_age(&self) -> u64 {
+        self.age.fetch_add(1, Ordering::AcqRel) + 1
+    }
+}
+
+impl FileTable {
+    /// Runs `change` with what is in memory of the inode locked.
+    pub fn locked<T>(&self, context: &Context<'_>, inode: u64, change: impl FnOnce() -> T) -> Result<T, Error> {
+        let held = self.hold(inode);
+        let _state = held.write(context.io)?;
+        Ok(change())
+    }
+
+    /// Whether somebody has it open.
+    pub fn is_open(&self, inode: u64) -> bool {
+        let Some(held) = self.find(inode) else { return false };
+        held.read(Io::BLOCKING).is_ok_and(|state| state.opens > 0)
     }
 }

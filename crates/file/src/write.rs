@@ -4,21 +4,27 @@
 //! the pool gets full half-way) says how much; `WouldBlock` means nothing of it was accepted.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use stere_format::{BlobEncoding, BlobFlags, DeviceIndex};
-use stere_store::{Io, Owner, Placement, Reservation, View};
+use stere_format::{BlobEncoding, BlobFlags};
+use stere_store::{Owner, Reservation, Store, View};
 
 use crate::block::BLOCK;
+use crate::context::Context;
 use crate::edges::Edge;
-use crate::encode::Passed;
+use crate::encode::{Appended, Codec};
 use crate::encoding::Storing;
 use crate::error::Error;
+use crate::grants::Grants;
 use crate::keys::extents_touching;
+use crate::options::FILE_BYTES_MAX;
+use crate::policies::Policies;
 use crate::record::RECORD_BYTES;
-use crate::save::{Appended, growing};
+use crate::reservations::Reservations;
+use crate::save::{Writeback, growing};
 use crate::state::Content;
 use crate::stored_grants::StoredGrant;
-use crate::{Context, FILE_BYTES_MAX, Files};
+use crate::table::FileTable;
 
 /// So often what is beside a write is read with the file unlocked, before it is read with the file locked.
 const EDGES_READ_MAX: u32 = 4;
@@ -58,7 +64,18 @@ fn parts(offset: u64, data: &[u8]) -> Vec<Part<'_>> {
     parts
 }
 
-impl Files {
+/// Takes writes in.
+pub struct Writer {
+    pub(crate) store: Arc<Store>,
+    pub(crate) table: Arc<FileTable>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) codec: Arc<Codec>,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) reservations: Arc<Reservations>,
+    pub(crate) writeback: Arc<Writeback>,
+}
+
+impl Writer {
     /// Writes `data` at `offset`; gives how much was accepted.
     pub fn write(&self, context: &Context<'_>, inode: u64, offset: u64, data: &[u8]) -> Result<usize, Error> {
         let end = offset.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
@@ -75,10 +92,10 @@ impl Files {
         for attempt in 0.. {
             let held = self.table.hold(inode);
             let mut state = held.write(context.io)?;
-            let content = self.load(context, inode, &mut state)?;
+            let content = self.writeback.load(context, inode, &mut state)?;
             edges = self.edges_needed(context, inode, content, &range, edges)?;
             if attempt == EDGES_READ_MAX || !edges.iter().any(Edge::is_lacking) {
-                self.relieve(context, inode, content, data.len() as u64)?;
+                self.writeback.relieve(context, inode, content, data.len() as u64)?;
                 return self.write_beside(context, inode, content, offset, data, edges);
             }
             // Whoever wants something else of this file does not wait for a volume.
@@ -109,13 +126,13 @@ impl Files {
         data: &[u8],
         edges: Vec<Edge>,
     ) -> Result<usize, Error> {
-        let storing = self.storing_change(context, inode)?;
-        let granted = self.grant_write(context, inode, content, offset, data.len())?;
+        let storing = self.policies.storing_change(context, inode)?;
+        let granted = self.grants.grant_write(context, inode, content, offset, data.len())?;
         assert!(granted <= data.len(), "no more is granted than was asked for");
         let range = offset..offset + granted as u64;
         let stored = self.grant_stored(context, inode, content, &storing, range);
         if stored.is_err() {
-            self.keep_promised(inode, content);
+            self.grants.keep_promised(inode, content);
         }
         let StoredGrant { length: granted, at_once } = stored?;
         assert!(granted <= data.len(), "stored bytes are granted for what was written");
@@ -126,9 +143,9 @@ impl Files {
         if written.is_ok() {
             self.put_edges(content, &edges);
         }
-        self.keep_promised(inode, content);
+        self.grants.keep_promised(inode, content);
         if at_once && written.is_ok() {
-            let _stays_in_memory = self.save_all(context, inode, content);
+            let _stays_in_memory = self.writeback.save_all(context, inode, content);
         }
         written
     }
@@ -144,7 +161,7 @@ impl Files {
         data: &[u8],
     ) -> Result<usize, Error> {
         let parts = parts(offset, data);
-        self.check_keys(context.io, inode, storing, offset..offset + data.len() as u64)?;
+        self.policies.check_keys(context.io, inode, storing, offset..offset + data.len() as u64)?;
         if !context.io.may_block() && storing.is_slow() && parts.iter().any(Part::ends_its_record) {
             // Those who call without waiting have others to serve.
             return Err(Error::Store(stere_store::Error::WouldBlock));
@@ -171,13 +188,14 @@ impl Files {
         let mut appended = Vec::with_capacity(parts.len());
         let mut failure = None;
         let _room_until_entered = self.reserve_whole(context, inode, storing, parts)?;
-        let mut home = self.home(context.io, inode, content.home, placement)?;
+        let mut home = self.policies.home(context.io, inode, content.home, placement)?;
         let whole = || parts.iter().filter(|part| part.is_whole());
         let cut = |part: &Part<'data>| storing.cut(Content::record_start(part.record), part.data);
-        let mut passed = self.pass_many(storing, whole().flat_map(cut).map(|(_, piece)| piece).collect());
+        let mut passed = self.codec.pass_many(storing, whole().flat_map(cut).map(|(_, piece)| piece).collect());
         for part in whole() {
             let start = Content::record_start(part.record);
-            match self.append_cut(context, storing, home, Owner { inode, offset: start }, part.data, &mut passed) {
+            match self.codec.append_cut(context, storing, home, Owner { inode, offset: start }, part.data, &mut passed)
+            {
                 Ok(blobs) => {
                     home = blobs.last().map_or(home, |last| last.blob.home());
                     content.home = home;
@@ -229,10 +247,10 @@ impl Files {
         let mut before = Ok(());
         if Content::record_start(last_record + 1) > content.stored_size {
             for record in growing(content, last_record) {
-                before = before.and_then(|()| self.save_record(context, inode, content, record));
+                before = before.and_then(|()| self.writeback.save_record(context, inode, content, record));
             }
         }
-        let entered = before.and_then(|()| self.enter(context, inode, content, &streamed, &[]));
+        let entered = before.and_then(|()| self.writeback.enter(context, inode, content, &streamed, &[]));
         if entered.is_ok() {
             return Ok(());
         }
@@ -269,7 +287,7 @@ impl Files {
         bytes: u64,
     ) -> Result<Option<Reservation>, Error> {
         let (placement, bytes) = (storing.placement, storing.stored_bytes_max(bytes));
-        match self.promise(context.io, placement, bytes) {
+        match self.reservations.promise(context.io, placement, bytes) {
             Ok(reservation) => Ok(Some(reservation)),
             // Its room is held, that of its metadata too.
             Err(Error::Store(stere_store::Error::NoSpace)) if self.is_set_aside(context, inode, &range)? => Ok(None),
@@ -283,20 +301,9 @@ impl Files {
         }
     }
 
-    /// Promises room for so many bytes; where there is none, what was removed is freed first.
-    pub(crate) fn promise(&self, io: Io<'_>, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
-        let mut may_be_freed = true;
-        loop {
-            match self.store.space().reserve(io, placement, bytes) {
-                Err(stere_store::Error::NoSpace) if may_be_freed => may_be_freed = self.free_removed(io, true)?,
-                reserved => return Ok(reserved?),
-            }
-        }
-    }
-
     /// Whether all of `range` is set aside, and room for that is held.
     fn is_set_aside(&self, context: &Context<'_>, inode: u64, range: &Range<u64>) -> Result<bool, Error> {
-        if !self.holds_set_aside() {
+        if !self.reservations.holds_set_aside() {
             return Ok(false);
         }
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
@@ -341,38 +348,6 @@ impl Files {
         })
     }
 
-    pub(crate) fn append_whole(
-        &self,
-        context: &Context<'_>,
-        storing: &Storing,
-        home: Option<DeviceIndex>,
-        owner: Owner,
-        data: &[u8],
-    ) -> Result<Vec<Appended>, Error> {
-        let pieces = storing.cut(owner.offset, data).map(|(_, piece)| piece).collect();
-        self.append_cut(context, storing, home, owner, data, &mut self.pass_many(storing, pieces))
-    }
-
-    /// Appends what passed of the blobs that `data` is cut into.
-    fn append_cut<'data>(
-        &self,
-        context: &Context<'_>,
-        storing: &Storing,
-        mut home: Option<DeviceIndex>,
-        owner: Owner,
-        data: &'data [u8],
-        passed: &mut impl Iterator<Item = Result<Passed<'data>, Error>>,
-    ) -> Result<Vec<Appended>, Error> {
-        let mut blobs = Vec::with_capacity(1);
-        for ((start, _), passed) in storing.cut(owner.offset, data).zip(passed) {
-            let owner = Owner { offset: start, ..owner };
-            let blob = self.append_passed(context.io, storing, home, owner, passed?)?;
-            home = blob.home();
-            blobs.push(Appended { start, blob });
-        }
-        Ok(blobs)
-    }
-
     /// Takes a part into memory, with room reserved for it. `may_fail`: whether a lack of room is told; otherwise
     /// (something of the same request is in the store already) it is tried and done without.
     fn buffer(
@@ -412,7 +387,7 @@ impl Files {
     }
 
     fn extend(&self, context: &Context<'_>, content: &mut Content, part: &Part<'_>) {
-        self.note_dirty(content);
+        self.table.note_dirty(content);
         let end = Content::record_start(part.record) + u64::from(part.range().end);
         content.size = content.size.max(end);
         content.touch(context.now);
@@ -423,12 +398,12 @@ impl Files {
         let before = record.memory_bytes();
         record.write(part.start, part.data);
         let after = record.memory_bytes();
-        self.note_memory(before, after);
+        self.table.note_memory(before, after);
     }
 
     fn drop_record(&self, content: &mut Content, record: u64) {
         if let Some(record) = content.records.remove(&record) {
-            self.note_memory(record.memory_bytes(), 0);
+            self.table.note_memory(record.memory_bytes(), 0);
         }
     }
 
@@ -436,53 +411,8 @@ impl Files {
     /// with its room reserved, and the next save tells.
     fn hand_over_full(&self, context: &Context<'_>, inode: u64, content: &mut Content, record: u64) {
         if content.records.get(&record).is_some_and(crate::record::Record::is_full) {
-            let _stays_in_memory = self.save_record(context, inode, content, record);
+            let _stays_in_memory = self.writeback.save_record(context, inode, content, record);
         }
-    }
-
-    /// Keeps the memory for dirty bytes within its limit: saves this file, then others.
-    fn relieve(&self, context: &Context<'_>, inode: u64, content: &mut Content, coming: u64) -> Result<(), Error> {
-        let limit = self.options.dirty_bytes_max;
-        if self.dirty_bytes() + coming <= limit {
-            return Ok(());
-        }
-        self.relieve_to(context, inode, content, limit.saturating_sub(coming))
-    }
-
-    /// Saves this file, then others, until so many dirty bytes are left.
-    pub(crate) fn relieve_to(
-        &self,
-        context: &Context<'_>,
-        inode: u64,
-        content: &mut Content,
-        limit: u64,
-    ) -> Result<(), Error> {
-        if content.is_dirty() {
-            self.save_all(context, inode, content)?;
-        }
-        if self.dirty_bytes() <= limit {
-            return Ok(());
-        }
-        if !context.io.may_block() {
-            return Err(Error::Store(stere_store::Error::WouldBlock));
-        }
-        for other in self.table.inodes() {
-            if other == inode || self.dirty_bytes() <= limit {
-                continue;
-            }
-            let Some(held) = self.table.find(other) else { continue };
-            // Never wait for another inode's lock while holding one: whoever has it may be doing the same.
-            let Ok(mut state) = held.write(Io::NON_BLOCKING) else { continue };
-            if let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) {
-                match self.save_all(context, other, content) {
-                    // That is its own trouble, told to those who close it.
-                    Err(Error::Plugin(_)) => {}
-                    Err(Error::Store(stere_store::Error::Damaged { .. } | stere_store::Error::Elsewhere { .. })) => {}
-                    outcome => outcome?,
-                }
-            }
-        }
-        Ok(())
     }
 }
 

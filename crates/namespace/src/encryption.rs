@@ -135,7 +135,7 @@ impl EncryptionKeys {
         if !self.keyring().has_keys() {
             return Ok(None);
         }
-        let encryption = self.core.files.effective(keys, directory, value)?.wish.encryption;
+        let encryption = self.core.files.policies.effective(keys, directory, value)?.wish.encryption;
         let number = self.keyring().meant(encryption)?;
         // Whoever asks for it is about to tell the kernel a name.
         self.note_encrypted(directory, number.unwrap_or(0));
@@ -153,7 +153,7 @@ impl EncryptionKeys {
         if !self.keyring().has_keys() {
             return Ok(false);
         }
-        let wish = |value| Ok::<_, Error>(self.core.files.effective(keys, inode, value)?.wish.encryption);
+        let wish = |value| Ok::<_, Error>(self.core.files.policies.effective(keys, inode, value)?.wish.encryption);
         Ok(wish(before)? != wish(named)?)
     }
 
@@ -165,10 +165,10 @@ impl EncryptionKeys {
         let effective = self.core.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let is_file = value.kind() == Some(FileKind::File);
-            Ok::<_, Error>(if is_file { Some(self.core.files.effective(view, inode, &value)?) } else { None })
+            Ok::<_, Error>(if is_file { Some(self.core.files.policies.effective(view, inode, &value)?) } else { None })
         })?;
         let Some(effective) = effective.filter(|effective| effective.wish.encryption.is_on()) else { return Ok(()) };
-        self.core.files.check_key(&effective)?;
+        self.core.files.policies.check_key(&effective)?;
         self.seen.files.lock().insert(inode);
         Ok(())
     }
@@ -269,7 +269,8 @@ impl EncryptionKeys {
     fn other_names(&self, io: Io<'_>, directory: u64, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
         self.core.store.view(io, |view| {
             let Some(value) = inode_if_any(view, directory)? else { return Ok((Vec::new(), None)) };
-            let wanted = self.wanted_key(&self.core.files.effective(view, directory, &value)?).unwrap_or(u16::MAX);
+            let wanted =
+                self.wanted_key(&self.core.files.policies.effective(view, directory, &value)?).unwrap_or(u16::MAX);
             // Found without a key, whoever has one.
             let plain = self
                 .core
@@ -297,7 +298,7 @@ impl EncryptionKeys {
         }
         let locked = self.core.store.update(caller.io, |transaction| {
             let Some(mut value) = inode_if_any(transaction, directory)? else { return Ok(0) };
-            let effective = self.core.files.effective(transaction, directory, &value)?;
+            let effective = self.core.files.policies.effective(transaction, directory, &value)?;
             let key = match self.wanted_key(&effective) {
                 Ok(0) => None,
                 Ok(number) => match self.keyring().open_key(number) {
@@ -326,7 +327,7 @@ impl EncryptionKeys {
     fn reencrypt_target(&self, caller: &Caller<'_>, inode: u64) -> Result<u64, Error> {
         self.core.store.update(caller.io, |transaction| {
             let Some(mut value) = inode_if_any(transaction, inode)? else { return Ok(0) };
-            let effective = self.core.files.effective(transaction, inode, &value)?;
+            let effective = self.core.files.policies.effective(transaction, inode, &value)?;
             let wanted = self.wanted_key(&effective).unwrap_or(u16::MAX);
             let is_encrypted = value.flags & ENCRYPTED != 0;
             let number = value.symlink_target.first_chunk::<2>().map_or(0, |number| u16::from_le_bytes(*number));

@@ -130,7 +130,7 @@ impl Core {
             })
         };
         let done = match size {
-            Some(size) => self.files.set_size(&caller.context(), inode, size, &change),
+            Some(size) => self.files.allocator.set_size(&caller.context(), inode, size, &change),
             None => self.files.change_attributes(&caller.context(), inode, &change),
         };
         match done {
@@ -144,7 +144,7 @@ impl Core {
     pub fn statfs(&self) -> FileSystemStatistics {
         let resolver = self.files.resolver();
         let wish = resolver.classes().wish(resolver.default_class());
-        let (data, parity) = wish.scheme(self.files.device_count());
+        let (data, parity) = wish.scheme(self.files.policies.device_count());
         let class = resolver.default_class().code();
         let statistics = self.store.space().statistics_of(stere_format::Scheme { data, parity }, class);
         let block_bytes = stere_format::BLOCK_BYTES as u32;
@@ -183,7 +183,7 @@ impl Core {
     pub fn effective(&self, caller: &Caller<'_>, inode: u64) -> Result<stere_policy::Effective, Error> {
         self.store.view(caller.io, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
-            Ok(self.files.effective(view, inode, &value)?)
+            Ok(self.files.policies.effective(view, inode, &value)?)
         })
     }
 
@@ -193,7 +193,7 @@ impl Core {
         inode: u64,
         effective: &stere_policy::Effective,
     ) -> Result<Vec<StoredFact>, Error> {
-        Ok(self.files.stored_facts(&caller.context(), inode, effective)?)
+        Ok(self.files.policies.stored_facts(&caller.context(), inode, effective)?)
     }
 
     /// Requests that everything below an inode is looked at, and that what does not lie as its policy says is moved. The

@@ -104,7 +104,7 @@ impl Tiers {
 
     /// Gives up the chunks of these segments on devices, as far as all their volumes have them. Nothing that is dirty needs them then.
     pub fn release_segments(&self, caller: &Caller<'_>, segments: &[u64]) -> Result<Released, Error> {
-        self.core.files.complete_dirty_blocks(&caller.context())?;
+        self.core.files.writeback.complete_dirty_blocks(&caller.context())?;
         Ok(self.core.store.tier.stager.release(segments)?)
     }
 
@@ -126,7 +126,7 @@ impl Tiers {
 
     /// Whether all segments of a file note the place that its policy names.
     fn lies_as_asked(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        let site = self.core.files.site_of(&self.core.effective(caller, inode)?);
+        let site = self.core.files.policies.site_of(&self.core.effective(caller, inode)?);
         let mut from = Some(0);
         while let Some(at) = from {
             let (extents, next) = stere_file::stored_extents(&self.core.store, caller.io, inode, at, EXTENTS)?;
@@ -193,8 +193,8 @@ impl Tiers {
             let effective = self
                 .core
                 .store
-                .view(caller.io, |view| Ok::<_, Error>(self.core.files.effective(view, met.inode, &value)?))?;
-            let is_tiered = self.core.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0);
+                .view(caller.io, |view| Ok::<_, Error>(self.core.files.policies.effective(view, met.inode, &value)?))?;
+            let is_tiered = self.core.files.policies.media_of(effective.wish.tier).is_some_and(|set| set != 0);
             let used_seconds = value.atime.seconds.max(value.mtime.seconds);
             let path = walk.path().to_vec();
             let met = TierMet { inode: met.inode, path, file, segments, used_seconds, is_tiered };
@@ -225,8 +225,10 @@ impl Tiers {
     pub fn is_secret(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<bool, Error> {
         let (mut inode, mut value) = (inode, value.clone());
         for _ in 0..DEPTH_MAX {
-            let effective =
-                self.core.store.view(io, |view| Ok::<_, Error>(self.core.files.effective(view, inode, &value)?))?;
+            let effective = self
+                .core
+                .store
+                .view(io, |view| Ok::<_, Error>(self.core.files.policies.effective(view, inode, &value)?))?;
             if effective.wish.encryption != Encryption::NO {
                 return Ok(true);
             }

@@ -40,7 +40,7 @@ impl ContentChanges {
         let write = |done: usize| {
             self.eviction.with_room(caller, || {
                 let (offset, rest) = (offset + done as u64, &data[done..]);
-                self.core.told(caller.io, inode, self.core.files.write(&caller.context(), inode, offset, rest))
+                self.core.told(caller.io, inode, self.core.files.writer.write(&caller.context(), inode, offset, rest))
             })
         };
         let mut done = write(0)?;
@@ -68,7 +68,7 @@ impl ContentChanges {
             self.core.request_reconcile(caller, inode_out)?;
         }
         let context = caller.context();
-        let copied = self.core.files.copy_range(&context, inode_in, offset_in, inode_out, offset_out, length)?;
+        let copied = self.core.files.copier.copy_range(&context, inode_in, offset_in, inode_out, offset_out, length)?;
         assert!(copied <= length, "no more is copied than was asked for");
         if is_other_policy {
             self.core.request_reconcile(caller, inode_out)?;
@@ -81,7 +81,7 @@ impl ContentChanges {
         self.core.store.view(caller.io, |view| {
             let wish = |inode| {
                 let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
-                Ok::<_, Error>(self.core.files.effective(view, inode, &value)?.wish.scheme)
+                Ok::<_, Error>(self.core.files.policies.effective(view, inode, &value)?.wish.scheme)
             };
             Ok(wish(one)? != wish(other)?)
         })

@@ -169,7 +169,7 @@ impl FileSystem {
             Ok::<_, Error>(is_done)
         })?;
         if is_done {
-            self.namespace.core.files.note_orphan_forgotten(directory, OrphanKind::Removed);
+            self.namespace.core.files.orphans.note_forgotten(directory, OrphanKind::Removed);
         }
         Ok(())
     }

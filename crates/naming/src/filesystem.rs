@@ -229,7 +229,7 @@ impl FileSystem {
 
     /// Makes everything done before durable.
     pub fn syncfs(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        let saved = self.namespace.core.files.save_everything(&caller.context());
+        let saved = self.namespace.core.files.writeback.save_everything(&caller.context());
         if saved.as_ref().is_err_and(stere_file::Error::would_block) {
             return Ok(saved?);
         }
@@ -251,7 +251,7 @@ impl FileSystem {
         let begun = self.features.retention.begin_retentions(caller);
         let accounted = self.step_accounting(caller);
         let expired = self.features.versions.expire_versions(caller, budget);
-        let indexed = match self.namespace.core.files.index_some(caller.io) {
+        let indexed = match self.namespace.core.files.search_index.build_some(caller.io) {
             // Searches do without an index until there is room for it.
             Err(stere_store::Error::NoSpace) => Ok(false),
             other => other,
@@ -271,7 +271,7 @@ impl FileSystem {
 
     /// Makes everything durable before the store is closed. The store is not closed here.
     pub fn close(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        self.namespace.core.files.forget_all(&caller.context());
+        self.namespace.core.files.orphans.forget_all(&caller.context());
         self.residency.offload.save_uses(caller)?;
         self.syncfs(caller)
     }
@@ -279,13 +279,13 @@ impl FileSystem {
     /// Says that a kernel is in front, which knows inodes by what it was told and opens them whatever became of their names
     /// meanwhile. From now on an inode without a name is kept until `forget`; `close` frees what is left.
     pub fn hold_removed(&self) {
-        self.namespace.core.files.hold_removed();
+        self.namespace.core.files.orphans.hold_removed();
     }
 
     /// The kernel forgot an inode: if it has no name and nobody has it open, it is freed now.
     pub fn forget(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
         self.namespace.encryption.unsee(inode);
         self.features.versions.forget_versions(inode);
-        Ok(self.namespace.core.files.forget(&caller.context(), inode)?)
+        Ok(self.namespace.core.files.orphans.forget(&caller.context(), inode)?)
     }
 }

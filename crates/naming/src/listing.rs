@@ -117,7 +117,7 @@ impl Listing {
             let Some(last) = batch.entries.last() else { return Ok(()) };
             assert!(last.sequence >= next, "a listing goes on");
             next = last.sequence + 1;
-            let removals = self.core.files.removals();
+            let removals = self.core.files.table.removals();
             for entry in &batch.entries {
                 if entry.sequence >= end {
                     return Ok(());

@@ -67,7 +67,10 @@ impl NameChanges {
 
     /// Gives an inode one more name.
     pub fn link(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<(), Error> {
-        self.core.files.locked(&caller.context(), inode, || self.link_locked(caller, inode, new_parent, new_name))?
+        self.core
+            .files
+            .table
+            .locked(&caller.context(), inode, || self.link_locked(caller, inode, new_parent, new_name))?
     }
 
     /// Makes an inode without a name; its number is one that `number` allocates.
@@ -89,7 +92,7 @@ impl NameChanges {
             stere_file::list_nameless(transaction, inode);
             Ok::<_, Error>((inode, value))
         })?;
-        self.core.files.note_orphan(made.0, stere_file::OrphanKind::Removed);
+        self.core.files.orphans.note(made.0, stere_file::OrphanKind::Removed);
         Ok(made)
     }
 
@@ -162,7 +165,7 @@ impl NameChanges {
             Ok(nameless)
         })?;
         if nameless {
-            self.core.files.forget_orphan(inode);
+            self.core.files.orphans.strike(inode);
         }
         Ok(())
     }

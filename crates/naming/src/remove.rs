@@ -55,8 +55,8 @@ impl NameChanges {
                 self.remove_found(transaction, unlink, caller, place, found, may_keep)
             };
             match by_kernel {
-                true => self.core.files.removing(&caller.context(), found.inode, change),
-                false => self.core.files.removing_unheld(&caller.context(), found.inode, change),
+                true => self.core.files.orphans.removing(&caller.context(), found.inode, change),
+                false => self.core.files.orphans.removing_unheld(&caller.context(), found.inode, change),
             }
         };
         let mut attempt = attempt_to(*may_keep);

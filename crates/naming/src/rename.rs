@@ -82,7 +82,7 @@ impl NameChanges {
         let attempt = match target {
             Some(target) if rename.flags == 0 => {
                 let over = |may_keep: bool| {
-                    self.core.files.removing(&caller.context(), target.inode, |transaction, unlink| {
+                    self.core.files.orphans.removing(&caller.context(), target.inode, |transaction, unlink| {
                         self.rename_over(transaction, unlink, caller, rename, &target, may_keep)
                     })
                 };
@@ -300,7 +300,7 @@ impl NameChanges {
         let before = found_victim(transaction, found)?;
         let mut value = before.clone();
         stere_file::check_changeable(&value, caller.now)?;
-        let held = self.core.files.effective(transaction, found.inode, &value)?;
+        let held = self.core.files.policies.effective(transaction, found.inode, &value)?;
         let old_parent = std::mem::replace(&mut value.parent, parent);
         let scopes = &rename.scopes[usize::from(goes)];
         if found.kind == FileKind::File && value.nlink == 1 {
@@ -319,7 +319,7 @@ impl NameChanges {
         // What is inherited changes with the directory.
         let may_differ = old_parent != parent || !scopes.is_empty();
         if may_differ && matches!(found.kind, FileKind::File | FileKind::Directory | FileKind::Symlink) {
-            let after = self.core.files.effective(transaction, found.inode, &value)?;
+            let after = self.core.files.policies.effective(transaction, found.inode, &value)?;
             if after.wish != held.wish {
                 self.core.reconcile.note(transaction, found.inode)?;
             }

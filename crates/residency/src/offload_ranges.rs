@@ -148,7 +148,7 @@ impl Offload {
     /// The volumes that names below a directory go to: those of its files.
     pub fn where_names_go(&self, caller: &Caller<'_>, directory: u64) -> Result<u16, Error> {
         let effective = self.core.effective(caller, directory)?;
-        let tertiary = self.core.files.tertiary(effective.wish.tier).filter(|set| *set != 0);
+        let tertiary = self.core.files.policies.media_of(effective.wish.tier).filter(|set| *set != 0);
         let Some(tertiary) = tertiary else {
             return Err(Error::NotPermitted("names go where their files go; archive the directory first"));
         };
@@ -176,7 +176,7 @@ impl Offload {
             let ranges = next_bundle(&mut pieces);
             let is_free = || {
                 let mut inodes = ranges.iter().copied().flat_map(inodes_of);
-                !inodes.any(|inode| self.core.files.is_in_memory(inode))
+                !inodes.any(|inode| self.core.files.table.contains(inode))
             };
             let what = ToFold { directory, ranges: &ranges, tertiary };
             let Some(keys) = self.core.store.offload().fold(&what, &is_free)? else {
@@ -312,7 +312,7 @@ impl Gathered<'_> {
     /// Whether nothing but its name leads to an inode, nobody uses it, and all of its content is on volumes only.
     pub fn may_go(&self, inode: u64, is_directory: bool) -> Result<bool, Error> {
         let core = self.core;
-        if self.listed.contains(&inode) || core.files.is_in_memory(inode) {
+        if self.listed.contains(&inode) || core.files.table.contains(inode) {
             return Ok(false);
         }
         let value = core.store.view(self.io, |view| stere_file::inode_if_any(view, inode))?;

@@ -73,7 +73,7 @@ impl Quiescence {
         let known = found.waits.insert(unit, waits);
         assert!(known.is_none(), "a unit is asked once a walk");
         if waits {
-            self.core.files.note_written(unit);
+            self.core.files.written.note(unit);
         }
         Ok(waits)
     }

@@ -133,15 +133,15 @@ impl Units {
 
     /// Who is told at once that something was recalled, where there are units.
     pub fn wake_on_recalls(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.core.files.set_wake_on_recall(wake);
+        self.core.files.recalled.set_wake(wake);
     }
 
     /// Asks for all of the units back of which something was recalled since this was last called: those segments that are on volumes
     /// only, in the order in which they lie there, or of a unit that lies scattered its parts of them. Of how many segments something was asked for.
     pub fn stage_units(&self, caller: &Caller<'_>) -> Result<u64, Error> {
-        let recalled = self.core.files.take_recalled();
+        let recalled = self.core.files.recalled.take();
         let has_units = self.has_units(caller.io)?;
-        self.core.files.await_recalls(has_units);
+        self.core.files.recalled.set_awaited(has_units);
         // Also while nobody recalls anything: what is recalled next may be wanted back by its reader when this is looked at.
         self.forget_units_that_came(caller.now.seconds);
         if recalled.is_empty() || !has_units {

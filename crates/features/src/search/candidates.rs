@@ -33,8 +33,8 @@ pub fn candidates(searches: &Searches, caller: &Caller<'_>, search: &Search) -> 
     if covers.is_empty() {
         return Ok(None);
     }
-    let Some(reading) = searches.core.files.read_index() else { return Ok(None) };
-    let in_memory = searches.core.files.in_memory();
+    let Some(reading) = searches.core.files.search_index.begin_reading() else { return Ok(None) };
+    let in_memory = searches.core.files.table.inodes();
     let mut best: Option<Vec<u64>> = None;
     for cover in &covers {
         let limit = best.as_ref().map_or(CANDIDATES_MAX, Vec::len);

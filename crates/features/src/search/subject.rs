@@ -55,7 +55,7 @@ impl<'a> File<'a> {
             .search
             .core
             .store
-            .view(self.caller.io, |view| Ok::<_, Error>(files.effective(view, self.inode, self.value)?))?;
+            .view(self.caller.io, |view| Ok::<_, Error>(files.policies.effective(view, self.inode, self.value)?))?;
         self.effective = Some(found);
         Ok(found)
     }
@@ -78,7 +78,7 @@ impl<'a> File<'a> {
 
     /// What its policy says of a key, as users read it.
     fn setting(&mut self, setting: Setting) -> Result<Option<String>, Error> {
-        let text = self.effective_policy()?.value(setting, self.search.core.files.device_count());
+        let text = self.effective_policy()?.value(setting, self.search.core.files.policies.device_count());
         Ok(text.map(|text| self.search.words.with_name(setting, text)))
     }
 
@@ -94,7 +94,7 @@ impl<'a> File<'a> {
 
     fn is_for_tier(&mut self, word: &str) -> Result<bool, Error> {
         let tier = self.effective_policy()?.wish.tier;
-        let set = self.search.core.files.tertiary(tier);
+        let set = self.search.core.files.policies.media_of(tier);
         if word == "none" {
             return Ok(set.is_none_or(|set| set == 0));
         }
@@ -132,7 +132,8 @@ impl Subject for File<'_> {
             NumberFact::Inode => self.inode,
             NumberFact::Depth => self.path.iter().filter(|byte| **byte == b'/').count() as u64,
             NumberFact::Copies | NumberFact::Parity => {
-                let (data, parity) = self.effective_policy()?.wish.scheme(self.search.core.files.device_count());
+                let (data, parity) =
+                    self.effective_policy()?.wish.scheme(self.search.core.files.policies.device_count());
                 let is_copies = fact == NumberFact::Copies;
                 let number = (!is_copies || data == 1).then(|| u64::from(parity) + u64::from(is_copies));
                 return Ok(number);
@@ -147,7 +148,7 @@ impl Subject for File<'_> {
             NumberFact::Survives => match self.facts_of_file()?.iter().map(|fact| fact.survives).min() {
                 Some(survives) => u64::from(survives),
                 // Nothing is stored yet: what new data would get.
-                None => u64::from(self.search.core.files.scheme_now(&self.effective_policy()?).parity),
+                None => u64::from(self.search.core.files.policies.scheme_now(&self.effective_policy()?).parity),
             },
             NumberFact::Stored => self.facts_of_file()?.iter().map(|fact| fact.stored_bytes).sum(),
         };
@@ -167,7 +168,7 @@ impl Subject for File<'_> {
             WordFact::Backup => self.is_of_setting(fact, Setting::Backup, word),
             WordFact::Wanted => {
                 let effective = self.effective_policy()?;
-                Ok(self.search.core.files.scheme_now(&effective).to_string() == word)
+                Ok(self.search.core.files.policies.scheme_now(&effective).to_string() == word)
             }
             // Content is what files have.
             _ if !self.is_file() => Ok(false),

@@ -61,7 +61,7 @@ impl Versions {
     }
 
     pub fn remove_version(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.core.files.removing_unheld(&caller.context(), inode, |transaction, unlink| {
+        self.core.files.orphans.removing_unheld(&caller.context(), inode, |transaction, unlink| {
             let Some(mut value) = inode_if_any(transaction, inode)?.filter(|value| value.flags & OF_VERSIONS != 0)
             else {
                 return Ok::<_, Error>(((), Gone::Stays));

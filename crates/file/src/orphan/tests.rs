@@ -8,7 +8,7 @@ use stere_format::{DeviceEntry, DeviceId, DeviceLayout, FileKind, PoolId, Superb
 use stere_store::{DeviceIn, Store, StoreOptions};
 
 use super::*;
-use crate::Options;
+use crate::{Files, Options};
 
 const ROOT: u64 = 1;
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -44,7 +44,7 @@ fn new_files() -> Files {
 }
 
 fn new_file(files: &Files) -> u64 {
-    let made = files.store.update(Io::BLOCKING, |transaction| {
+    let made = files.store().update(Io::BLOCKING, |transaction| {
         let inode = transaction.allocate_inode();
         let value = InodeValue::new(FileKind::File.mode_bits() | 0o644, 0, 0, ROOT, context().now);
         keys::put_inode(transaction, inode, &InodeValue { nlink: 1, ..value });
@@ -57,9 +57,9 @@ fn new_file(files: &Files) -> u64 {
 fn fill(files: &Files, inode: u64) -> u64 {
     let data = vec![inode as u8; WRITE_BYTES];
     let mut written = 0;
-    while let Ok(more) = files.write(&context(), inode, written, &data) {
+    while let Ok(more) = files.writer.write(&context(), inode, written, &data) {
         written += more as u64;
-        files.save(&context(), inode).unwrap();
+        files.writeback.save(&context(), inode).unwrap();
     }
     written
 }
@@ -71,6 +71,7 @@ fn full_and_removed() -> (Files, u64, u64) {
     files.open(&context(), big).unwrap();
     assert!(fill(&files, big) > DEVICE_BYTES / 2);
     files
+        .orphans
         .removing(&context(), big, |transaction, unlink| {
             let value = InodeValue { nlink: 0, ..keys::inode(transaction, big)? };
             Ok::<_, Error>(((), unlink.apply(transaction, big, value, true)?))
@@ -87,18 +88,18 @@ fn a_writer_waits_for_room_that_another_is_freeing() {
         let (begun, has_begun) = mpsc::channel();
         let files = &files;
         let freer = scope.spawn(move || {
-            let _freeing = files.freeing(Io::BLOCKING).unwrap();
+            let _freeing = files.orphans.freeing(Io::BLOCKING).unwrap();
             let held = files.table.hold(big);
             let mut state = held.write(Io::BLOCKING).unwrap();
             state.opens = 0;
             begun.send(()).unwrap();
             // Long enough for a writer that does not wait to be refused.
             std::thread::sleep(Duration::from_millis(300));
-            files.discard(big, &mut state);
-            while !files.free_orphan_step(&context(), big).unwrap() {}
+            files.orphans.discard(big, &mut state);
+            while !files.orphans.free_step(&context(), big).unwrap() {}
         });
         has_begun.recv().unwrap();
-        let written = files.write(&context(), writer, 0, &[1; WRITE_BYTES]);
+        let written = files.writer.write(&context(), writer, 0, &[1; WRITE_BYTES]);
         freer.join().unwrap();
         written
     });
@@ -108,21 +109,21 @@ fn a_writer_waits_for_room_that_another_is_freeing() {
 #[test]
 fn who_must_not_wait_is_told_so_while_another_frees() {
     let (files, writer, big) = full_and_removed();
-    let _freeing = files.freeing(Io::BLOCKING).unwrap();
+    let _freeing = files.orphans.freeing(Io::BLOCKING).unwrap();
     let never = Context { io: Io::NON_BLOCKING, ..context() };
-    assert!(files.write(&never, writer, 0, &[1; WRITE_BYTES]).unwrap_err().would_block());
-    assert!(files.forget(&never, big).unwrap_err().would_block());
+    assert!(files.writer.write(&never, writer, 0, &[1; WRITE_BYTES]).unwrap_err().would_block());
+    assert!(files.orphans.forget(&never, big).unwrap_err().would_block());
 }
 
 #[test]
 fn a_kernel_that_forgets_what_another_has_locked_waits_for_nobody() {
     let (files, writer, big) = full_and_removed();
-    files.note_orphan(big, OrphanKind::Removed);
+    files.orphans.note(big, OrphanKind::Removed);
     let held = files.table.hold(big);
     let mut state = held.write(Io::BLOCKING).unwrap();
     state.opens = 0;
     // Were this to wait for the entry, it would wait for ever.
-    files.forget(&context(), big).unwrap();
+    files.orphans.forget(&context(), big).unwrap();
     drop(state);
     assert!(!files.step(&context(), usize::MAX).unwrap());
     assert!(fill(&files, writer) > DEVICE_BYTES / 2);

@@ -204,7 +204,7 @@ impl PolicyRules {
             rule.own.switches.has_any_watched() || of_class.has_any_watched()
         };
         let by_rules = sets().any(|rules| rules.rules().iter().any(switches_on));
-        let above = self.core.store.view(io, |view| self.core.files.effective_below(view, directory))?;
+        let above = self.core.store.view(io, |view| self.core.files.policies.effective_below(view, directory))?;
         let watches = match above.is_on(Switch::Provenance) || above.is_on(Switch::Audit) || by_rules {
             true => Watches::All,
             false if above.is_on(Switch::Dedup) => Watches::Content,

@@ -28,7 +28,7 @@ impl FileSystem {
     }
 
     fn find_name(&self, caller: &Caller<'_>, parent: u64, name: &[u8]) -> Result<Attributes, Error> {
-        let removals = self.namespace.core.files.removals();
+        let removals = self.namespace.core.files.table.removals();
         let (inode, value) = self.namespace.core.store.view(caller.io, |view| {
             let Some(found) = self.namespace.core.names.find(view, parent, name)? else {
                 // The name's directory decides which error it is.

@@ -45,7 +45,7 @@ impl FileSystem {
     /// Reads; fewer bytes than asked for only at the end of the file.
     pub fn read(&self, caller: &Caller<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
         let op = Op::new(caller, inode, Kind::Read).at(offset, out.len() as u64);
-        let read = || Ok(self.namespace.core.files.read(&caller.context(), inode, offset, out)?);
+        let read = || Ok(self.namespace.core.files.reader.read(&caller.context(), inode, offset, out)?);
         let outcome =
             self.pipeline.run(&op, read, |outcome| Done { value: Some(&outcome.value), ..Done::default() })?;
         Ok(outcome.length)
@@ -69,7 +69,8 @@ impl FileSystem {
     /// Changes allocation as fallocate(2) does with `mode`.
     pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
         let op = Op::new(caller, inode, Kind::Allocate { mode }).at(offset, length);
-        let allocate = || Ok(self.namespace.core.files.allocate(&caller.context(), inode, offset, length, mode)?);
+        let allocate =
+            || Ok(self.namespace.core.files.allocator.allocate(&caller.context(), inode, offset, length, mode)?);
         self.pipeline.run(&op, allocate, |()| Done { is_changed: true, ..Done::default() })
     }
 
@@ -96,12 +97,16 @@ impl FileSystem {
 
     /// The next data or hole at or behind `offset`.
     pub fn seek(&self, caller: &Caller<'_>, inode: u64, offset: u64, whence: Whence) -> Result<u64, Error> {
-        Ok(self.namespace.core.files.seek(&caller.context(), inode, offset, whence)?)
+        Ok(self.namespace.core.files.allocator.seek(&caller.context(), inode, offset, whence)?)
     }
 
     /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
     pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
-        self.namespace.core.told(caller.io, inode, self.namespace.core.files.save(&caller.context(), inode))?;
+        self.namespace.core.told(
+            caller.io,
+            inode,
+            self.namespace.core.files.writeback.save(&caller.context(), inode),
+        )?;
         self.features.audit.save_records(caller.io)?;
         Ok(self.namespace.core.store.commit(caller.io)?)
     }

@@ -83,7 +83,7 @@ impl FileSystem {
         check_new_name(name)?;
         let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
         let op = Op::new(caller, parent, Kind::Create { name, opened: Some(flags) });
-        let mut first = self.namespace.core.files.first_handle();
+        let mut first = self.namespace.core.files.table.first_handle();
         let make = || {
             let number = |transaction: &mut Transaction<'_>| opened(transaction, &mut first);
             Ok((self.changes.make(caller, parent, name, &new, number)?, self.new_handle()))
@@ -113,7 +113,7 @@ impl FileSystem {
     ) -> Result<(Attributes, Handle), Error> {
         let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
         let op = Op::new(caller, parent, Kind::CreateNameless { opened: flags });
-        let mut first = self.namespace.core.files.first_handle();
+        let mut first = self.namespace.core.files.table.first_handle();
         let make = || {
             let number = |transaction: &mut Transaction<'_>| opened(transaction, &mut first);
             let (inode, value) = self.changes.make_nameless(caller, parent, &new, number)?;

@@ -508,7 +508,7 @@ impl Offload {
             let is_free = || {
                 let uses = self.uses.lock();
                 let mut inodes = ranges.iter().copied().flat_map(inodes_of);
-                !inodes.any(|inode| uses.has(inode) || self.core.files.is_in_memory(inode))
+                !inodes.any(|inode| uses.has(inode) || self.core.files.table.contains(inode))
             };
             let what = ToFold { directory: group.directory, ranges: &ranges, tertiary: group.tertiary };
             match self.core.store.offload().fold(&what, &is_free) {
