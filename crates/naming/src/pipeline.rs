@@ -416,6 +416,11 @@ impl Pipeline {
             (Kind::Write { .. } | Kind::Allocate { .. } | Kind::CopyFrom { .. } | Kind::Open(_), _) => {}
             (Kind::Lookup | Kind::List | Kind::Read | Kind::ReadLink | Kind::SetAttributes(_), _) => {}
             (Kind::SetExtended | Kind::RemoveExtended | Kind::Create { .. } | Kind::CreateNameless { .. }, _) => {}
+            (Kind::Remove { parent, .. }, Some(_)) => self.eviction.note_name_gone(caller, *parent),
+            (Kind::Rename(rename), Some(_)) => {
+                self.eviction.note_name_gone(caller, rename.parent);
+                self.eviction.note_name_gone(caller, rename.new_parent);
+            }
             (Kind::Link { .. } | Kind::Remove { .. } | Kind::Rename(_), _) => {}
         }
     }

@@ -23,7 +23,7 @@ use stere_namespace::tiers::Tiers;
 use stere_store::{Candidate, Io, TierPolicy};
 
 use crate::residency_policy;
-use crate::residency_policy::ResidencyPolicy;
+use crate::residency_policy::{Count, ResidencyPolicy};
 use crate::units::Units;
 use choice::Choice;
 
@@ -56,6 +56,8 @@ struct Hopeless {
     live_bytes: BTreeMap<u64, u64>,
     /// How often files had given up what they share: one that was pinned may be gone, with as many live bytes as before.
     shared_left: u64,
+    policy_count: Count,
+    asked_seconds: i64,
 }
 
 impl Eviction {
@@ -121,7 +123,7 @@ impl Eviction {
         let mut least = RELEASED_AT_ONCE;
         loop {
             let outcome = call();
-            if !matches!(outcome, Err(Error::NoSpace)) || !self.may_make_room() {
+            if !matches!(outcome, Err(Error::NoSpace)) || !self.may_make_room(caller.now.seconds) {
                 return outcome;
             }
             if !caller.io.may_block() {
@@ -144,16 +146,32 @@ impl Eviction {
     /// Looks anew at what could not be released.
     pub fn forget_hopeless(&self) {
         *self.hopeless.lock() = Hopeless::default();
+        self.staying.forget();
         self.stuck_back_bytes.store(0, Ordering::Relaxed);
     }
 
-    fn may_make_room(&self) -> bool {
+    /// A name in this directory went, or means something else: what stayed because of the directory need not any more.
+    pub fn note_name_gone(&self, caller: &Caller<'_>, directory: u64) {
+        if self.hopeless.lock().live_bytes.is_empty() && self.staying.is_empty() {
+            return;
+        }
+        // Who cannot tell now whether it is pinned may not wait: then it counts as pinned.
+        let statements = self.residency.statements(caller.io, directory);
+        if statements.map_or(true, |statements| statements.kept(|residency| residency.pin).is_some_and(|(pin, _)| pin))
+        {
+            self.forget_hopeless();
+        }
+    }
+
+    fn may_make_room(&self, now_seconds: i64) -> bool {
         if is_planted(Bug::WriterNotServed) {
             return false;
         }
         let releasable = self.with_live_bytes(self.core.store.tier.stager.releasable_segments());
         let hopeless = self.hopeless.lock();
-        let is_as_before = hopeless.shared_left == self.core.store.space().shared_left();
+        let is_as_before = hopeless.shared_left == self.core.store.space().shared_left()
+            && hopeless.policy_count == self.residency.policy_count()
+            && choice::is_recent(hopeless.asked_seconds, now_seconds);
         let is_hopeless = |segment, live_bytes| is_as_before && hopeless.live_bytes.get(&segment) == Some(&live_bytes);
         releasable.into_iter().any(|(segment, live_bytes)| !is_hopeless(segment, live_bytes))
     }
@@ -165,8 +183,11 @@ impl Eviction {
 
     /// True if there is more room than before.
     fn make_room_for_writer(&self, caller: &Caller<'_>, least: usize) -> Result<bool, Error> {
-        let (before, shared_left) =
-            (self.core.store.tier.stager.releasable_segments(), self.core.store.space().shared_left());
+        let (before, shared_left, policy_count) = (
+            self.core.store.tier.stager.releasable_segments(),
+            self.core.store.space().shared_left(),
+            self.residency.policy_count(),
+        );
         let _alone = self.making.lock();
         let now = self.core.store.tier.stager.releasable_segments();
         if !before.is_subset(&now) {
@@ -177,7 +198,9 @@ impl Eviction {
             (self.core.store.tier.media.tier_marks(caller.io)?, self.core.store.tier.heat.tier_policy(caller.io)?);
         let released = self.release_until(caller, &policy, marks.low, least)?;
         if released == 0 {
-            *self.hopeless.lock() = Hopeless { live_bytes: self.with_live_bytes(now), shared_left };
+            let live_bytes = self.with_live_bytes(now);
+            *self.hopeless.lock() =
+                Hopeless { live_bytes, shared_left, policy_count, asked_seconds: caller.now.seconds };
             return Ok(false);
         }
         // What was released is free with the one after.

@@ -23,6 +23,7 @@ mod find_index;
 mod fold;
 mod full;
 mod full_mixed;
+mod full_refused;
 mod isolation;
 mod large;
 mod locks;

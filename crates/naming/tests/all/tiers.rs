@@ -359,6 +359,36 @@ const CALLS: [(&str, Call); 8] = [
     }),
 ];
 
+/// P-110. What stayed because of its directory may go as soon as it is moved out of it, or loses its name there.
+#[test]
+fn what_leaves_a_pinned_directory_may_go_at_once() {
+    let moves: [fn(&FileSystem, u64); 2] = [
+        |fs, directory| fs.rename(&caller(3), directory, b"cold", ROOT, b"cold", 0).unwrap(),
+        |fs, directory| fs.unlink(&caller(3), directory, b"cold").unwrap(),
+    ];
+    for (number, leave) in moves.into_iter().enumerate() {
+        let (_rig, fs) = Rig::new(2, 64 << 20);
+        add_volume(&fs);
+        let directory = fs.mkdir(&caller(3), ROOT, b"pinned", 0o755).unwrap().inode;
+        let inode = make(&fs, directory, "cold", &content().repeat(20));
+        if number == 1 {
+            fs.link(&caller(3), inode, ROOT, b"other").unwrap();
+        }
+        fs.syncfs(&caller(3)).unwrap();
+        send_down(&fs, inode);
+        fs.eviction().set_pinned(Io::BLOCKING, directory, true).unwrap();
+        let filler = make(&fs, ROOT, "filler", b"");
+        let write = |at: u64| fs.write(&caller(3), filler, at << 16, &[7; 1 << 16], false);
+        let refused = (0..).find(|at| write(*at).is_err()).expect("the pool is full");
+        assert!(write(refused).is_err(), "it stays full");
+        assert_eq!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "its directory is pinned");
+        leave(&fs, directory);
+        write(refused).expect("what left gives its room");
+        assert_ne!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "{number}");
+        assert_clean(&fs);
+    }
+}
+
 /// P-110. A change of names or attributes that finds no room gets it from archived files; what is pinned stays, and then it is refused.
 #[test]
 fn names_and_attributes_get_room_from_archived_files() {

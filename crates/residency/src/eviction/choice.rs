@@ -36,9 +36,15 @@ pub struct Staying(parking_lot::Mutex<FxHashMap<u64, Asked>>);
 impl Staying {
     fn has(&self, segment: u64, live_bytes: u64, now: i64, count: Count) -> bool {
         let known = self.0.lock().get(&segment).copied();
-        known.is_some_and(|(live, asked, at)| {
-            live == live_bytes && at == count && (asked..asked.saturating_add(STAYS_SECONDS)).contains(&now)
-        })
+        known.is_some_and(|(live, asked, at)| live == live_bytes && at == count && is_recent(asked, now))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    pub fn forget(&self) {
+        self.0.lock().clear();
     }
 
     pub fn note(&self, segment: u64, live_bytes: u64, now: i64, count: Count) {
@@ -49,6 +55,11 @@ impl Staying {
         known.insert(segment, (live_bytes, now, count));
         assert!(known.len() <= REMEMBERED_MAX, "segments that are remembered are bounded");
     }
+}
+
+/// Whether what stayed when it was asked is not asked again.
+pub fn is_recent(asked_seconds: i64, now_seconds: i64) -> bool {
+    (asked_seconds..asked_seconds.saturating_add(STAYS_SECONDS)).contains(&now_seconds)
 }
 
 /// Asks what rules and classes say of segments.
