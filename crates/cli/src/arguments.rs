@@ -75,8 +75,9 @@ Mount options (-o, separated by commas):
   transport=auto|uring|dev
                           how the kernel is talked to
   sync_requests=auto|yes|no
-                          mount so that sync(2) and syncfs(2) arrive; only root can,
-                          and not in a container or a mount namespace of its own
+                          mount so that sync(2) and syncfs(2) arrive, which Linux sends from
+                          6.18 on; only root can, and not in a container or a mount
+                          namespace of its own
   writeback               the kernel gathers small writes
   metrics=ADDRESS         serve metrics for Prometheus there, such as localhost:9464; a bare port is on this machine only
   powersave               let idle CPUs sleep deeply even while requests come thick and fast

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stere_device::{Access, Device, DeviceError, FileDevice, FileOptions};
+use crate::{Access, Device, DeviceError, FileDevice, FileOptions};
 
 /// A disk that was asleep, in a rack that starts one after the other, is there by then.
 const ANSWER_MAX: Duration = Duration::from_secs(20);

@@ -2,13 +2,15 @@
 //!
 //! What is here: the `Device` trait (the edge of the world for all layers above), aligned `Buffer`s and their pool,
 //! `Completion`s of queued writes, `file::FileDevice` for regular files and block devices, `memory::MemoryDevice`
-//! for tests, and `probe` which says what a device holds before a pool is made on it.
+//! for tests, `probe` which says what a device holds before a pool is made on it, and
+//! `answering` which finds out whether it answers at all.
 //!
 //! Invariants: a device never grows; a write is an error or is wholly there after the next successful flush; after a
 //! failed flush a device takes no more writes (what the failed flush dropped cannot be known). Nothing here knows the format.
 //!
 //! Read next: `file.rs`, then the stripe crate, which is the only caller of the I/O methods.
 
+pub mod answering;
 pub mod buffer;
 pub mod completion;
 pub mod error;

@@ -119,7 +119,8 @@ fn claim_devices(paths: &[PathBuf], is_reader: bool) -> Result<(Assembly, Guard)
     for _ in 0..CLAIM_TRIES {
         let mut candidates = Vec::with_capacity(paths.len());
         for path in paths {
-            let opened = FileDevice::open(path, &FileOptions { access, ..FileOptions::default() });
+            let options = FileOptions { access, ..FileOptions::default() };
+            let opened = stere_device::answering::check(path).and_then(|()| FileDevice::open(path, &options));
             let device = opened.map_err(|source| Error::Device { device: path.clone(), source })?;
             let device: Arc<dyn Device> = Arc::new(device);
             candidates.push(Candidate { path: path.display().to_string(), device });

@@ -1,7 +1,5 @@
 //! Opening devices by path: in order, once each, and later if they are late.
 
-pub mod answering;
-
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -43,7 +41,7 @@ pub fn check_distinct(paths: &[PathBuf]) -> Result<()> {
 pub fn open_device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     let options = FileOptions { access, ..FileOptions::default() };
     let name = path.display();
-    answering::check(path)?;
+    stere_device::answering::check(path)?;
     match FileDevice::open(path, &options) {
         Ok(device) => {
             tracing::debug!(device = device.describe(), "open");
@@ -188,7 +186,7 @@ fn assemble_named(paths: &[PathBuf], access: Access, options: &AssembleOptions<'
 
 /// What a device that may be in use by nobody says it is.
 fn label(path: &Path) -> std::result::Result<Holds, DeviceError> {
-    answering::check(path)?;
+    stere_device::answering::check(path)?;
     let options = FileOptions { access: Access::ReadOnly, direct: false, writer_threads: 0 };
     Ok(identify(&FileDevice::open(path, &options)?))
 }

@@ -287,6 +287,28 @@ fn child_writes_once() {
     assert_eq!(file.write_at(b"new", 0).unwrap(), 3);
 }
 
+/// The same, where a device hangs.
+#[test]
+fn child_opens_a_pool_of_which_a_device_hangs() {
+    let Some(folder) = path_of_child() else { return };
+    let devices = [folder.join("a.img"), folder.join("b.img")];
+    is_refused(Pool::open(&devices, PoolOptions::default()).map(drop), libc::EIO, "b.img");
+}
+
+/// P-229: the library does not wait for a device that answers nothing.
+#[test]
+fn a_pool_of_which_a_device_hangs_is_not_opened_directly() {
+    let world = World::with_pool();
+    let test = "library::child_opens_a_pool_of_which_a_device_hangs";
+    let begun = Instant::now();
+    fs::write(world.path("b.img.hang"), "read").unwrap();
+    let this = std::env::current_exe().unwrap();
+    let opened = child(&this, test, &world.path("")).env("STERE_TEST_FAULTS", "1").status();
+    fs::remove_file(world.path("b.img.hang")).unwrap();
+    assert!(opened.unwrap().success());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_write_takes_set_id_bits_and_capabilities_away() {
     if !can_mount("a_write_takes_set_id_bits_and_capabilities_away") {

@@ -57,6 +57,26 @@ struct Known {
     left_out: BTreeSet<u8>,
 }
 
+/// Why a state is not copied to a volume.
+enum CopyFailure {
+    Volume(VolumeError),
+    /// The volume has no part in it.
+    Devices(String),
+}
+
+impl CopyFailure {
+    fn unread(segment: u64, why: &str) -> CopyFailure {
+        let what = "names and attributes cannot be copied out";
+        CopyFailure::Devices(format!("{what}: segment {segment} cannot be read whole from devices ({why})"))
+    }
+}
+
+impl From<VolumeError> for CopyFailure {
+    fn from(error: VolumeError) -> CopyFailure {
+        CopyFailure::Volume(error)
+    }
+}
+
 impl State {
     fn names(&self) -> BTreeSet<String> {
         let parts = self.parts.iter().map(|(segment, blocks)| metadata_name(segment.id, segment.sequence, *blocks));
@@ -230,8 +250,11 @@ impl MetadataCopier {
                     is_done &= is_all;
                     self.volumes.note(entry.number, None);
                 }
-                Err(error) => {
-                    self.volumes.note(entry.number, Some(&error));
+                Err(failure) => {
+                    match &failure {
+                        CopyFailure::Volume(error) => self.volumes.note(entry.number, Some(error)),
+                        CopyFailure::Devices(why) => progress.waits_for = Some(why.clone()),
+                    }
                     let mut copies = self.copies.known.lock();
                     copies.left_out.insert(entry.number);
                     // What it has is looked at anew when it is back.
@@ -247,7 +270,7 @@ impl MetadataCopier {
     }
 
     /// True if everything is there and nothing else.
-    fn copy_one(&self, state: &State, number: u8, volume: &dyn Volume) -> Result<bool, VolumeError> {
+    fn copy_one(&self, state: &State, number: u8, volume: &dyn Volume) -> Result<bool, CopyFailure> {
         if !self.copies.known.lock().on.contains_key(&number) {
             let on = OnVolume::of(volume, self.engine.log.pool_id())?;
             self.copies.known.lock().on.insert(number, on);
@@ -265,9 +288,10 @@ impl MetadataCopier {
                 continue;
             }
             let object = self.uploader.proven_object(segment, *blocks);
-            let Ok(Some(object)) = object else {
-                let why = format!("segment {} of the tree cannot be read whole ({:?})", segment.id, object.err());
-                return Err(VolumeError::Away { volume: volume.describe(), why });
+            let object = match object {
+                Ok(Some(object)) => object,
+                Ok(None) => return Err(CopyFailure::unread(segment.id, "some of it is damaged; scrub the pool")),
+                Err(error) => return Err(CopyFailure::unread(segment.id, &error.to_string())),
             };
             self.uploader.put_and_compare(volume, &name, &object)?;
             self.copies.note_proven(number, name, None);
@@ -279,7 +303,7 @@ impl MetadataCopier {
             self.copies.note_proven(number, name, Some(state.generation));
             return Ok(false);
         }
-        self.copies.delete_older(state, number, volume)
+        Ok(self.copies.delete_older(state, number, volume)?)
     }
 
     /// Volumes that take metadata and can be asked.
