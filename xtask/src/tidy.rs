@@ -1,11 +1,13 @@
 //! `cargo xtask tidy`: what the compiler and clippy do not check about the sources.
 //!
 //! Heads and lengths of files, lengths of functions, words that must not be there, names of modules, documents, files
-//! that heads and documents name, subjects of commits, and the promises: each number in `docs/promises.md` is cited by a test, and no test cites one that is not there. Rust is looked at after
-//! comments and strings are blanked out (`blank.rs`), so a word in a message is not a finding. Read next: `source.rs`.
+//! that heads and documents name, the layers of crates, subjects of commits, and the promises: each number in
+//! `docs/promises.md` is cited by a test, and no test cites one that is not there. Rust is looked at after comments and
+//! strings are blanked out (`blank.rs`), so a word in a message is not a finding. Read next: `source.rs`.
 
 mod blank;
 mod commits;
+mod layers;
 mod markdown;
 mod promises;
 mod references;
@@ -65,6 +67,7 @@ pub fn run(root: &Path, record: bool) -> Result<()> {
     findings.extend(commits::check(root));
     findings.extend(promises::check(&files));
     findings.extend(references::check(&files));
+    findings.extend(layers::check(&files));
     findings.iter().filter(|finding| finding.is_warning).for_each(|finding| print(finding, "warning"));
     findings.retain(|finding| !finding.is_warning);
     findings.iter().for_each(|finding| print(finding, "error"));
