@@ -4,7 +4,7 @@
 //! whole, and never changes. A volume may be away for as long as it likes: then every call says `Away` at once, nothing hangs
 //! on it, and whoever needs it waits or comes back. Invariant: an object is there under its name whole or not at all.
 //!
-//! Read next: `volume/directory.rs`, `volume/memory.rs`, the store's `tertiary.rs`.
+//! Read next: `volume/directory.rs`, `volume/memory.rs`, the crate `recall`.
 
 use std::sync::Arc;
 use std::time::Duration;

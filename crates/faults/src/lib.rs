@@ -78,9 +78,9 @@ pub enum Bug {
     EncodingForgotten,
     /// store, `tier/upload.rs`: what a volume says that it stored is not read back (P-60).
     VolumeBelieved,
-    /// store, `tertiary/labelled.rs`: a label is read once, and whatever is at its place then counts as the volume (P-63).
+    /// recall, `labelled.rs`: a label is read once, and whatever is at its place then counts as the volume (P-63).
     ExchangeUnnoticed,
-    /// store, `tertiary.rs`: only the first volume that has a segment is asked (P-63).
+    /// recall, `lib.rs`: only the first volume that has a segment is asked (P-63).
     FirstVolumeOnly,
     /// file, `edges.rs`: what a write changes in part is not read before it may leave devices (P-62).
     EdgesForgotten,
@@ -110,9 +110,9 @@ pub enum Bug {
     PinnedReleased,
     /// naming, `room.rs`: nothing is released for a writer that finds no room (P-110).
     WriterNotServed,
-    /// store, `tertiary.rs`: on a mount that refuses recalls bytes are fetched all the same (P-62).
+    /// recall, `lib.rs`: on a mount that refuses recalls bytes are fetched all the same (P-62).
     RecallAnyway,
-    /// store, `tertiary.rs`: what is to be had later is not asked for (P-62).
+    /// recall, `lib.rs`: what is to be had later is not asked for (P-62).
     LaterForgotten,
     /// store, `tier/metadata.rs`: what only the older state needs is deleted before the new one is there (P-72).
     OlderStateDeleted,
@@ -180,11 +180,11 @@ pub enum Bug {
     UnitAgesApart,
     /// naming, `reconcile.rs`: files of a unit go down as they are found (P-145).
     UnitGoesApart,
-    /// store, `tertiary/clusters.rs`: what was recalled together is not kept (P-146).
+    /// recall, `clusters.rs`: what was recalled together is not kept (P-146).
     FollowersForgotten,
-    /// store, `tertiary/clusters.rs`: all that may follow is fetched ahead, however much that is (P-146).
+    /// recall, `clusters.rs`: all that may follow is fetched ahead, however much that is (P-146).
     AheadUnbounded,
-    /// store, `tertiary/fetch.rs`: what was fetched ahead comes to devices (P-146).
+    /// recall, `fetch.rs`: what was fetched ahead comes to devices (P-146).
     AheadToDevices,
     /// store, `clean.rs`: segments are cleaned however little that frees, again and again (P-158).
     CleanedForNothing,

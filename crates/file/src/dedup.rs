@@ -180,7 +180,7 @@ fn is_whole(extent: &StoredExtent) -> bool {
     let is_all = extent.blob_offset == 0 && extent.length == value.logical_bytes;
     let is_stored = value.present.count() == value.blocks() && value.live.count() == value.blocks();
     let is_open = value.key == 0 && !value.encoding.is_encrypted() && value.encoding.is_known();
-    is_all && is_stored && is_open && blob.tertiary_wanted() == 0 && blob.volumes() == 0
+    is_all && is_stored && is_open && blob.tertiary_wanted() == 0 && blob.media() == 0
 }
 
 /// Whether the same stored bytes of two are the same content, as safe in one place as in the other.

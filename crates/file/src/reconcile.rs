@@ -222,7 +222,7 @@ impl Converter {
         // It was gathered when there were fewer devices, and no volume has it yet.
         let is_weaker = || {
             let possible = self.store.places().fit_for(placement.staging());
-            blob.volumes() == 0 && blob.scheme().parity < possible.parity
+            blob.media() == 0 && blob.scheme().parity < possible.parity
         };
         match wanted {
             None if now == 0 => None,
@@ -242,7 +242,7 @@ impl Converter {
         if blob.site() == placement.site || !is_wanted() {
             return Judgement::Archived;
         }
-        match blob.is_released() && !self.store.tier.media.can_reach(blob.volumes()) {
+        match blob.is_released() && !self.store.tier.media.can_reach(blob.media()) {
             true => Judgement::Waits,
             false => judge_site(blob, placement.site, shared),
         }

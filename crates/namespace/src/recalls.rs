@@ -1,7 +1,7 @@
 //! Who may have bytes fetched from tertiary volumes, and which volumes a call needs: for those who let callers wait.
 //!
 //! Programs are known by their names, so this is for thumbnailers, indexers and backups, and keeps nobody out who wants in. The machine
-//! is asked for names when something has to be fetched, and not before. Read next: the store's `tertiary.rs`.
+//! is asked for names when something has to be fetched, and not before. Read next: the crate `recall`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -55,8 +55,7 @@ impl Recalls {
         while let Some(at) = from.filter(|at| *at < end) {
             let (extents, next) = stere_file::stored_extents(&self.core.store, io, inode, at, EXTENTS)?;
             let touched = extents.iter().take_while(|extent| extent.start < end);
-            set |=
-                touched.filter(|extent| extent.blob.is_released()).fold(0, |set, extent| set | extent.blob.volumes());
+            set |= touched.filter(|extent| extent.blob.is_released()).fold(0, |set, extent| set | extent.blob.media());
             from = next;
         }
         Ok(set)

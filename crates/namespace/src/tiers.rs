@@ -1,7 +1,7 @@
 //! Files on tertiary volumes: what of them is where, by walking over names; and the names of volumes in policy.
 //!
 //! The store moves segments and knows no files; here it is found out which segments a file or a directory stands for. Nothing is
-//! fetched by any of this: only extents and the segment table are looked at. Read next: `walk.rs`, the store's `tertiary.rs`.
+//! fetched by any of this: only extents and the segment table are looked at. Read next: `walk.rs`, the crate `recall`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -307,7 +307,7 @@ impl Tiers {
         for extent in extents {
             let (start, end) = (extent.start, extent.end());
             let (scheme, devices) = (extent.blob.scheme(), extent.blob.devices());
-            let (volumes, survives) = (extent.blob.volumes(), self.core.store.losses_borne(&extent.blob));
+            let (volumes, survives) = (extent.blob.media(), self.core.store.losses_borne(&extent.blob));
             let released_in = devices.is_empty().then(|| extent.blob.segment_id());
             let run = LayoutRun { start, end, scheme, devices, volumes, survives, released_in };
             match runs.last_mut().filter(|last| last.end == start && last.lies_like(&run)) {

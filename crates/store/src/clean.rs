@@ -14,13 +14,13 @@ use stere_log::{Io, LogError, Segment, StreamKey};
 
 use stere_tree::Touch;
 
-use crate::blob::BlobHandle;
 use crate::checkpoint::Checkpointer;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::make_room::FutileSeries;
 use crate::space::{OVERHEAD_PERCENT, SEGMENT_END_BYTES, raw};
 use crate::write::{Owner, Placement};
+use stere_recall::BlobHandle;
 
 /// Which segment is cleaned first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -364,7 +364,7 @@ impl Cleaning<'_> {
         let site = if is_planted(Bug::CleanedElsewhere) { Site::ANYWHERE } else { segment.site };
         let placement = Placement { scheme: segment.scheme, class: segment.class, site };
         let key = self.engine.stream_for(placement, 1, segment.home());
-        StreamKey { tertiary: self.engine.volumes.in_place_of(segment.tertiary().wanted), ..key }
+        StreamKey { tertiary: self.engine.volumes.with_heirs(segment.tertiary().wanted), ..key }
     }
 
     /// Moves one blob to the cold stream of its scheme; without an owner where that is not known.

@@ -15,10 +15,10 @@ use stere_device::Device;
 use stere_format::{DamageValue, DeviceIndex, Key, SegmentKind};
 use stere_log::{Io, Segment};
 
-use crate::blob::BlobHandle;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::rows::Damage;
+use stere_recall::BlobHandle;
 
 /// So many blobs are known one by one; more are found again by the next scrub.
 const BLOBS_MAX: usize = 1 << 16;

@@ -32,12 +32,12 @@ use crate::rebuild::{Chunks, Mender};
 use crate::rows::Rows;
 use crate::space::{Capacity, Space};
 use crate::stranded::Rerouting;
-use crate::tertiary::Volumes;
 use crate::transaction::{Settler, Transaction};
 use crate::view::{Offloaded, View};
 use crate::void::Voids;
 use crate::wish::MetadataWish;
 use crate::{damage, fold, transaction};
+use stere_recall::Volumes;
 
 /// Limits of errors (reads, writes and checksums together, of this mount) of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,18 +1,8 @@
 //! What can go wrong in the store, in words for the user; errno is chosen only at the FUSE boundary.
 
 use stere_log::LogError;
+use stere_recall::{ReadError, Refusal};
 use thiserror::Error;
-
-/// Why bytes were not fetched, to be told apart by whoever asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// No volume that has them can be reached.
-    Away,
-    /// They may be had, but not while the caller waits.
-    Later,
-    /// Recalls are refused.
-    Denied,
-}
 
 /// Errors of the store. `WouldBlock` and `NodeNotInMemory` are control flow: callers repeat the request where it may wait.
 #[derive(Debug, Error)]
@@ -89,6 +79,17 @@ pub enum Error {
 impl From<stere_tree::TreeError> for Error {
     fn from(error: stere_tree::TreeError) -> Self {
         Error::DamagedNode { detail: error.to_string() }
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::WouldBlock => Error::WouldBlock,
+            ReadError::Damaged { blob, offset, length } => Error::Damaged { blob, offset, length },
+            ReadError::Elsewhere { why, refusal } => Error::Elsewhere { why, refusal },
+            ReadError::Log(error) => Error::Log(error),
+        }
     }
 }
 

@@ -19,7 +19,6 @@ use stere_log::{Io, Segment, StreamKey};
 use stere_plugin::Encoded;
 use stere_policy::Compression;
 
-use crate::blob::BlobHandle;
 use crate::error::Error;
 use crate::relocate::Move;
 use crate::space::Reservation;
@@ -27,6 +26,7 @@ use crate::transaction::Transaction;
 use crate::view::View;
 use crate::write::{Content, NewBlob, Owner, Placement};
 use crate::{Inner, engine::Engine};
+use stere_recall::BlobHandle;
 
 /// The folds of a pool, and what lies in them.
 #[derive(Default)]
@@ -198,7 +198,7 @@ impl Offload<'_> {
 
     /// Whether all volumes of a set may have names on them.
     pub fn may_have_names(&self, tertiary: u16) -> bool {
-        let set = self.engine.volumes.in_place_of(tertiary);
+        let set = self.engine.volumes.with_heirs(tertiary);
         self.engine.volumes.all_take_metadata(set)
     }
 
@@ -254,7 +254,7 @@ impl Offload<'_> {
         self.engine.volumes.note_archived(length);
         // As safe as metadata is, as long as it is on devices.
         let usual = Placement { scheme: self.engine.places().meta_scheme(), class: 0, site: Site::ANYWHERE };
-        let (placement, tertiary) = (usual.staging(), self.engine.volumes.in_place_of(what.tertiary));
+        let (placement, tertiary) = (usual.staging(), self.engine.volumes.with_heirs(what.tertiary));
         let room_until_entered = self.engine.space().reserve(Io::BLOCKING, placement, length)?;
         let stream = StreamKey { tertiary, ..self.engine.stream_for(placement, 0, None) };
         let number = self.engine.next_blob.fetch_add(1, std::sync::atomic::Ordering::AcqRel);

@@ -10,7 +10,6 @@
 //! order in which they may call each other; the engine knows none of them. Read next: `engine.rs`.
 
 mod accounts;
-mod blob;
 mod check;
 mod checkpoint;
 mod clean;
@@ -40,7 +39,6 @@ mod scrub;
 mod space;
 mod stranded;
 mod superblock;
-mod tertiary;
 mod tier;
 mod transaction;
 mod unproven;
@@ -53,13 +51,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use blob::BlobHandle;
 pub use check::{CheckReport, Checker, Finding};
 pub use clean::{CleanerPolicy, Cleaning};
 pub use damage::DamageLog;
 pub use devices::{DeviceUsage, Devices, Label, SharedDomains};
 pub use engine::{Engine, HealthLimits, StoreOptions};
-pub use error::{Error, Refusal};
+pub use error::Error;
 pub use fold::{FoldInfo, Offload, ToFold};
 pub use forecast::{Change, Forecast, Forecaster};
 pub use health::{Health, HealthMonitor, HealthState};
@@ -75,8 +72,8 @@ pub use space::{Capacity, Reservation, Statistics, takes_more};
 pub use stere_device::{Call, Cancellation, PendingRead};
 pub use stere_format::ScrubCursor;
 pub use stere_log::{Io, RepairTotals};
+pub use stere_recall::{BlobHandle, LabelledVolume, Parts, Prefetch, RecallMode, Refusal, TertiaryCounts};
 pub use stere_stripe::DeviceStatistics;
-pub use tertiary::{LabelledVolume, Parts, Prefetch, RecallMode, TertiaryCounts};
 pub use tier::{
     Belonging, Candidate, Costs, Describe, Heat, Media, Member, Members, MetadataCopier, Recalls, ReleaseOrder,
     Released, Repacked, Repacker, SegmentHeat, Stager, Sweeper, Swept, TertiaryProgress, Tier, TierFile, TierMarks,

@@ -13,8 +13,8 @@ use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, DeviceIndex, SegmentKin
 use stere_log::Segment;
 use stere_stripe::{geometry, row_pieces};
 
-use crate::blob::BlobHandle;
 use crate::engine::Engine;
+use stere_recall::BlobHandle;
 
 /// What a loss means for one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

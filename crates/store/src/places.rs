@@ -13,10 +13,10 @@ use stere_format::{
 };
 use stere_log::{Io, Segment, StreamKey};
 
-use crate::blob::BlobHandle;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::write::Placement;
+use stere_recall::BlobHandle;
 
 /// Places of a pool in all its life: each may come to have open segments.
 const PLACES_MAX: usize = 64;

@@ -9,10 +9,10 @@ use stere_format::{BLOCK_BYTES, BlobEncoding, Node, NodeReference};
 use stere_log::{Io, LogError, Part, Segment};
 use stere_tree::NodeCache;
 
-use crate::blob::BlobHandle;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::view::Miss;
+use stere_recall::{BlobHandle, ReadError};
 
 /// A piece of a blob that is wanted at a place of the output.
 #[derive(Clone, Debug)]
@@ -81,13 +81,13 @@ impl Engine {
                 });
                 Ok(())
             }
-            Err(Error::Damaged { blob, offset, length }) => {
+            Err(ReadError::Damaged { blob, offset, length }) => {
                 if let Some(piece) = pieces.iter().find(|piece| piece.blob.id == blob) {
                     self.note_failed_read(&piece.blob);
                 }
                 Err(Error::Damaged { blob, offset, length })
             }
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -123,11 +123,11 @@ impl Engine {
                 Ok(())
             }
             // One piece: where some of it cannot be read, none of the content can.
-            Err(Error::Damaged { blob, .. }) => {
+            Err(ReadError::Damaged { blob, .. }) => {
                 let length = lengths.iter().find(|(id, _)| *id == blob).map_or(0, |(_, length)| *length);
                 Err(Error::Damaged { blob, offset: 0, length })
             }
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -28,9 +28,9 @@ use crate::journal_scan::{Group, Scan};
 use crate::overlay::Overlay;
 use crate::rebuild::Mender;
 use crate::space::Space;
-use crate::tertiary::Volumes;
 use crate::void::Voids;
 use crate::{FreedSegment, Inner, LeftSlot, StoreOptions, engine::Engine};
+use stere_recall::Volumes;
 
 /// A device handed to the store, with its newest superblock.
 pub struct DeviceIn {

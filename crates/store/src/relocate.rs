@@ -14,11 +14,11 @@ use stere_format::{
 };
 use stere_log::{Io, Segment, StreamKey};
 
-use crate::blob::BlobHandle;
 use crate::clean::Cleaning;
 use crate::error::Error;
 use crate::make_room::Purpose;
 use crate::write::{Owner, Placement};
+use stere_recall::BlobHandle;
 
 /// Blobs that move are read in groups of so many bytes: device reads beside each other make full use of slow devices.
 const READ_TOGETHER_BYTES: usize = 4 << 20;
@@ -132,7 +132,7 @@ impl Cleaning<'_> {
     ) -> Result<Moved, Error> {
         assert!(tertiary != 0, "archiving is to volumes");
         self.engine.volumes.note_archived(moves.iter().map(Move::stored_bytes).sum());
-        let (placement, tertiary) = (placement.staging(), self.engine.volumes.in_place_of(tertiary));
+        let (placement, tertiary) = (placement.staging(), self.engine.volumes.with_heirs(tertiary));
         self.relocate_to(moves, placement, None, tertiary, used_seconds)
     }
 

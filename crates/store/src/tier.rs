@@ -3,7 +3,7 @@
 //! Each part is a struct with its own state and what is below it: the table of volumes (`media.rs`), recalls as those see
 //! them who drive them (`recalls.rs`), how segments are used (`heat.rs`), copying out (`upload.rs`), releasing and staging
 //! (`stage.rs`), looking through volumes (`remnants.rs`), repacking (`repack.rs`), copies of metadata (`metadata.rs`). The
-//! engine knows nothing of them: reads of what is released go through its volumes (`tertiary.rs`).
+//! engine knows nothing of them: reads of what is released go through its volumes (the crate `recall`).
 //!
 //! The work goes on in steps, by whoever calls `Tier::step`. Read next: `docs/design/tiering.md`.
 
@@ -26,7 +26,7 @@ use stere_log::Io;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::tertiary::Volumes;
+use stere_recall::Volumes;
 
 pub use costs::Costs;
 pub use heat::{Heat, Member, Members};

@@ -12,11 +12,11 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, Key, key, sector_aligned};
 use stere_log::Segment;
 
-use crate::blob::BlobHandle;
 use crate::error::Error;
 use crate::value::Value;
 use crate::view::View;
 use crate::write::NewBlob;
+use stere_recall::BlobHandle;
 
 /// Live bytes a blob keeps in its segment. What is encoded is one piece: all of it is kept until its last block is dead.
 pub fn blob_usage_bytes(value: &BlobValue) -> u64 {

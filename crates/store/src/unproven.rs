@@ -19,10 +19,10 @@ use stere_format::{Address, ChunkPlace, RecordSubject, SummaryEntry, record_chec
 use stere_log::{RowContents, Segment};
 
 use crate::Owner;
-use crate::blob::BlobHandle;
 use crate::error::Error;
 use crate::make_room::Purpose;
 use crate::recover::Recovery;
+use stere_recall::BlobHandle;
 
 /// A row that unproven groups tell of.
 struct Row {

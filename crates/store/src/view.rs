@@ -11,11 +11,11 @@ use stere_format::{BlobValue, Key, NodeReference, key};
 use stere_log::{Io, SegmentTable};
 use stere_tree::{Direction, Lookup, NodeCache};
 
-use crate::blob::BlobHandle;
 use crate::error::Error;
 use crate::value::Value;
 use crate::void::{DELETIONS_MIN, Voids};
 use crate::{Inner, engine::Engine};
+use stere_recall::BlobHandle;
 
 /// What a view does about keys whose metadata is offloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Engine {
     /// How many devices and tertiary volumes more may be lost before this blob is, as its segment's chunks are there now.
     pub fn losses_borne(&self, blob: &BlobHandle) -> u8 {
         let placed = blob.segment.placed();
-        let volumes = blob.volumes().count_ones() as usize;
+        let volumes = blob.media().count_ones() as usize;
         let spare = match blob.is_released() {
             true => None,
             false => self.readable_chunks(&placed, &[]).checked_sub(usize::from(placed.scheme.data)),
@@ -110,7 +110,7 @@ impl<'a> View<'a> {
     pub(crate) fn miss_fold(&self, number: u64) -> Error {
         if self.offloaded == Offloaded::Skip {
             let why = "this was put away, and is not brought back for a search".into();
-            return Error::Elsewhere { why, refusal: crate::error::Refusal::Denied };
+            return Error::Elsewhere { why, refusal: stere_recall::Refusal::Denied };
         }
         self.missed.set(Some(Miss::Fold(number)));
         Error::NodeNotInMemory

@@ -18,6 +18,7 @@ const CORE_CRATES: &[&str] = &[
     "stripe",
     "tree",
     "log",
+    "recall",
     "store",
     "policy",
     "file",

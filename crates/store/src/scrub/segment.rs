@@ -10,9 +10,9 @@ use stere_stripe::Stretch;
 
 use super::Scrubber;
 use super::ahead::{Ahead, Window};
-use crate::blob::BlobHandle;
 use crate::error::Error;
 use crate::rows::{Damage, ScrubReport, Standing, parse_header, standing, stripe_error, usage_of};
+use stere_recall::BlobHandle;
 
 /// How often an account is gone through again because something changed meanwhile.
 const ROUNDS_MAX: u32 = 3;

@@ -10,7 +10,7 @@ use stere_log::Io;
 
 use super::media::Media;
 use crate::error::Error;
-use crate::tertiary::object_bytes;
+use stere_recall::object_bytes;
 
 /// Whether an object is there, what names are in it, the object itself, and reading it back.
 const REQUESTS_OUT: u64 = 4;

@@ -12,7 +12,7 @@ use stere_log::Io;
 use super::metadata::Copies;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::tertiary::{Known, Volumes, object_bytes, read_label, stranger};
+use stere_recall::{Known, Volumes, object_bytes, read_label, stranger};
 
 /// How a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Media {
 
     /// The names of a set; of volumes that were retired, those of their heirs.
     pub fn tier_names(&self, set: u16) -> String {
-        let set = self.volumes.in_place_of(set);
+        let set = self.volumes.with_heirs(set);
         let table = self.volumes.table.read();
         let names = (0..TERTIARY_MAX as u8).filter(|number| set >> number & 1 == 1);
         let name =
@@ -182,7 +182,7 @@ impl Media {
     pub fn numbers_in_policies(&self) -> Result<BTreeMap<u8, u64>, Error> {
         let mut numbers = BTreeMap::new();
         for set in self.sets_in_policies()? {
-            let set = self.volumes.in_place_of(set);
+            let set = self.volumes.with_heirs(set);
             for number in (0..TERTIARY_MAX as u8).filter(|number| set >> number & 1 == 1) {
                 *numbers.entry(number).or_default() += 1;
             }
@@ -427,6 +427,6 @@ impl Media {
 
     /// The volumes that a set stands for now: each that was retired is its heir.
     pub fn in_place_of(&self, set: u16) -> u16 {
-        self.volumes.in_place_of(set)
+        self.volumes.with_heirs(set)
     }
 }

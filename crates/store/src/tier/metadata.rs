@@ -23,7 +23,7 @@ use super::TertiaryProgress;
 use super::upload::Uploader;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::tertiary::{Known as KnownVolume, Reachable, Volumes};
+use stere_recall::{Known as KnownVolume, Reachable, Volumes};
 
 /// Objects deleted in one step.
 const DELETED_MAX: usize = 16;

@@ -1,8 +1,8 @@
 //! What readers ask of volumes, and what is fetched for them before anybody asks.
 //!
-//! The state is that of the volumes (`tertiary.rs`), for reads go through them without the tier; here it is given to
+//! The state is that of the volumes (the crate `recall`), for reads go through them without the tier; here it is given to
 //! those who drive it: threads that are lent, the order in which segments come back, what belongs together.
-//! Read next: `tertiary/fetch.rs`, `tertiary/clusters.rs`, `stage.rs`.
+//! Read next: `stage.rs`; `fetch.rs` and `clusters.rs` of the crate `recall`.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,12 +12,12 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{Key, Successors, key};
 use stere_log::Io;
 
-use crate::blob::BlobHandle;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::tertiary::clusters::SEGMENTS_MAX;
-use crate::tertiary::parts::Part;
-use crate::tertiary::{Parts, Prefetch, RecallMode, TertiaryCounts, Volumes};
+use stere_recall::BlobHandle;
+use stere_recall::CLUSTERED_MAX;
+use stere_recall::Part;
+use stere_recall::{Parts, Prefetch, RecallMode, TertiaryCounts, Volumes};
 
 /// The segments that were recalled after one, and how often.
 type Followers = Vec<(u64, u8)>;
@@ -134,7 +134,7 @@ impl Recalls {
             let mut known = BTreeMap::new();
             let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
             view.scan(from, to, |key, bytes| {
-                if key.kind == key::kind::SUCCESSORS && known.len() < SEGMENTS_MAX {
+                if key.kind == key::kind::SUCCESSORS && known.len() < CLUSTERED_MAX {
                     let followers = Successors::decode(bytes).map(|successors| successors.0).unwrap_or_default();
                     known.insert(key.object, followers);
                 }

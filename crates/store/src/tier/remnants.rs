@@ -13,7 +13,7 @@ use stere_log::Segment;
 use super::TertiaryProgress;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::tertiary::{Volumes, is_object_of};
+use stere_recall::{Volumes, is_object_of};
 
 /// Objects deleted in one step.
 const DELETED_MAX: usize = 64;

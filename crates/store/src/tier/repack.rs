@@ -25,11 +25,11 @@ use super::media::{Media, VolumeStatus};
 use super::remnants::Sweeper;
 use super::stage::Stager;
 use super::upload::{Describe, Uploader, entries_of, entries_of_segment};
-use crate::blob::BlobHandle;
 use crate::clean::BLOBS_PER_UPDATE;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::tertiary::{CLASS_MEDIA, RecallError, Volumes, object_bytes};
+use stere_recall::BlobHandle;
+use stere_recall::{CLASS_MEDIA, RecallError, Volumes, object_bytes};
 
 /// Objects that one step empties at most.
 const VICTIMS_MAX: usize = 16;

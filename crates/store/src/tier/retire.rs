@@ -14,7 +14,7 @@ use stere_log::{Io, Segment};
 
 use super::media::Media;
 use crate::error::Error;
-use crate::tertiary::object_bytes;
+use stere_recall::object_bytes;
 
 fn refused<T>(text: String) -> Result<T, Error> {
     Err(Error::Pool(text))
@@ -65,9 +65,13 @@ impl Media {
         Ok(bytes_of(&self.not_on_heir(number, heir)))
     }
 
+    fn known_entry(&self, number: u8) -> Result<VolumeEntry, Error> {
+        self.volumes.volume_entry(number).ok_or_else(|| Error::Pool("the pool has no such volume".into()))
+    }
+
     /// Whether a volume can take over all that another one has, and is meant to have.
     fn check_heir(&self, number: u8, heir: u8) -> Result<(), Error> {
-        let (old, new) = (self.volumes.volume_entry(number)?, self.volumes.volume_entry(heir)?);
+        let (old, new) = (self.known_entry(number)?, self.known_entry(heir)?);
         if number == heir {
             return refused(format!("volume {} cannot take over from itself; name another one", old.name));
         }
@@ -99,7 +103,7 @@ impl Media {
     fn check_apart(&self, old: &VolumeEntry, new: &VolumeEntry) -> Result<(), Error> {
         let both = old.bit() | new.bit();
         let policies = self.sets_in_policies()?;
-        let is_both = |set: u16| self.volumes.in_place_of(set) & both == both;
+        let is_both = |set: u16| self.volumes.with_heirs(set) & both == both;
         let asking = policies.iter().filter(|set| is_both(**set)).count();
         let segments = self.engine.log.segments.everywhere();
         let is_on_both = |segment: &&Arc<Segment>| {
@@ -122,11 +126,11 @@ impl Media {
     pub fn retire_volume(&self, number: u8, heir: u8) -> Result<(), Error> {
         self.engine.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
-        let entry = self.volumes.volume_entry(number)?;
+        let entry = self.known_entry(number)?;
         match entry.succession.heir() {
             Some(known) if known == heir => return Ok(()),
             Some(known) => {
-                let (name, to) = (entry.name, self.volumes.volume_entry(known)?.name);
+                let (name, to) = (entry.name, self.known_entry(known)?.name);
                 return refused(format!(
                     "volume {name} is being retired to {to} already; remove {to} to end that (`stere device remove`)"
                 ));
@@ -160,7 +164,7 @@ impl Media {
             let Tertiary { wanted, there } = segment.tertiary();
             // What has no bytes alive any more goes as it is.
             let there = if segment.live_bytes() > 0 { there & !gone } else { there };
-            Tertiary { wanted: self.volumes.in_place_of(wanted) | (there & going), there }
+            Tertiary { wanted: self.volumes.with_heirs(wanted) | (there & going), there }
         };
         let is_behind = |segment: &Segment| {
             let Tertiary { wanted, there } = segment.tertiary();

@@ -14,10 +14,10 @@ use stere_log::{Segment, StreamKey};
 
 use super::TertiaryProgress;
 use super::media::Media;
-use crate::blob::BlobHandle;
 use crate::error::Error;
-use crate::tertiary::{RecallError, Volumes};
 use crate::{LeftSlot, engine::Engine};
+use stere_recall::BlobHandle;
+use stere_recall::{RecallError, Volumes};
 
 /// What came of releasing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

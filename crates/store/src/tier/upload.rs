@@ -25,7 +25,7 @@ use super::lanes::Lanes;
 use crate::clean::BLOBS_PER_UPDATE;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::tertiary::{RecallError, Volumes, is_object_of};
+use stere_recall::{RecallError, Volumes, is_object_of};
 
 /// What one step did, and what is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

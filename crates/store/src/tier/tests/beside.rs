@@ -367,7 +367,7 @@ fn what_nobody_will_ask_for_ends() {
                     store.checkpoint().unwrap();
                 }
                 "thread" => {
-                    assert!(!store.volumes.fetches.hand_over_for_test(&store.segments().get(segments[1]).unwrap()));
+                    assert!(!store.volumes.fetches.would_hand_over(&store.segments().get(segments[1]).unwrap()));
                 }
                 _ => {
                     // The second read of a segment asks for all of it.

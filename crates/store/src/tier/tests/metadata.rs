@@ -34,7 +34,7 @@ fn assert_one_whole_state(store: &Store, volume: &MemoryVolume) -> CheckpointRec
             let name = metadata_name(*id, value.sequence, value.written_blocks);
             let bytes = read(volume, &name);
             assert_eq!(bytes.len(), value.written_blocks as usize * stere_format::BLOCK_BYTES);
-            assert!(crate::tertiary::is_object_of(record.pool, *id, value.sequence, &bytes), "{name}");
+            assert!(stere_recall::is_object_of(record.pool, *id, value.sequence, &bytes), "{name}");
             name
         })
         .collect();
@@ -91,7 +91,7 @@ fn a_copy_that_is_broken_off_leaves_the_state_before() {
         let record = CheckpointRecord::decode(&read(&volume, &stere_format::state_name(newest))).unwrap();
         for (id, value) in &record.meta_segments {
             let bytes = read(&volume, &metadata_name(*id, value.sequence, value.written_blocks));
-            assert!(crate::tertiary::is_object_of(record.pool, *id, value.sequence, &bytes), "cut at {at}");
+            assert!(stere_recall::is_object_of(record.pool, *id, value.sequence, &bytes), "cut at {at}");
         }
         copy(&store);
         assert!(assert_one_whole_state(&store, &volume).generation >= newest);

@@ -78,7 +78,7 @@ fn every_request_while_repacking_may_be_the_last() {
         let is_over = volumes[1].requests() - before < at;
         for (inode, _, _) in &alive {
             let sets = blobs_of(&store, *inode).into_iter().map(|id| store.view(Io::BLOCKING, |view| view.blob(id)));
-            assert!(sets.into_iter().all(|blob| blob.unwrap().volumes() == 3), "two copies, before and after");
+            assert!(sets.into_iter().all(|blob| blob.unwrap().media() == 3), "two copies, before and after");
         }
         if at % 2 == 1 {
             drop(store);

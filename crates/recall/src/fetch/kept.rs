@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::way::Fetch;
+use super::in_flight::Fetch;
 
 /// Whole chunks that were fetched lately are kept until they are staged, at most so many bytes of them.
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -11,7 +11,7 @@ pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
 pub(super) const AHEAD_BYTES_MAX: usize = 32 << 20;
 
 pub(super) struct Chunk {
-    pub(crate) segment: u64,
+    pub segment: u64,
     pub(super) bytes: Arc<Vec<u8>>,
     pub(super) is_ahead: bool,
 }

@@ -19,15 +19,15 @@ use crate::blob::BlobHandle;
 /// What is no more than one part of so many of its segments is fetched by ranges.
 const SCATTERED_PART: u64 = 4;
 
-pub(crate) struct Part {
-    pub(crate) segment: Arc<Segment>,
+pub struct Part {
+    pub segment: Arc<Segment>,
     /// From its first byte in the segment's chunk to its last.
     range: Range<usize>,
     bytes: usize,
 }
 
 impl Part {
-    pub(crate) fn is_small(&self) -> bool {
+    pub fn is_small(&self) -> bool {
         self.range.len() as u64 * SCATTERED_PART <= object_bytes(&self.segment)
     }
 }
@@ -35,9 +35,9 @@ impl Part {
 /// Where something lies that belongs together, as far as it is on volumes only.
 #[derive(Default)]
 pub struct Parts {
-    pub(crate) of: BTreeMap<u64, Part>,
+    pub of: BTreeMap<u64, Part>,
     /// Segments that are wanted, nobody knows where in them.
-    pub(crate) whole: Vec<u64>,
+    pub whole: Vec<u64>,
     last: Option<(u64, u32)>,
 }
 
@@ -66,7 +66,7 @@ impl Parts {
         self.whole.extend(segments.into_iter().filter(|segment| !of.contains_key(segment)));
     }
 
-    pub(crate) fn is_scattered(&self) -> bool {
+    pub fn is_scattered(&self) -> bool {
         let wanted: u64 = self.of.values().map(|part| part.range.len() as u64).sum();
         let all: u64 = self.of.values().map(|part| object_bytes(&part.segment)).sum();
         wanted * SCATTERED_PART <= all
@@ -75,7 +75,7 @@ impl Parts {
 
 impl Volumes {
     /// Has these parts fetched, as far as they are kept; in this order.
-    pub(crate) fn fetch_parts(&self, parts: &[Part]) -> u64 {
+    pub fn fetch_parts(&self, parts: &[Part]) -> u64 {
         let mut room = KEPT_BYTES_MAX;
         let mut asked_for = 0;
         for (number, part) in parts.iter().enumerate() {

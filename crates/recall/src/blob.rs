@@ -10,7 +10,7 @@ use stere_log::Segment;
 pub struct BlobHandle {
     pub id: u64,
     pub value: Arc<BlobValue>,
-    pub(crate) segment: Arc<Segment>,
+    pub segment: Arc<Segment>,
 }
 
 impl BlobHandle {
@@ -44,17 +44,17 @@ impl BlobHandle {
         self.segment.id
     }
 
-    /// Whether its bytes are on tertiary volumes only.
+    /// Whether its bytes are on media only.
     pub fn is_released(&self) -> bool {
         self.segment.is_released()
     }
 
-    /// Tertiary volumes that have it, a set.
-    pub fn volumes(&self) -> u16 {
+    /// Media that have it, a set.
+    pub fn media(&self) -> u16 {
         self.segment.tertiary().there
     }
 
-    /// Tertiary volumes that shall have it, a set.
+    /// Media that shall have it, a set.
     pub fn tertiary_wanted(&self) -> u16 {
         self.segment.tertiary().wanted
     }

@@ -3,7 +3,6 @@
 use stere_format::{TERTIARY_MAX, VolumeEntry};
 
 use super::Volumes;
-use crate::error::Error;
 
 fn numbers(set: u16) -> impl Iterator<Item = u8> {
     (0..TERTIARY_MAX as u8).filter(move |number| set >> number & 1 == 1)
@@ -11,13 +10,13 @@ fn numbers(set: u16) -> impl Iterator<Item = u8> {
 
 impl Volumes {
     /// Who has what was meant for a volume, if it is not the volume itself.
-    pub(crate) fn heir(&self, number: u8) -> Option<u8> {
+    pub fn heir(&self, number: u8) -> Option<u8> {
         let retiring = self.table.read().get(&number).and_then(|known| known.entry.succession.heir());
         retiring.or_else(|| self.retired.read().get(&number).and_then(|entry| entry.succession.heir()))
     }
 
     /// The set in which each volume that was, or is being, retired is replaced by its heir; and all numbers on the way there.
-    pub(crate) fn follow(&self, set: u16) -> (u16, u16) {
+    pub fn follow(&self, set: u16) -> (u16, u16) {
         let (mut now, mut met) = (0, set);
         for first in numbers(set) {
             let mut number = first;
@@ -33,35 +32,32 @@ impl Volumes {
     }
 
     /// The volumes that a set stands for now: each that was retired is its heir.
-    pub(crate) fn in_place_of(&self, set: u16) -> u16 {
+    pub fn with_heirs(&self, set: u16) -> u16 {
         self.follow(set).0
     }
 
     /// Volumes that are being retired, with their heirs.
-    pub(crate) fn retiring(&self) -> Vec<(VolumeEntry, u8)> {
+    pub fn retiring(&self) -> Vec<(VolumeEntry, u8)> {
         let table = self.table.read();
         let entries = table.values().map(|known| &known.entry);
         entries.filter_map(|entry| Some((entry.clone(), entry.succession.heir()?))).collect()
     }
 
-    pub(crate) fn is_retiring(&self, number: u8) -> bool {
+    pub fn is_retiring(&self, number: u8) -> bool {
         self.table.read().get(&number).is_some_and(|known| known.entry.succession.heir().is_some())
     }
 
-    pub(crate) fn free_bytes_of(&self, number: u8) -> Option<u64> {
+    pub fn free_bytes_of(&self, number: u8) -> Option<u64> {
         let volume = self.table.read().get(&number)?.volume.clone();
         volume?.free_bytes()
     }
 
-    pub(crate) fn volume_entry(&self, number: u8) -> Result<VolumeEntry, Error> {
-        match self.table.read().get(&number) {
-            Some(known) => Ok(known.entry.clone()),
-            None => Err(Error::Pool("the pool has no such volume".into())),
-        }
+    pub fn volume_entry(&self, number: u8) -> Option<VolumeEntry> {
+        self.table.read().get(&number).map(|known| known.entry.clone())
     }
 
     /// Whether the number of a volume that was retired may be given to another one: nothing names it, or leads past it.
-    pub(crate) fn is_named_by(&self, sets: &[u16], number: u8) -> bool {
+    pub fn is_named_by(&self, sets: &[u16], number: u8) -> bool {
         sets.iter().any(|set| self.follow(*set).1 >> number & 1 == 1)
     }
 }

@@ -1,7 +1,7 @@
 //! Recall: reads of what only tertiary media have, and of what devices have lost although a medium has it.
 //!
 //! The log says which parts of a read devices cannot give; they are fetched here, each verified. Parts that lie close together are
-//! asked for together, because every request costs. Nothing is repaired here. Read next: the log's `read.rs`, `tertiary.rs`.
+//! asked for together, because every request costs. Nothing is repaired here. Read next: the log's `read.rs`, `lib.rs`.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -13,18 +13,7 @@ use stere_log::{Io, Log, LogError, Part, Segment, SegmentTable};
 use super::Volumes;
 use super::beginning::chunk_range;
 use crate::blob::BlobHandle;
-use crate::error::{Error, Refusal};
-
-/// Why bytes of a segment could not be had from tertiary volumes.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum RecallError {
-    /// Every volume that can be reached lacks them or has wrong ones.
-    #[error("{0}")]
-    Damaged(String),
-    /// They may be right, but cannot be had now.
-    #[error("{1}")]
-    Refused(Refusal, String),
-}
+use crate::error::{ReadError, RecallError};
 
 /// Parts that are no farther apart are fetched in one go,
 const GAP_BYTES_MAX: u64 = 256 << 10;
@@ -72,11 +61,11 @@ fn groups(mut wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
 
 impl Volumes {
     /// Reads all parts, each verified, from memory, devices and, if the call may recall, tertiary media.
-    pub(crate) fn read_parts(&self, log: &Log, io: Io<'_>, parts: &mut [Part<'_>]) -> Result<(), Error> {
+    pub fn read_parts(&self, log: &Log, io: Io<'_>, parts: &mut [Part<'_>]) -> Result<(), ReadError> {
         let on_media = log.read(io, parts).map_err(|error| match error {
-            LogError::WouldBlock => Error::WouldBlock,
-            LogError::Damaged { tag, offset, length } => Error::Damaged { blob: tag, offset, length },
-            error => error.into(),
+            LogError::WouldBlock => ReadError::WouldBlock,
+            LogError::Damaged { tag, offset, length } => ReadError::Damaged { blob: tag, offset, length },
+            error => ReadError::Log(error),
         })?;
         if on_media.is_empty() {
             return Ok(());
@@ -98,7 +87,7 @@ impl Volumes {
         io: Io<'_>,
         parts: &mut [Part<'_>],
         group: &[Wanted],
-    ) -> Result<(), Error> {
+    ) -> Result<(), ReadError> {
         let first = &group[0];
         assert!(group.iter().all(|one| one.segment == first.segment), "what is fetched together lies in one segment");
         let end = group.iter().map(|one| one.range.end).max().unwrap_or(first.range.end);
@@ -124,9 +113,9 @@ impl Volumes {
                 }
                 RecallError::Damaged(why) => {
                     tracing::error!(segment = segment.id, record = part.tag, why, "data cannot be recalled");
-                    Error::Damaged { blob: part.tag, offset: part.offset, length: part.into.len() as u32 }
+                    ReadError::Damaged { blob: part.tag, offset: part.offset, length: part.into.len() as u32 }
                 }
-                RecallError::Refused(refusal, why) => Error::Elsewhere { why, refusal },
+                RecallError::Refused(refusal, why) => ReadError::Elsewhere { why, refusal },
             });
         }
         for one in group {
@@ -142,15 +131,15 @@ impl Volumes {
     }
 
     /// What is stored of a blob, from wherever it is.
-    pub(crate) fn read_record_blocks(&self, log: &Log, handle: &BlobHandle) -> Result<Vec<u8>, Error> {
+    pub fn read_record_blocks(&self, log: &Log, handle: &BlobHandle) -> Result<Vec<u8>, ReadError> {
         let (address, checksums) = (&handle.value.address, &handle.value.checksums);
-        let damaged = || Error::Damaged { blob: handle.id, offset: 0, length: handle.value.logical_bytes };
+        let damaged = || ReadError::Damaged { blob: handle.id, offset: 0, length: handle.value.logical_bytes };
         match log.read_blocks(&handle.segment, address, checksums) {
             Err(LogError::Released { .. }) => {
                 let is_right = |bytes: &[u8]| stere_log::are_of(checksums, bytes);
                 self.recall_record(&log.segments, Io::BLOCKING, &handle.segment, address, &is_right).map_err(|error| {
                     match error {
-                        RecallError::Refused(refusal, why) => Error::Elsewhere { why, refusal },
+                        RecallError::Refused(refusal, why) => ReadError::Elsewhere { why, refusal },
                         RecallError::Damaged(_) => damaged(),
                     }
                 })
@@ -160,7 +149,7 @@ impl Volumes {
     }
 
     /// A whole record of a released segment.
-    pub(crate) fn recall_record(
+    pub fn recall_record(
         &self,
         segments: &SegmentTable,
         io: Io<'_>,

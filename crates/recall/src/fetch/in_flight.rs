@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use stere_format::BLOCK_BYTES;
 use stere_log::{Io, Segment};
 
-use crate::tertiary::recall::RecallError;
+use crate::error::RecallError;
 
 /// Who wants something farther behind what has arrived asks for it by itself.
 const FAR_BYTES: usize = 1 << 20;
@@ -23,8 +23,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const WOKEN_MAX: u32 = 16;
 
 /// One object on its way, or a range of one.
-pub(in super::super) struct Fetch {
-    pub(crate) segment: Arc<Segment>,
+pub(crate) struct Fetch {
+    pub segment: Arc<Segment>,
     /// None for the whole.
     pub(super) range: Option<Range<usize>>,
     /// Where its first reader reads, if the volume begins better there than at the front.
@@ -46,7 +46,7 @@ pub(super) struct State {
     /// Those who wait are woken when so much has arrived, and look: the least that any of them needs.
     pub(super) needed: usize,
     /// All of it, in order, while it is proven; moves to the outcome.
-    pub(crate) whole: Option<Arc<Vec<u8>>>,
+    pub whole: Option<Arc<Vec<u8>>>,
     pub(super) outcome: Option<Result<Arc<Vec<u8>>, RecallError>>,
 }
 
@@ -88,12 +88,7 @@ impl State {
 }
 
 /// Copies a part of a chunk that proves itself.
-pub(in super::super) fn give_part(
-    chunk: &[u8],
-    offset: u64,
-    into: &mut [u8],
-    is_right: &dyn Fn(&[u8]) -> bool,
-) -> bool {
+pub(crate) fn give_part(chunk: &[u8], offset: u64, into: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
     let start = offset as usize;
     let part = chunk.get(start..start + into.len()).filter(|part| is_right(part));
     part.map(|part| into.copy_from_slice(part)).is_some()

@@ -3,7 +3,7 @@
 //! A medium may be exchanged for another while nobody looks, also for another volume of the same pool, which has objects of the same
 //! names. Invariants: nothing is asked of a volume whose label was not read since it was away last; where media can be exchanged
 //! with nobody being told, the label is read before every request, and after every put, so that nothing is entered as being on one
-//! volume that was written to another. Read next: `tier/media.rs`, `tier/upload.rs`.
+//! volume that was written to another. Read next: `lib.rs`; the tier enters volumes and copies segments to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{VolumeId, VolumeLabel};
 
 /// The label on a volume, if there is a good one.
-pub(crate) fn read_label(volume: &dyn Volume) -> Result<Option<VolumeLabel>, VolumeError> {
+pub fn read_label(volume: &dyn Volume) -> Result<Option<VolumeLabel>, VolumeError> {
     read_label_for(volume, &Cancellation::NONE)
 }
 
@@ -26,7 +26,7 @@ fn read_label_for(volume: &dyn Volume, cancellation: &Cancellation) -> Result<Op
 }
 
 /// What is wrong with what is there, for who needs this volume.
-pub(crate) fn stranger(label: Option<VolumeLabel>, id: VolumeId) -> Option<String> {
+pub fn stranger(label: Option<VolumeLabel>, id: VolumeId) -> Option<String> {
     match label {
         Some(label) if label.volume == id => None,
         Some(label) => Some(format!("it is volume '{}' of the pool '{}'", label.name, label.pool_name)),

@@ -38,7 +38,7 @@ const PASSED_BYTES: usize = 2 << 20;
 /// A file's part of a segment.
 #[derive(Debug)]
 pub(super) struct Expected {
-    pub(crate) segment: u64,
+    pub segment: u64,
     /// Where it is in the segment's chunk.
     range: Range<usize>,
     /// Bytes in it that are the file's.
@@ -139,7 +139,7 @@ fn put(beginnings: &mut VecDeque<Beginning>, expected: Expected) {
 
 impl Volumes {
     /// Notes that a file goes on through these blobs.
-    pub(crate) fn expect(&self, blobs: &[BlobHandle]) {
+    pub fn expect(&self, blobs: &[BlobHandle]) {
         let ranges = ranges_of(blobs);
         let mut expected = Vec::with_capacity(ranges.len());
         for (number, (segment, range, wanted_bytes)) in ranges.iter().enumerate() {
@@ -211,8 +211,7 @@ impl Volumes {
     }
 
     /// How much of a file's part of a segment was asked for on end.
-    #[cfg(test)]
-    pub(crate) fn asked_on_end(&self, segment: u64) -> usize {
+    pub fn asked_on_end(&self, segment: u64) -> usize {
         let beginnings = self.beginnings.0.lock();
         let one = beginnings.iter().find(|one| one.expected.segment == segment);
         one.map_or(0, |one| one.run_end - one.expected.range.start)
@@ -222,13 +221,13 @@ impl Volumes {
         self.beginnings.0.lock().retain(|one| one.expected.segment != segment);
     }
 
-    pub(crate) fn is_any_range_under_way(&self) -> bool {
+    pub fn is_any_range_under_way(&self) -> bool {
         let beginnings = self.beginnings.0.lock();
         beginnings.iter().filter_map(|one| one.fetch.as_ref()).any(|fetch| !fetch.is_over())
     }
 
     /// Ends what is under way of ranges and nobody asked for.
-    pub(crate) fn cancel_ranges_ahead(&self) {
+    pub fn cancel_ranges_ahead(&self) {
         self.beginnings.0.lock().iter().filter_map(|one| one.fetch.as_ref()).for_each(|fetch| fetch.cancel());
     }
 

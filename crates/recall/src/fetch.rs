@@ -6,10 +6,10 @@
 //! come the same way, for `beginning.rs`, which keeps them. What nobody asked for yet is fetched when no thread is needed for what somebody
 //! did, and kept where there is room for it besides; it ends when somebody needs its thread or its drive, and when nothing of the segment is
 //! alive any more. Invariants: a whole segment is fetched by one thread at a time; what is
-//! kept is whole and proven, and bounded. Read next: `fetch/way.rs`, `fetch/kept.rs`.
+//! kept is whole and proven, and bounded. Read next: `fetch/in_flight.rs`, `fetch/kept.rs`.
 
+mod in_flight;
 mod kept;
-mod way;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use stere_format::{BLOCK_BYTES, object_name};
 use stere_log::{Io, Segment};
 
 use super::{RecallError, Refusal, Volumes, is_object_of};
+use in_flight::State;
+pub(super) use in_flight::{Fetch, give_part};
 use kept::{AHEAD_BYTES_MAX, Chunk, KEPT_BYTES_MAX, Kept};
-use way::State;
-pub(super) use way::{Fetch, give_part};
 
 /// So many threads at most fetch what nobody asked for,
 const AHEAD_THREADS_MAX: usize = 2;
@@ -61,7 +61,7 @@ enum Work {
 }
 
 #[derive(Default)]
-pub(crate) struct Fetches {
+pub struct Fetches {
     kept: Mutex<Kept>,
     lent: Mutex<Lent>,
     has_work: Condvar,
@@ -121,18 +121,17 @@ impl Fetches {
         kept.under_way.contains_key(&segment) || kept.chunk(segment).is_some()
     }
 
-    #[cfg(test)]
+    /// Lent threads that wait for work.
     pub fn idle_threads(&self) -> usize {
         self.lent.lock().idle
     }
 
-    /// Somebody asks for a segment whole.
-    #[cfg(test)]
-    pub fn hand_over_for_test(&self, segment: &Arc<Segment>) -> bool {
+    /// Hands a segment over as if somebody asked for all of it; false if no lent thread is idle. For tests.
+    pub fn would_hand_over(&self, segment: &Arc<Segment>) -> bool {
         self.hand_over(&Fetch::new(segment.clone(), None, 0))
     }
 
-    #[cfg(test)]
+    /// Threads may be lent again after `end_fetching`. For tests, in which one pool is used several times.
     pub fn reopen(&self) {
         self.lent.lock().is_over = false;
     }
@@ -267,7 +266,7 @@ impl Volumes {
     }
 
     /// The whole chunk, proven: one fetch for all who want it at the same time.
-    pub(crate) fn whole(&self, segment: &Arc<Segment>) -> Result<Arc<Vec<u8>>, RecallError> {
+    pub fn whole(&self, segment: &Arc<Segment>) -> Result<Arc<Vec<u8>>, RecallError> {
         match self.fetches.begin(segment, 0) {
             Begun::There(chunk) => Ok(chunk),
             Begun::Others(fetch) => fetch.wait(),
@@ -279,7 +278,7 @@ impl Volumes {
     }
 
     /// Has a segment fetched that nobody asked for yet, when lent threads have nothing else to do.
-    pub(crate) fn fetch_ahead(&self, segment: &Arc<Segment>) {
+    pub fn fetch_ahead(&self, segment: &Arc<Segment>) {
         if self.fetches.is_there(segment.id) {
             return;
         }
@@ -302,13 +301,13 @@ impl Volumes {
     }
 
     /// Whether anybody fetches for readers.
-    pub(crate) fn lends_threads(&self) -> bool {
+    pub fn lends_threads(&self) -> bool {
         let lent = self.fetches.lent.lock();
         lent.threads > 0 && !lent.is_over
     }
 
     /// Nobody needs what nobody asked for.
-    pub(crate) fn fetch_nothing_ahead(&self) {
+    pub fn fetch_nothing_ahead(&self) {
         let mut lent = self.fetches.lent.lock();
         lent.ahead.clear();
         lent.parts.clear();
@@ -403,7 +402,7 @@ impl Volumes {
     }
 
     /// Lends this thread to readers of what is on volumes only, until `end_fetching`.
-    pub(crate) fn fetch_for_readers(&self) {
+    pub fn fetch_for_readers(&self) {
         let fetches = &self.fetches;
         fetches.lent.lock().threads += 1;
         while let Some(work) = fetches.next_work() {
@@ -423,25 +422,25 @@ impl Volumes {
     }
 
     /// As if a thread were lent for what nobody asked for yet, or no more; what it would do, `fetch_one_ahead` does.
-    pub(crate) fn fetch_ahead_in_steps(&self, is_lent: bool) {
+    pub fn fetch_ahead_in_steps(&self, is_lent: bool) {
         let mut lent = self.fetches.lent.lock();
         lent.threads = if is_lent { lent.threads + 1 } else { lent.threads.saturating_sub(1) };
     }
 
     /// Fetches one of the segments that nobody asked for yet, if any is to be fetched; tells which.
-    pub(crate) fn fetch_one_ahead(&self) -> Option<u64> {
+    pub fn fetch_one_ahead(&self) -> Option<u64> {
         let segment = self.fetches.lent.lock().ahead.pop_front()?;
         self.run_ahead(&segment);
         Some(segment.id)
     }
 
     /// Whether whole objects are being fetched now.
-    pub(crate) fn is_fetching(&self) -> bool {
+    pub fn is_fetching(&self) -> bool {
         self.fetches.is_any_under_way() || self.is_any_range_under_way()
     }
 
     /// Sends the threads home that were lent.
-    pub(crate) fn end_fetching(&self) {
+    pub fn end_fetching(&self) {
         let fetches = &self.fetches;
         let mut lent = fetches.lent.lock();
         lent.is_over = true;

@@ -4,7 +4,7 @@
 //! A table tells of a segment which others were recalled soon after it, and how often. It is a hint: bounded, kept as keys of the
 //! pool with the next step of the work, and losing it harms nothing. Time is what the caller says it is. Invariants: what nobody asked
 //! for is fetched when nobody who asked waits, a few segments at a time, into memory that nothing else needs; it comes to devices only
-//! when it was read. Read next: `fetch.rs`, `repack.rs`, `sequence.rs`.
+//! when it was read. Read next: `fetch.rs`, `sequence.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -35,21 +35,21 @@ impl Prefetch {
 }
 
 /// Segments of which it is known what follows.
-pub(crate) const SEGMENTS_MAX: usize = 1024;
+pub const SEGMENTS_MAX: usize = 1024;
 /// What was recalled later than this after another one has nothing to do with it.
 const TOGETHER_SECONDS: u64 = 60;
 /// So many segments are fetched ahead for one that is recalled.
 const AHEAD_MAX: usize = 6;
 
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub struct Known {
     followers: Vec<(u64, u8)>,
     /// The number of the recall that was the last one to use it.
     used: u64,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     known: BTreeMap<u64, Known>,
     recalls: u64,
     /// The segment that was recalled last, and when.
@@ -59,8 +59,8 @@ pub(crate) struct Table {
 }
 
 /// The table, and what is done with it.
-pub(crate) struct Clusters {
-    pub(crate) table: Mutex<Table>,
+pub struct Clusters {
+    pub table: Mutex<Table>,
     now_seconds: AtomicU64,
     prefetch: AtomicU8,
 }
@@ -107,7 +107,7 @@ impl Table {
     }
 
     /// Those that were recalled after a segment, the most frequent first.
-    pub(crate) fn followers(&self, segment: u64) -> Vec<u64> {
+    pub fn followers(&self, segment: u64) -> Vec<u64> {
         let mut followers = self.known.get(&segment).map(|known| known.followers.clone()).unwrap_or_default();
         followers.sort_by_key(|(follower, weight)| (u8::MAX - weight, *follower));
         followers.into_iter().map(|(follower, _)| follower).collect()
@@ -149,7 +149,7 @@ impl Table {
 }
 
 impl Volumes {
-    pub(crate) fn prefetch(&self) -> Prefetch {
+    pub fn prefetch(&self) -> Prefetch {
         Prefetch::from_code(self.clusters.prefetch.load(Ordering::Acquire))
     }
 
@@ -173,7 +173,7 @@ impl Volumes {
     }
 
     /// On which volume a segment is, and on which medium of it; on each medium, what was written first comes first.
-    pub(crate) fn place_of(&self, segment: &Segment) -> (u8, String) {
+    pub fn place_of(&self, segment: &Segment) -> (u8, String) {
         let there = segment.tertiary().there;
         let number = there.trailing_zeros() as u8;
         let volume = self.table.read().get(&number).and_then(|known| known.volume.clone());
@@ -183,7 +183,7 @@ impl Volumes {
 
     /// These segments in this order, but those that were recalled one after the other stand one behind the other, in the place of the
     /// first of them.
-    pub(crate) fn together(&self, segments: Vec<Arc<Segment>>) -> Vec<Arc<Segment>> {
+    pub fn together(&self, segments: Vec<Arc<Segment>>) -> Vec<Arc<Segment>> {
         let table = self.clusters.table.lock();
         let mut places: BTreeMap<u64, usize> = segments.iter().enumerate().map(|(at, one)| (one.id, at)).collect();
         let mut before = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Objects that volumes lack, or have wrong: which volumes are to blame, and what is lost by that.
 //!
 //! Verifying and reading find them. What another volume or the devices have is copied out again; what nothing else has is known damage,
-//! kept in the pool until it is gone or read rightly (`damage.rs`).
+//! kept in the pool until it is gone or read rightly (the engine's `damage.rs`).
 
 use stere_log::Segment;
 
@@ -9,12 +9,12 @@ use super::Volumes;
 
 impl Volumes {
     /// These volumes do not give the segment.
-    pub(crate) fn note_bad(&self, segment: u64, set: u16) {
+    pub fn note_bad(&self, segment: u64, set: u16) {
         *self.bad.lock().entry(segment).or_default() |= set;
     }
 
     /// They do.
-    pub(crate) fn note_good(&self, segment: u64, set: u16) {
+    pub fn note_good(&self, segment: u64, set: u16) {
         let mut bad = self.bad.lock();
         if let Some(known) = bad.get_mut(&segment) {
             *known &= !set;
@@ -25,13 +25,13 @@ impl Volumes {
     }
 
     /// Whether these do not give the segment, as far as is known.
-    pub(crate) fn is_bad(&self, segment: &Segment, bit: u16) -> bool {
+    pub fn is_bad(&self, segment: &Segment, bit: u16) -> bool {
         let set = segment.tertiary().there & bit;
         set != 0 && self.bad.lock().get(&segment.id).is_some_and(|bad| bad & set == set)
     }
 
     /// Neither devices nor any volume give it.
-    pub(crate) fn is_nowhere_right(&self, segment: &Segment) -> bool {
+    pub fn is_nowhere_right(&self, segment: &Segment) -> bool {
         segment.is_released() && segment.live_bytes() > 0 && self.is_bad(segment, u16::MAX)
     }
 }

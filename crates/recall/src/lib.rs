@@ -1,20 +1,23 @@
-//! Tertiary volumes: slow places that hold copies of whole segments, and may be away for as long as they like.
+//! Recall: reads of archived segments from media, which are slow and may be away for as long as they like.
 //!
 //! A segment of a tertiary stream is written to devices as any other, at the redundancy that its files had. Sealed and durable, it is
-//! copied out as one object to each of its volumes, read back and compared (`tier/upload.rs`). From then on its chunks on
-//! devices are a cache: *released* they are given up, *staged* they are written again from the object (`tier/stage.rs`). The
-//! segment table says all of it, so every state that a crash leaves names a place where the bytes are.
+//! copied out as one object to each of its volumes, read back and compared. From then on its chunks on devices are a cache:
+//! *released* they are given up, *staged* they are written again from the object. The segment table says all of it, so every
+//! state that a crash leaves names a place where the bytes are.
 //!
-//! Nothing local ever waits for a volume: not commits, nor checkpoints, nor the cleaner. Who reads what is released waits, if that
-//! was chosen; one fetch serves all who wait for the same segment. The work goes on in steps, by whoever calls
-//! `Tier::step`. Read next: the log's `recall.rs`, `docs/design/tiering.md`.
+//! `Volumes` knows the media of a pool and how to reach them, and reads from them for the engine above. What is copied out, released
+//! and staged, the tier decides, which keeps its notes about volumes here too. Invariants: bytes are given only when they match the
+//! checksums that the caller has; one fetch serves all readers who wait for the same segment; nothing here calls the engine.
+//! Read next: `recall.rs`, `fetch.rs`, the log's `read.rs`, `docs/design/tiering.md`.
 
 mod bad;
 mod beginning;
-pub(crate) mod clusters;
-pub(crate) mod fetch;
+mod blob;
+mod clusters;
+mod error;
+mod fetch;
 mod labelled;
-pub(crate) mod parts;
+mod parts;
 mod recall;
 mod sequence;
 mod succession;
@@ -29,13 +32,12 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
 use stere_log::{Io, Segment, SegmentTable, proves_chunk};
 
-use crate::error::Refusal;
 use beginning::{Begun, Pace};
-pub use clusters::Prefetch;
-pub use labelled::LabelledVolume;
-pub(crate) use labelled::{read_label, stranger};
-pub use parts::Parts;
-pub(crate) use recall::RecallError;
+pub use blob::BlobHandle;
+pub use clusters::{Prefetch, SEGMENTS_MAX as CLUSTERED_MAX};
+pub use error::{ReadError, RecallError, Refusal};
+pub use labelled::{LabelledVolume, read_label, stranger};
+pub use parts::{Part, Parts};
 use sequence::Referred;
 
 /// What happens to who reads something that is released.
@@ -59,7 +61,7 @@ impl RecallMode {
 /// From so many reads on a segment is fetched whole.
 const REFERENCES_WHOLE: u32 = 2;
 /// The class of media that are slow to position: whatever is read of them is read whole.
-pub(crate) const CLASS_MEDIA: u8 = 4;
+pub const CLASS_MEDIA: u8 = 4;
 
 /// What was asked of volumes, since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,74 +78,74 @@ pub struct TertiaryCounts {
 }
 
 #[derive(Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     bytes_archived: AtomicU64,
-    pub(crate) segments_uploaded: AtomicU64,
-    pub(crate) bytes_uploaded: AtomicU64,
+    pub segments_uploaded: AtomicU64,
+    pub bytes_uploaded: AtomicU64,
     fetches: AtomicU64,
     bytes_fetched: AtomicU64,
-    pub(crate) bad_objects: AtomicU64,
+    pub bad_objects: AtomicU64,
 }
 
 /// A volume that can be asked.
-pub(crate) type Reachable = (VolumeEntry, Arc<dyn Volume>);
+pub type Reachable = (VolumeEntry, Arc<dyn Volume>);
 
 /// A volume of the table, and how to reach it if anybody knows.
 #[derive(Clone)]
-pub(crate) struct Known {
-    pub(crate) entry: VolumeEntry,
-    pub(crate) volume: Option<Arc<dyn Volume>>,
+pub struct Known {
+    pub entry: VolumeEntry,
+    pub volume: Option<Arc<dyn Volume>>,
     /// What it said last, where that was bad.
-    pub(crate) complaint: Option<String>,
+    pub complaint: Option<String>,
     /// That is that it is full.
-    pub(crate) is_full: bool,
+    pub is_full: bool,
 }
 
 /// Segments to be brought back, in the order in which they were asked for.
 #[derive(Default)]
-pub(crate) struct Wanted {
-    pub(crate) asked_for: VecDeque<u64>,
+pub struct Wanted {
+    pub asked_for: VecDeque<u64>,
     /// Such as were read more than once: they can wait until nobody reads, as long as they are in memory.
-    pub(crate) read_again: VecDeque<u64>,
+    pub read_again: VecDeque<u64>,
 }
 
 impl Wanted {
-    pub(crate) fn contains(&self, segment: u64) -> bool {
+    pub fn contains(&self, segment: u64) -> bool {
         self.asked_for.contains(&segment) || self.read_again.contains(&segment)
     }
 
-    pub(crate) fn forget(&mut self, segment: u64) {
+    pub fn forget(&mut self, segment: u64) {
         self.asked_for.retain(|wanted| *wanted != segment);
         self.read_again.retain(|wanted| *wanted != segment);
     }
 }
 
 /// The volumes of a pool, and what readers want of them.
-pub(crate) struct Volumes {
+pub struct Volumes {
     pool: PoolId,
-    pub(crate) table: RwLock<BTreeMap<u8, Known>>,
+    pub table: RwLock<BTreeMap<u8, Known>>,
     /// Those that were retired, whose numbers stand for their heirs'.
-    pub(crate) retired: RwLock<BTreeMap<u8, VolumeEntry>>,
+    pub retired: RwLock<BTreeMap<u8, VolumeEntry>>,
     mode: AtomicU8,
-    pub(crate) fetches: fetch::Fetches,
+    pub fetches: fetch::Fetches,
     beginnings: beginning::Beginnings,
-    pub(crate) clusters: clusters::Clusters,
+    pub clusters: clusters::Clusters,
     references: Mutex<BTreeMap<u64, sequence::Reference>>,
-    pub(crate) wanted: Mutex<Wanted>,
-    pub(crate) is_staging_deferred: AtomicBool,
+    pub wanted: Mutex<Wanted>,
+    pub is_staging_deferred: AtomicBool,
     /// Objects that nobody needs any more, with the volumes they are on.
-    pub(crate) garbage: Mutex<Vec<(String, u16)>>,
+    pub garbage: Mutex<Vec<(String, u16)>>,
     /// Segments that volumes do not give, with those volumes as a set.
     bad: Mutex<BTreeMap<u64, u16>>,
     /// Segments that could not be uploaded, and why.
-    pub(crate) stuck: Mutex<BTreeMap<u64, String>>,
+    pub stuck: Mutex<BTreeMap<u64, String>>,
     /// Whether anything may be released; stays set until the store is opened anew.
-    pub(crate) may_be_released: AtomicBool,
+    pub may_be_released: AtomicBool,
     /// One step at a time.
-    pub(crate) work: Mutex<()>,
+    pub work: Mutex<()>,
     /// Held for reading by whoever copies out, for writing by whoever deletes objects by their names. After `work`.
-    pub(crate) uploads: RwLock<()>,
-    pub(crate) counters: Counters,
+    pub uploads: RwLock<()>,
+    pub counters: Counters,
 }
 
 impl Volumes {
@@ -199,7 +201,7 @@ impl Volumes {
     }
 
     /// The volumes of a set that can be asked, and why the others cannot.
-    pub(crate) fn reachable(&self, set: u16) -> (Vec<Reachable>, Vec<String>) {
+    pub fn reachable(&self, set: u16) -> (Vec<Reachable>, Vec<String>) {
         let (mut there, mut away) = (Vec::new(), Vec::new());
         for known in self.table.read().values().filter(|known| known.entry.bit() & set != 0) {
             match &known.volume {
@@ -214,7 +216,7 @@ impl Volumes {
     }
 
     /// Notes what a volume answered, for those who ask how it does.
-    pub(crate) fn note(&self, number: u8, error: Option<&VolumeError>) {
+    pub fn note(&self, number: u8, error: Option<&VolumeError>) {
         let complaint = error.map(ToString::to_string);
         let is_news = self.table.read().get(&number).is_some_and(|known| known.complaint != complaint);
         if !is_news {
@@ -231,7 +233,7 @@ impl Volumes {
     }
 
     /// The same of one that was only looked for: that it is there does not say that it has room.
-    pub(crate) fn note_looked_for(&self, number: u8, error: Option<&VolumeError>) {
+    pub fn note_looked_for(&self, number: u8, error: Option<&VolumeError>) {
         let is_full = self.table.read().get(&number).is_some_and(|known| known.is_full);
         if error.is_some() || !is_full {
             self.note(number, error);
@@ -305,7 +307,7 @@ impl Volumes {
         })
     }
 
-    pub(crate) fn forget_fetched(&self, segment: u64) {
+    pub fn forget_fetched(&self, segment: u64) {
         self.fetches.forget(segment);
         self.expect_no_more(segment);
         self.references.lock().remove(&segment);
@@ -320,7 +322,7 @@ impl Volumes {
     }
 
     /// The segment to bring back next, if one is to come back now.
-    pub(crate) fn wanted_first(&self) -> Option<u64> {
+    pub fn wanted_first(&self) -> Option<u64> {
         let is_deferred = self.is_staging_deferred.load(Ordering::Acquire) && !self.fetches.are_many_kept();
         let wanted = self.wanted.lock();
         let read_again = wanted.read_again.front().filter(|_| !is_deferred);
@@ -343,17 +345,17 @@ impl Volumes {
         }
     }
 
-    pub(crate) fn discard_object(&self, segment: &Segment, volumes: u16) {
+    pub fn discard_object(&self, segment: &Segment, volumes: u16) {
         let names = [object_name(segment.id, segment.sequence), catalogue_name(segment.id, segment.sequence)];
         self.garbage.lock().extend(names.map(|name| (name, volumes)));
     }
 
     /// Whether all volumes of a set may have names on them.
-    pub(crate) fn all_take_metadata(&self, set: u16) -> bool {
+    pub fn all_take_metadata(&self, set: u16) -> bool {
         self.table.read().values().all(|known| set & known.entry.bit() == 0 || known.entry.takes_metadata)
     }
 
-    pub(crate) fn is_answering(&self, set: u16) -> bool {
+    pub fn is_answering(&self, set: u16) -> bool {
         let is_good = |known: &Known| {
             let is_used = known.volume.is_some() && !known.entry.is_offline && known.complaint.is_none();
             known.entry.bit() & set != 0 && is_used
@@ -361,18 +363,18 @@ impl Volumes {
         self.table.read().values().any(is_good)
     }
 
-    pub(crate) fn is_on_media(&self, set: u16) -> bool {
+    pub fn is_on_media(&self, set: u16) -> bool {
         self.table.read().values().any(|known| known.entry.bit() & set != 0 && known.entry.class == CLASS_MEDIA)
     }
 }
 
 /// Bytes of a segment's object.
-pub(crate) fn object_bytes(segment: &Segment) -> u64 {
+pub fn object_bytes(segment: &Segment) -> u64 {
     u64::from(segment.written_blocks()) * BLOCK_BYTES as u64
 }
 
 /// Whether these bytes are a whole and right copy of this segment.
-pub(crate) fn is_object_of(pool: PoolId, segment: u64, sequence: u64, bytes: &[u8]) -> bool {
+pub fn is_object_of(pool: PoolId, segment: u64, sequence: u64, bytes: &[u8]) -> bool {
     let Some((header, content)) = bytes.split_at_checked(ChunkHeader::SIZE) else { return false };
     let is_its = ChunkHeader::decode(header)
         .is_ok_and(|header| (header.pool, header.segment, header.sequence) == (pool, segment, sequence));
