@@ -4,13 +4,13 @@
 /// A bug that can be planted; each says where it sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// store, `commit.rs`: a commit answers without having flushed.
+    /// engine, `commit.rs`: a commit answers without having flushed.
     CommitWithoutFlush,
-    /// store, `checkpoint.rs`: superblocks are written before what they name is flushed.
+    /// engine, `checkpoint.rs`: superblocks are written before what they name is flushed.
     CheckpointWithoutFlush,
-    /// store, `commit.rs`: slots are given out again before anything durable tells that they are empty.
+    /// engine, `commit.rs`: slots are given out again before anything durable tells that they are empty.
     EarlyReuse,
-    /// store, `recover.rs`: what was given back before a crash is not given back again, and checkpoints count on it (P-6).
+    /// engine, `recover.rs`: what was given back before a crash is not given back again, and checkpoints count on it (P-6).
     GivenBackForgotten,
     /// log, `read.rs`: any bytes are taken for the right ones.
     ChecksumIgnored,
@@ -18,43 +18,43 @@ pub enum Bug {
     ArrivedBelieved,
     /// log, `read.rs`: whose blocks have their CRCs is taken for right, whatever its digest says (P-120).
     DigestIgnored,
-    /// store, `recover.rs`: the data that the unproven tail of the journal names is not looked at.
+    /// engine, `recover.rs`: the data that the unproven tail of the journal names is not looked at.
     TailNotVerified,
-    /// store, `journal_scan.rs`: a record of an abandoned epoch counts.
+    /// journal, `scan.rs`: a record of an abandoned epoch counts.
     EpochIgnored,
-    /// store, `commit.rs`: a commit forgets one of its changes.
+    /// engine, `commit.rs`: a commit forgets one of its changes.
     ChangeForgotten,
-    /// store, `recover.rs`: of each group the journal holds, the last change is left out.
+    /// engine, `recover.rs`: of each group the journal holds, the last change is left out.
     GroupCutShort,
-    /// store, `overlay.rs`: replay lets older values win.
+    /// engine, `overlay.rs`: replay lets older values win.
     OldestWins,
-    /// store, `void.rs`: what is put where nothing was known to be is not seen by scans.
+    /// engine, `void.rs`: what is put where nothing was known to be is not seen by scans.
     VoidStays,
-    /// store, `transaction.rs`: trimming kills one block too many.
+    /// engine, `transaction.rs`: trimming kills one block too many.
     TrimOneTooMany,
     /// file, `orphan.rs`: a removed file is freed although it is open.
     OpenFileFreed,
     /// file, `size.rs`: cutting a file forgets the unsaved bytes behind the new end.
     CutKeepsTail,
-    /// store, `stranded.rs`: a commit is acknowledged although what it names did not reach enough devices (P-5).
+    /// engine, `stranded.rs`: a commit is acknowledged although what it names did not reach enough devices (P-5).
     StrandedForgotten,
-    /// store, `journal_scan.rs`: only the first mirror of the journal is read, and damage there is taken for its end (P-7).
+    /// journal, `scan.rs`: only the first mirror of the journal is read, and damage there is taken for its end (P-7).
     OneMirrorRead,
     /// pool, `void.rs`: a mount in which nothing happened makes a half of its own (P-13).
     VoidEpochCounts,
-    /// store, `relocate.rs`: what moves because its policy changed gets one copy less than it asks for (P-18).
+    /// engine, `relocate.rs`: what moves because its policy changed gets one copy less than it asks for (P-18).
     RelocatedToFewer,
     /// log, `write.rs`: a chunk that a device did not take is not marked as missing (P-19).
     AbsenceForgotten,
-    /// store, `rebuild.rs`: a chunk is entered as mended that was never written (P-20).
+    /// engine, `rebuild.rs`: a chunk is entered as mended that was never written (P-20).
     MendingUnwritten,
-    /// store, `rebuild.rs`: a chunk that cannot be read is moved as zeros, and its source freed (P-189).
+    /// engine, `rebuild.rs`: a chunk that cannot be read is moved as zeros, and its source freed (P-189).
     SalvagedZeros,
-    /// store, `mend.rs`: a device that says nothing is asked whether it answers again, and then never more (P-162).
+    /// engine, `mend.rs`: a device that says nothing is asked whether it answers again, and then never more (P-162).
     SilentAskedOnce,
-    /// store, `devices.rs`: a device that is to be removed leaves with what could not be read from it (P-160).
+    /// engine, `devices.rs`: a device that is to be removed leaves with what could not be read from it (P-160).
     RestDropped,
-    /// store, `devices.rs`: no spare takes the place of a device that is given up (P-20).
+    /// engine, `devices.rs`: no spare takes the place of a device that is given up (P-20).
     SpareStays,
     /// pool, `claim.rs`: a heartbeat that lives is written over at once (P-157).
     RivalUnwatched,
@@ -64,17 +64,17 @@ pub enum Bug {
     OutdatedBelieved,
     /// pool, `assemble.rs`: the oldest superblock speaks for the pool (P-21).
     StaleSuperblockWins,
-    /// store, `devices.rs`: a device that takes the place of a lost one counts as holding what that held (P-22).
+    /// engine, `devices.rs`: a device that takes the place of a lost one counts as holding what that held (P-22).
     ReplacementTrusted,
     /// stripe, `read.rs`: a device that does not answer is waited for although others have the content (P-23).
     SlowWaitedFor,
     /// log, `repair.rs`: what a read finds bad is not written again (P-30).
     RepairForgotten,
-    /// store, `rows.rs`: of a row that is bad somewhere only the first chunk is put right (P-31).
+    /// engine, `rows.rs`: of a row that is bad somewhere only the first chunk is put right (P-31).
     ScrubTrusting,
     /// store, `scrub/segment.rs`: a row is passed over where a larger one from before shows on the first copy (P-31).
     HiddenRowPassed,
-    /// store, `relocate.rs`: what is stored in another encoding is said to be in the old one (P-50).
+    /// engine, `relocate.rs`: what is stored in another encoding is said to be in the old one (P-50).
     EncodingForgotten,
     /// store, `tier/upload.rs`: what a volume says that it stored is not read back (P-60).
     VolumeBelieved,
@@ -146,11 +146,11 @@ pub enum Bug {
     CopiedInTheClear,
     /// stripe, `placement/sites.rs`: new segments lie anywhere, whatever is required (P-142).
     RequirementForgotten,
-    /// store, `clean.rs`: the cleaner moves what is required to lie somewhere to anywhere (P-142).
+    /// engine, `clean.rs`: the cleaner moves what is required to lie somewhere to anywhere (P-142).
     CleanedElsewhere,
     /// stripe, `placement/sites.rs`: where a wish cannot be met there is no room (P-143).
     WishRequired,
-    /// store, `places.rs`: what lies elsewhere than is wished stays there (P-143).
+    /// engine, `places.rs`: what lies elsewhere than is wished stays there (P-143).
     WishForgotten,
     /// file, `accounts.rs`: the while of a soft limit of stored bytes never ends (P-124).
     StoredWhileEndless,
@@ -158,7 +158,7 @@ pub enum Bug {
     OuterLimitForgotten,
     /// naming, `volumes.rs`: what a volume holds does not move with it from one volume to another (P-75).
     VolumeMovedAlone,
-    /// store, `fold.rs`: of names that come back the last one is forgotten (P-141).
+    /// engine, `fold.rs`: of names that come back the last one is forgotten (P-141).
     UnfoldedInPart,
     /// naming, `cold.rs`: that names were used is not noted (P-152).
     UseOfNamesForgotten,
@@ -186,7 +186,7 @@ pub enum Bug {
     AheadUnbounded,
     /// recall, `fetch.rs`: what was fetched ahead comes to devices (P-146).
     AheadToDevices,
-    /// store, `clean.rs`: segments are cleaned however little that frees, again and again (P-158).
+    /// engine, `clean.rs`: segments are cleaned however little that frees, again and again (P-158).
     CleanedForNothing,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Works blob by blob below the file: nothing is locked, and who reads or writes meanwhile notices nothing. Never lowers
 //! the protection because devices are away; blobs that several files share get the best protection that one of them asks
-//! for, and less only when all of them were seen to ask for the same. Read next: the store's `relocate.rs`.
+//! for, and less only when all of them were seen to ask for the same. Read next: the engine's `relocate.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 //!
 //! Invariants: a stranded row leaves memory only when nobody but the table knows its segment any more, so that no record of it
 //! can still be entered anywhere; the chunk that failed last is not marked missing, for what it holds already may be nowhere else.
-//! Read next: the store's `stranded.rs`.
+//! Read next: the engine's `stranded.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! `on=` and `only=`: the words by which people name devices, as the numbers that policy knows, and back.
 //!
 //! Words are kept in the pool by the store, which also knows the devices that they mean now. A word needs no device when it is
-//! set: one may come. Read next: the store's `places.rs`, `docs/design/placement.md`.
+//! set: one may come. Read next: the engine's `places.rs`, `docs/design/placement.md`.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Values of policy: as people write them (names of keys, classes, media and places), and as they are stored (their numbers).
 //!
-//! Stateless. Read next: `stere_policy::Setting`, the store's `places.rs` and the crate `recall`, which know the numbers.
+//! Stateless. Read next: `stere_policy::Setting`, the engine's `places.rs` and the crate `recall`, which know the numbers.
 
 use std::sync::Arc;
 

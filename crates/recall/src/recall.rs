@@ -92,6 +92,7 @@ impl Volumes {
         assert!(group.iter().all(|one| one.segment == first.segment), "what is fetched together lies in one segment");
         let end = group.iter().map(|one| one.range.end).max().unwrap_or(first.range.end);
         let (start, segment) = (first.range.start, parts[first.index].segment.clone());
+        assert!(start < end, "a group asks for bytes");
         let mut buffer = ARRIVING.take();
         buffer.resize((end - start) as usize, 0);
         let place = |one: &Wanted| (one.range.start - start) as usize..(one.range.end - start) as usize;

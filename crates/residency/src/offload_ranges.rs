@@ -5,7 +5,7 @@
 //! So a path never leads from something that was put away to something that was not. What the pool refers to in other places
 //! than by name (policy of its own, several names, versions, open files) stays, and with it all directories above.
 //!
-//! Memory: for each inode below, the ranges of its keys. Read next: the store's `fold.rs`, `docs/design/folding.md`.
+//! Memory: for each inode below, the ranges of its keys. Read next: the engine's `fold.rs`, `docs/design/folding.md`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;

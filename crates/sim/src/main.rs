@@ -59,7 +59,7 @@ struct Arguments {
     /// Demand something wrong, to see that the oracle looks.
     #[arg(long)]
     canary: bool,
-    /// Print what the stack itself tells: "debug", "stere_store=debug,info".
+    /// Print what the stack itself tells: "debug", "stere_engine=debug,info".
     #[arg(long)]
     log: Option<String>,
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use stere_format::{BLOCK_BYTES, DeviceIndex, SegmentChunks, SegmentKind};
 
-use crate::engine::Engine;
-use crate::error::Error;
+use stere_engine::Engine;
+use stere_engine::Error;
 
 /// A change that somebody thinks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,8 +73,8 @@ impl Forecaster {
     }
 
     fn room_besides(&self, without: &[DeviceIndex]) -> Room {
-        let stripe = &self.engine.log.stripe;
-        let devices = self.engine.devices.lock();
+        let stripe = &self.engine.log().stripe;
+        let devices = self.engine.device_entries();
         let open =
             devices.iter().map(|entry| entry.index).filter(|index| stripe.is_open(*index) && !without.contains(index));
         open.filter_map(|index| stripe.slot_usage(index).map(|usage| (index, usage.free + usage.pending))).collect()
@@ -86,7 +86,7 @@ impl Forecaster {
         let mut forecast = Forecast { devices_left, ..Forecast::default() };
         let mut survives = None;
         let unreadable: &[DeviceIndex] = if is_loss { gone } else { &[] };
-        for segment in self.engine.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
+        for segment in self.engine.log().segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
             let place = segment.placed();
             let needed = usize::from(place.scheme.data);
             if self.engine.readable_chunks(&segment.placed(), unreadable) < needed {
@@ -100,7 +100,7 @@ impl Forecaster {
             let leaving = place.chunks.iter().filter(|chunk| gone.contains(&chunk.device)).count();
             let only = segment.site.only;
             let housed =
-                take_room(&mut room, &place, leaving, |index| self.engine.log.stripe.allows(segment.site, index));
+                take_room(&mut room, &place, leaving, |index| self.engine.log().stripe.allows(segment.site, index));
             // Metadata is written anew with as many copies as there are devices for; content keeps what it was promised.
             let is_fitted = segment.kind == SegmentKind::Meta && place.chunks.len() - leaving + housed >= devices_left;
             if !is_fitted {
@@ -129,15 +129,15 @@ impl Forecaster {
     fn forecast_with(&self, slot_count: u32) -> Forecast {
         let (mut slots, mut used) = (u64::from(slot_count), 0);
         for device in
-            self.engine.log.stripe.devices().iter().filter(|device| self.engine.log.stripe.is_open(device.index()))
+            self.engine.log().stripe.devices().iter().filter(|device| self.engine.log().stripe.is_open(device.index()))
         {
-            let usage = self.engine.log.stripe.slot_usage(device.index());
+            let usage = self.engine.log().stripe.slot_usage(device.index());
             slots += usage.map_or(0, |usage| u64::from(usage.slot_count));
             used += usage.map_or(0, |usage| u64::from(usage.slot_count - usage.free));
         }
         let share = used * u64::from(slot_count) / slots.max(1);
         let now = self.forecast_without(&[], false);
-        Forecast { bytes_to_move: share * u64::from(self.engine.log.chunk_bytes()), fits: true, ..now }
+        Forecast { bytes_to_move: share * u64::from(self.engine.log().chunk_bytes()), fits: true, ..now }
     }
 }
 

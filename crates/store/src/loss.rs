@@ -13,7 +13,7 @@ use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, DeviceIndex, SegmentKin
 use stere_log::Segment;
 use stere_stripe::{geometry, row_pieces};
 
-use crate::engine::Engine;
+use stere_engine::Engine;
 use stere_recall::BlobHandle;
 
 /// What a loss means for one class.
@@ -66,18 +66,18 @@ impl Losses {
     /// What is known to be damaged on devices that are there.
     pub fn known_loss(&self) -> Loss {
         let is_metadata_lost = self.engine.damage().is_metadata_damaged();
-        Loss { damaged: self.engine.damage.ranges(), is_metadata_lost, ..Loss::default() }
+        Loss { damaged: self.engine.damage().ranges(), is_metadata_lost, ..Loss::default() }
     }
 
     /// Whether a device of the table is not there.
     pub fn is_any_away(&self) -> bool {
-        self.engine.devices.lock().iter().any(|entry| self.engine.log.stripe.device(entry.index).is_none())
+        self.engine.device_entries().iter().any(|entry| self.engine.log().stripe.device(entry.index).is_none())
     }
 
     /// The bytes of a blob that cannot be read now, as far as is known.
     pub fn unreadable_ranges(&self, blob: &BlobHandle) -> Vec<Range<u32>> {
-        let damaged = self.engine.damage.range_of(blob.id);
-        let stripe = &self.engine.log.stripe;
+        let damaged = self.engine.damage().range_of(blob.id);
+        let stripe = &self.engine.log().stripe;
         let is_absent = |index| stripe.device(index).is_none();
         let chunks = match blob.is_released() || blob.segment.tertiary().there != 0 {
             true => 0,
@@ -98,11 +98,11 @@ impl Losses {
 
     /// The same if these tertiary volumes, a set, are gone too.
     pub fn loss_without(&self, is_gone: &dyn Fn(DeviceIndex) -> bool, volumes: u16) -> Loss {
-        let stripe = &self.engine.log.stripe;
+        let stripe = &self.engine.log().stripe;
         let is_absent = |index| is_gone(index) || stripe.device(index).is_none();
         let mut loss = self.known_loss();
         let segments =
-            if volumes == 0 { self.engine.log.segments.all() } else { self.engine.log.segments.everywhere() };
+            if volumes == 0 { self.engine.log().segments.all() } else { self.engine.log().segments.everywhere() };
         for segment in segments {
             let live_bytes = segment.live_bytes();
             let is_elsewhere = segment.tertiary().there & !volumes != 0;

@@ -7,10 +7,9 @@
 //!
 //! The caller keeps the cursor and sets the pace: a step does about as much as it is told to. Invariants: only verified bytes
 //! are written over anything that could still be of use; a segment is held while it is looked at, so its slots are not used
-//! for anything else. Read next: `scrub/segment.rs`, `scrub/ahead.rs`, `rows.rs`, `scrub/metadata.rs`; on reads: the log's `repair.rs`.
+//! for anything else. Read next: `scrub/segment.rs`, `scrub/ahead.rs`, `rows.rs`, the engine's `twin_copies.rs`; on reads: the log's `repair.rs`.
 
 mod ahead;
-mod metadata;
 mod names;
 mod segment;
 
@@ -22,9 +21,9 @@ use std::sync::Arc;
 use stere_format::{Key, ScrubCursor, ScrubPart};
 use stere_log::{Io, Segment};
 
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::rows::ScrubReport;
+use stere_engine::Error;
+use stere_engine::ScrubReport;
+use stere_engine::{Engine, TwinCopies};
 
 /// How a step went.
 #[derive(Clone, Debug, Default)]
@@ -61,11 +60,11 @@ impl Scrubber {
         while !is_done && report.bytes_checked < budget_bytes.max(1) {
             match cursor.part {
                 ScrubPart::Superblocks => {
-                    self.scrub_superblocks(&mut report);
+                    TwinCopies::of(&self.engine).scrub_superblocks(&mut report);
                     cursor.part = ScrubPart::Journal;
                 }
                 ScrubPart::Journal => {
-                    self.scrub_journal(&mut report)?;
+                    TwinCopies::of(&self.engine).scrub_journal(&mut report)?;
                     cursor.part = ScrubPart::Segments;
                     (cursor.segment, cursor.block) = (0, 0);
                 }
@@ -77,7 +76,7 @@ impl Scrubber {
         }
         if report.repaired_blocks > 0 || is_done {
             // What is called repaired, or whole because a read had repaired it before, stays so when the power goes.
-            self.engine.log.flush()?;
+            self.engine.log().flush()?;
         }
         self.engine.damage().note_unrepairable(&report.unrepairable);
         if let Err(error) = self.name_files(&mut report) {
@@ -127,8 +126,8 @@ impl Scrubber {
 
     /// Chunks with a bad place that cannot be written count as missing, where all else of their segments is readable.
     pub(crate) fn retire_unwritable(&self) -> Result<(), Error> {
-        for (id, chunk) in self.engine.log.take_unwritable() {
-            let Some(segment) = self.engine.log.segments.get(id) else { continue };
+        for (id, chunk) in self.engine.log().take_unwritable() {
+            let Some(segment) = self.engine.log().segments.get(id) else { continue };
             let is_known = segment.missing() >> chunk & 1 == 1;
             if !is_known
                 && !segment.is_released()
@@ -150,6 +149,6 @@ impl Scrubber {
             "a chunk counts as missing: its device takes no right bytes"
         );
         segment.mark_missing(chunk);
-        self.engine.log.touch(segment);
+        self.engine.log().touch(segment);
     }
 }

@@ -9,10 +9,17 @@ use stere_format::{
     PoolId, Scheme, Superblock, key,
 };
 
+mod damage;
+pub(crate) mod devices;
 mod full;
 mod mirrors;
 mod overtaken;
+mod places;
 mod reuse;
+mod stranded;
+mod unproven;
+mod void;
+mod wish;
 
 use crate::{DeviceIn, Error, Io, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions};
 
@@ -406,9 +413,8 @@ fn a_rotten_journal_record_is_taken_from_the_other_mirror_and_written_again() {
 fn an_unreadable_sector_in_the_journal_hides_no_proof() {
     let (mut rig, store, _) = three_commits(1);
     let (start, handle) = {
-        let journal = store.journal.lock();
         let handle = store.view(Io::BLOCKING, |view| view.blob(1)).unwrap();
-        (journal.mirrors[0].offset + journal.position % journal.region_bytes, handle)
+        (store.journal_end().unwrap().offset, handle)
     };
     let chunk = handle.segment.chunks()[0];
     let row = rig.superblocks[0].layout.slot_offset(chunk.slot).unwrap()
@@ -438,10 +444,7 @@ fn a_journal_that_is_rotten_in_the_middle_is_refused() {
 #[test]
 fn a_torn_last_journal_record_is_cut() {
     let (mut rig, store, _) = three_commits(1);
-    let end = {
-        let journal = store.journal.lock();
-        journal.position
-    };
+    let end = store.journal_end().unwrap().at.position;
     drop(store);
     rot_journal(&rig, 0, end - 4096);
     let (store, report) = rig.reopen();
@@ -456,8 +459,8 @@ fn a_forged_record_in_the_journal_proves_nothing() {
     let (mut rig, store) = Rig::new(1, 64 << 20);
     store.commit(Io::BLOCKING).unwrap();
     let (pool, epoch, position, sequence) = {
-        let journal = store.journal.lock();
-        (journal.pool, journal.epoch, journal.position, journal.sequence)
+        let end = store.journal_end().unwrap();
+        (store.log().pool_id(), end.epoch, end.at.position, end.at.sequence)
     };
     // Before the value in its record: the header, the operation, the key, the length.
     let before = JournalHeader::SIZE + 1 + Key::SIZE + 4;

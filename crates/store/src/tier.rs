@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use stere_log::Io;
 
-use crate::engine::Engine;
-use crate::error::Error;
+use stere_engine::Engine;
+use stere_engine::Error;
 use stere_recall::Volumes;
 
 pub use costs::Costs;
@@ -58,7 +58,7 @@ pub struct Tier {
 impl Tier {
     /// From below upwards.
     pub(crate) fn new(engine: &Arc<Engine>) -> Tier {
-        let (volumes, copies) = (engine.volumes.clone(), Arc::<Copies>::default());
+        let (volumes, copies) = (engine.volumes().clone(), Arc::<Copies>::default());
         let media = Arc::new(Media::new(engine, &copies));
         let recalls = Recalls::new(engine);
         let heat = Heat::new(engine, &media);
@@ -97,7 +97,7 @@ impl Tier {
             return Ok(progress);
         }
         self.copier.copy_metadata(&mut progress);
-        if ends && self.engine.log.end_segments(&|segment| !segment.tertiary().is_none()) {
+        if ends && self.engine.log().end_segments(&|segment| !segment.tertiary().is_none()) {
             // Their rows arrive, and are durable, before they are copied.
             self.engine.commit(Io::BLOCKING)?;
         }

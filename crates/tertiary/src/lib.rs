@@ -8,7 +8,7 @@
 //!
 //! Invariants: whatever a server answers that is not plainly "there is no such object" counts as *away*: later is another try. An object
 //! is under its name whole or not at all. No secret is part of a place: places are shown, and stand in the pool.
-//! Read next: `place.rs`, `http.rs`, `s3.rs`, `dav.rs`, `sftp.rs`, the store's `tertiary.rs`.
+//! Read next: `place.rs`, `http.rs`, `s3.rs`, `dav.rs`, `sftp.rs`, the crate `recall`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -19,6 +19,8 @@ const CORE_CRATES: &[&str] = &[
     "tree",
     "log",
     "recall",
+    "journal",
+    "engine",
     "store",
     "policy",
     "file",

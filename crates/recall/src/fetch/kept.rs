@@ -49,5 +49,7 @@ impl Kept {
             over = over.saturating_sub(self.chunks.remove(at).map_or(0, |chunk| chunk.bytes.len()));
         }
         self.chunks.push_back(chunk);
+        let bytes = self.bytes(true) + self.bytes(false);
+        assert!(bytes <= KEPT_BYTES_MAX || self.chunks.len() == 1, "what is kept is bounded, but for a single chunk");
     }
 }

@@ -13,7 +13,7 @@ use stere_log::Segment;
 use stere_stripe::Stretch;
 
 use super::Scrubber;
-use crate::engine::Engine;
+use stere_engine::Engine;
 
 /// Memory for what is read in one go, all chunks of all its stretches together; two such are held at a time.
 const BATCH_BYTES: u64 = 16 << 20;
@@ -44,7 +44,7 @@ pub(super) struct Ahead<'a> {
 impl<'a> Ahead<'a> {
     /// From the cursor on, about so many bytes.
     pub fn new(store: &'a Engine, cursor: &ScrubCursor, budget_bytes: u64) -> Ahead<'a> {
-        let all = store.log.segments.all();
+        let all = store.log().segments.all();
         let ids: Vec<u64> = all.iter().map(|segment| segment.id).filter(|id| *id >= cursor.segment).collect();
         let begun = cursor.block;
         let budget_bytes = budget_bytes.max(1);
@@ -66,10 +66,10 @@ impl<'a> Ahead<'a> {
 
     fn next_segment(&mut self) {
         let is_wanted = |found: &Arc<Segment>| found.live_bytes() > 0 && !found.is_released();
-        let found = self.ids.by_ref().find_map(|id| self.store.log.segments.get(id).filter(is_wanted));
+        let found = self.ids.by_ref().find_map(|id| self.store.log().segments.get(id).filter(is_wanted));
         self.is_at_end = found.is_none();
         self.segment = found.map(|segment| {
-            let (placed, end) = (segment.placed(), self.store.log.arrived_blocks(&segment));
+            let (placed, end) = (segment.placed(), self.store.log().arrived_blocks(&segment));
             (segment, placed, 0..end)
         });
     }
@@ -107,7 +107,9 @@ impl Scrubber {
     pub(super) fn read_window(&self, window: &mut Window) {
         window.stretch = match window.blocks.is_empty() {
             true => None,
-            false => self.engine.log.stripe.read_stretch(window.segment.id, &window.placed, window.blocks.clone()).ok(),
+            false => {
+                self.engine.log().stripe.read_stretch(window.segment.id, &window.placed, window.blocks.clone()).ok()
+            }
         };
     }
 
@@ -117,7 +119,7 @@ impl Scrubber {
         let reads =
             windows.iter_mut().map(|window| Box::new(move || self.read_window(window)) as stere_device::Job<'_>);
         let own: stere_device::Job<'_> = Box::new(|| outcome = Some(work()));
-        self.engine.log.stripe.run_beside(reads.collect(), own);
+        self.engine.log().stripe.run_beside(reads.collect(), own);
         outcome.expect("all jobs have run")
     }
 }

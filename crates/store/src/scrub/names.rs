@@ -7,8 +7,8 @@ use stere_format::{BLOCK_BYTES, ExtentFlags, ExtentValue, Key, key};
 use stere_log::Io;
 
 use super::Scrubber;
-use crate::error::Error;
-use crate::rows::{Damage, ScrubReport};
+use stere_engine::Error;
+use stere_engine::{Damage, ScrubReport};
 
 /// Where in a file a part of a blob is.
 #[derive(Clone, Copy)]

@@ -10,8 +10,8 @@ use stere_stripe::Stretch;
 
 use super::Scrubber;
 use super::ahead::{Ahead, Window};
-use crate::error::Error;
-use crate::rows::{Damage, ScrubReport, Standing, parse_header, standing, stripe_error, usage_of};
+use stere_engine::Error;
+use stere_engine::{Damage, ScrubReport, Standing, parse_header, standing, stripe_error, usage_of};
 use stere_recall::BlobHandle;
 
 /// How often an account is gone through again because something changed meanwhile.
@@ -58,7 +58,7 @@ impl Scrubber {
         if cursor.segment < id {
             (cursor.segment, cursor.block, cursor.live_bytes) = (id, 0, 0);
         }
-        let is_at_end = match self.engine.log.segments.get(id) {
+        let is_at_end = match self.engine.log().segments.get(id) {
             Some(segment) if segment.live_bytes() > 0 => self.scrub_part(&segment, window, cursor, report)?,
             _ => true,
         };
@@ -126,7 +126,7 @@ impl Scrubber {
         report: &mut ScrubReport,
     ) -> Result<u32, Error> {
         let blocks = cursor.block..cursor.block + height;
-        let stretch = self.engine.log.stripe.read_stretch(segment.id, placed, blocks.clone()).ok();
+        let stretch = self.engine.log().stripe.read_stretch(segment.id, placed, blocks.clone()).ok();
         report.bytes_checked += stretch.as_ref().map_or(0, Stretch::read_bytes);
         match self.scrub_row(segment, placed, stretch.as_ref(), cursor, blocks.end, report)? {
             Found::Row(height) => Ok(height),
@@ -145,7 +145,7 @@ impl Scrubber {
         end: u32,
         report: &mut ScrubReport,
     ) -> Result<Found, Error> {
-        let pool = self.engine.log.pool_id();
+        let pool = self.engine.log().pool_id();
         let block = cursor.block;
         let first = stretch.and_then(|stretch| stretch.first_block(block));
         let header = first.and_then(|first| parse_header(segment, pool, block, first));
@@ -168,13 +168,13 @@ impl Scrubber {
             let is_nowhere = match placed.scheme.data {
                 // Whether the copies agree does not matter where none of them begins a row.
                 1 => !(0..placed.chunks.len()).filter_map(|copy| stretch.read_block(copy, block)).any(is_header),
-                _ => stretch.agrees(&self.engine.log.stripe, block..block + 1).map_err(stripe_error)?,
+                _ => stretch.agrees(&self.engine.log().stripe, block..block + 1).map_err(stripe_error)?,
             };
             if stretch.failed == 0 && is_nowhere {
                 return Ok(Found::Nothing);
             }
         }
-        let Ok(Some(contents)) = self.engine.log.read_row_contents(segment, block) else { return Ok(Found::Nothing) };
+        let Ok(Some(contents)) = self.engine.log().read_row_contents(segment, block) else { return Ok(Found::Nothing) };
         if !is_possible(contents.header.row_height) {
             return Ok(Found::Nothing);
         }
@@ -200,9 +200,9 @@ impl Scrubber {
         stretch: Option<&Stretch>,
         report: &mut ScrubReport,
     ) {
-        let pool: PoolId = self.engine.log.pool_id();
+        let pool: PoolId = self.engine.log().pool_id();
         for (chunk, place) in placed.chunks.iter().enumerate() {
-            let is_there = !placed.is_missing(chunk) && self.engine.log.stripe.device(place.device).is_some();
+            let is_there = !placed.is_missing(chunk) && self.engine.log().stripe.device(place.device).is_some();
             if !is_there {
                 continue;
             }
@@ -214,10 +214,10 @@ impl Scrubber {
                 continue;
             }
             report.bytes_checked += BLOCK_BYTES as u64;
-            if self.engine.log.stripe.read_chunk_header(*place).is_ok_and(is_own) {
+            if self.engine.log().stripe.read_chunk_header(*place).is_ok_and(is_own) {
                 continue;
             }
-            if !self.engine.log.repairs_on_read() {
+            if !self.engine.log().repairs_on_read() {
                 report.findings.push(format!("segment {}: the header of chunk {chunk} is damaged", segment.id));
                 continue;
             }
@@ -230,10 +230,10 @@ impl Scrubber {
                 chunk: chunk as u8,
                 place: placed.clone(),
             };
-            match self.engine.log.stripe.restore(segment.id, placed, chunk, 0, &header.encode()) {
+            match self.engine.log().stripe.restore(segment.id, placed, chunk, 0, &header.encode()) {
                 Ok(repair) => {
                     report.repaired_blocks += repair.blocks;
-                    self.engine.log.note_repair(segment.id, &repair);
+                    self.engine.log().note_repair(segment.id, &repair);
                 }
                 Err(error) => tracing::warn!(segment = segment.id, chunk, %error, "a chunk header stays damaged"),
             }
@@ -246,11 +246,11 @@ impl Scrubber {
         if found == segment.live_bytes() {
             return Ok(());
         }
-        let _still = (segment.kind == SegmentKind::Meta).then(|| self.engine.checkpointer.lock());
+        let _still = (segment.kind == SegmentKind::Meta).then(|| self.engine.hold_checkpoints());
         for _ in 0..ROUNDS_MAX {
-            let change = self.engine.inner.read().change;
+            let change = self.engine.change_count();
             // What is in a row that is still open is in no summary yet.
-            let is_in_memory = || self.engine.log.segments_in_memory().contains(&segment.id);
+            let is_in_memory = || self.engine.log().segments_in_memory().contains(&segment.id);
             if is_in_memory() {
                 return Ok(());
             }
@@ -259,7 +259,7 @@ impl Scrubber {
                 return Ok(());
             }
             let (unlisted, found) = self.look_for_unlisted(segment, &count)?;
-            if self.engine.inner.read().change == change && !is_in_memory() {
+            if self.engine.change_count() == change && !is_in_memory() {
                 report.add(found);
                 return unlisted.iter().try_for_each(|handle| self.list_again(handle, report));
             }
@@ -273,7 +273,7 @@ impl Scrubber {
         let mut rows: Vec<RowContents> = Vec::new();
         let mut block = 1;
         while block < segment.written_blocks() {
-            match self.engine.log.read_row_contents(segment, block) {
+            match self.engine.log().read_row_contents(segment, block) {
                 Ok(Some(contents)) => {
                     block += contents.header.row_height.max(1);
                     rows.push(contents);
@@ -281,7 +281,7 @@ impl Scrubber {
                 _ => block += 1,
             }
         }
-        let parts = self.engine.superblocks.lock().first().map(|first| first.checkpoint.clone()).unwrap_or_default();
+        let parts = self.engine.checkpoint_parts();
         let part_at = |address: &stere_format::Address| {
             parts.iter().find(|part| part.address == *address).map(|part| part.crc32c)
         };
@@ -317,12 +317,12 @@ impl Scrubber {
                 Ok(_) | Err(Error::UnknownBlob { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            total += crate::transaction::blob_usage_bytes(&handle.value);
+            total += stere_engine::blob_usage_bytes(&handle.value);
             if count.listed.contains(&blob) {
                 continue;
             }
             // It may have been released while it was scrubbed.
-            if self.engine.volumes.read_record_blocks(&self.engine.log, &handle).is_ok() {
+            if self.engine.volumes().read_record_blocks(self.engine.log(), &handle).is_ok() {
                 unlisted.push(handle);
                 continue;
             }
@@ -344,7 +344,7 @@ impl Scrubber {
     /// Appends a blob again that no row tells of: where it is, nobody finds it to compare its copies, to clean its segment or to
     /// rescue it.
     fn list_again(&self, handle: &BlobHandle, report: &mut ScrubReport) -> Result<(), Error> {
-        if !self.engine.log.repairs_on_read() {
+        if !self.engine.log().repairs_on_read() {
             let (id, segment) = (handle.id, handle.segment.id);
             report
                 .findings

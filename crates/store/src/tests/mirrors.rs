@@ -17,7 +17,7 @@ fn crashed(placement: Placement, lacking: Option<usize>) -> (Rig, BTreeSet<usize
     write_file(&store, placement, 11, &content(2, 200_000));
     rig.devices.iter().for_each(|device| refuse(device, Operation::Flush));
     store.commit(Io::BLOCKING).unwrap_err();
-    let holding = store.log.segments.all().into_iter().filter(|segment| segment.class == placement.class);
+    let holding = store.log().segments.all().into_iter().filter(|segment| segment.class == placement.class);
     let holders = holding.flat_map(|segment| segment.chunks()).map(|place| usize::from(place.device)).collect();
     drop(store);
     for (index, device) in rig.devices.iter().enumerate() {

@@ -9,7 +9,7 @@ use stere_format::{BLOCK_BYTES, Key, VolumePrices};
 use stere_log::Io;
 
 use super::media::Media;
-use crate::error::Error;
+use stere_engine::Error;
 use stere_recall::object_bytes;
 
 /// Whether an object is there, what names are in it, the object itself, and reading it back.
@@ -60,7 +60,7 @@ impl Media {
     /// has it.
     pub fn costs_of_staging(&self, segments: &BTreeSet<u64>) -> BTreeMap<u8, Costs> {
         let mut costs: BTreeMap<u8, Costs> = BTreeMap::new();
-        let known = segments.iter().filter_map(|segment| self.engine.log.segments.get(*segment));
+        let known = segments.iter().filter_map(|segment| self.engine.log().segments.get(*segment));
         for segment in known.filter(|segment| segment.is_released() && segment.live_bytes() > 0) {
             let there = segment.tertiary().there;
             let numbers = (0..u16::BITS as u8).filter(|number| there >> number & 1 == 1);
@@ -77,7 +77,7 @@ impl Media {
 
     /// What copying so many stored bytes out to a volume asks of it: whole segments, the last of which may be short.
     pub fn costs_of_archiving(&self, bytes: u64) -> Costs {
-        let room = u64::from(self.engine.log.chunk_bytes()) - BLOCK_BYTES as u64;
+        let room = u64::from(self.engine.log().chunk_bytes()) - BLOCK_BYTES as u64;
         let segments = bytes.div_ceil(room);
         let bytes_to = bytes + segments * BLOCK_BYTES as u64;
         Costs { segments, requests: segments * REQUESTS_OUT, bytes_to, bytes_from: bytes_to }

@@ -18,9 +18,9 @@ use super::media::Media;
 use super::orders::Candidate;
 use super::stage::is_releasable;
 use super::upload::entries_of_segment;
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::read::Piece;
+use stere_engine::Engine;
+use stere_engine::Error;
+use stere_engine::Piece;
 
 /// Segments of which the pool knows how they were used; beyond that those are left out that were used longest ago.
 const KNOWN_MAX: usize = 65_536;
@@ -85,14 +85,14 @@ impl Heat {
 
     /// What lies in this segment was used then, unless it is known that it was later.
     pub fn inherit_use(&self, segment: u64, used_seconds: i64) {
-        if let Some(segment) = self.engine.log.segments.get(segment) {
+        if let Some(segment) = self.engine.log().segments.get(segment) {
             segment.heat.inherit(u64::try_from(used_seconds).unwrap_or(0).max(1));
         }
     }
 
     /// How a segment was used.
     pub fn heat_of(&self, segment: u64) -> SegmentHeat {
-        self.engine.log.segments.get(segment).map(|segment| segment.heat.get()).unwrap_or_default()
+        self.engine.log().segments.get(segment).map(|segment| segment.heat.get()).unwrap_or_default()
     }
 
     /// Reads what the pool knows. Who opens a store needs none of it, so what cannot be read is as if it were not there.
@@ -109,7 +109,8 @@ impl Heat {
             match HeatPage::decode(*page, bytes) {
                 Ok(page) => {
                     for (id, heat) in page.entries {
-                        let segment = self.engine.log.segments.get(id).filter(|segment| !segment.tertiary().is_none());
+                        let segment =
+                            self.engine.log().segments.get(id).filter(|segment| !segment.tertiary().is_none());
                         segment.iter().for_each(|segment| segment.heat.set(heat));
                     }
                 }
@@ -132,7 +133,7 @@ impl Heat {
             let is_used = heat.used_seconds > 0 && !segment.tertiary().is_none() && segment.live_bytes() > 0;
             is_used.then_some((segment.id, heat))
         };
-        let pages = pages_of(self.engine.log.segments.everywhere().iter().filter_map(is_known).collect());
+        let pages = pages_of(self.engine.log().segments.everywhere().iter().filter_map(is_known).collect());
         let gone = kept.keys().filter(|page| !pages.contains_key(*page)).map(|page| (*page, None));
         let is_new = |(page, bytes): &(&u64, &Vec<u8>)| kept.get(*page) != Some(*bytes);
         let changed = pages.iter().filter(is_new).map(|(page, bytes)| (*page, Some(bytes)));
@@ -158,22 +159,22 @@ impl Heat {
         if !self.media.has_volumes() {
             return Vec::new();
         }
-        let segments = self.engine.log.segments.all().into_iter().filter(|segment| is_releasable(segment));
+        let segments = self.engine.log().segments.all().into_iter().filter(|segment| is_releasable(segment));
         segments.map(|segment| Candidate::new(segment.id, on_devices(&segment), segment.heat.get())).collect()
     }
 
     /// Bytes that are on volumes and came back to devices.
     pub fn bytes_back(&self) -> u64 {
-        let back = self.engine.log.segments.all().into_iter().filter(|segment| segment.heat.get().is_back);
+        let back = self.engine.log().segments.all().into_iter().filter(|segment| segment.heat.get().is_back);
         back.filter(|segment| is_releasable(segment)).map(|segment| on_devices(&segment)).sum()
     }
 
     /// The inodes that the rows of a segment on devices say they belong to. What cannot be read names none.
     pub fn inodes_of_segment(&self, segment: u64) -> BTreeSet<u64> {
-        let Some(segment) = self.engine.log.segments.get(segment).filter(|segment| !segment.is_released()) else {
+        let Some(segment) = self.engine.log().segments.get(segment).filter(|segment| !segment.is_released()) else {
             return BTreeSet::new();
         };
-        let rows = entries_of_segment(&self.engine.log, &segment);
+        let rows = entries_of_segment(self.engine.log(), &segment);
         let subjects = rows.into_iter().flat_map(|(_, entries)| entries).map(|entry| entry.subject);
         subjects
             .filter_map(|subject| match subject {
@@ -186,10 +187,10 @@ impl Heat {
     /// What is alive in a segment that is on devices, from what lies on them.
     pub fn members_of_segment(&self, segment: u64) -> Result<Members, Error> {
         let mut members = Members::default();
-        let Some(segment) = self.engine.log.segments.get(segment).filter(|segment| !segment.is_released()) else {
+        let Some(segment) = self.engine.log().segments.get(segment).filter(|segment| !segment.is_released()) else {
             return Ok(members);
         };
-        let rows = entries_of_segment(&self.engine.log, &segment);
+        let rows = entries_of_segment(self.engine.log(), &segment);
         for some in rows.into_iter().flat_map(|(_, entries)| entries).collect::<Vec<_>>().chunks(BLOBS_PER_VIEW) {
             let found = self.engine.view(Io::BLOCKING, |view| {
                 let mut found = Vec::new();

@@ -10,8 +10,8 @@ use stere_format::{InodeValue, Key, Succession, TERTIARY_MAX, Tertiary, TierMark
 use stere_log::Io;
 
 use super::metadata::Copies;
-use crate::engine::Engine;
-use crate::error::Error;
+use stere_engine::Engine;
+use stere_engine::Error;
 use stere_recall::{Known, Volumes, object_bytes, read_label, stranger};
 
 /// How a volume is.
@@ -53,7 +53,7 @@ pub struct Media {
 
 impl Media {
     pub(super) fn new(engine: &Arc<Engine>, copies: &Arc<Copies>) -> Media {
-        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        let (engine, volumes) = (engine.clone(), engine.volumes().clone());
         Media { engine, volumes, copies: copies.clone() }
     }
 
@@ -97,7 +97,7 @@ impl Media {
     /// How each of them is; goes through the segment table.
     pub fn volume_statuses(&self) -> Vec<VolumeStatus> {
         let known: BTreeMap<u8, Known> = self.volumes.table.read().clone();
-        let segments = self.engine.log.segments.everywhere();
+        let segments = self.engine.log().segments.everywhere();
         let status = |known: &Known| {
             let bit = known.entry.bit();
             let mut status = VolumeStatus {
@@ -213,7 +213,7 @@ impl Media {
 
     /// A number for a newcomer: one that nothing names, or what was meant for another volume would go to it.
     fn free_number(&self, known: &[VolumeEntry]) -> Result<u8, Error> {
-        let segments = self.engine.log.segments.everywhere();
+        let segments = self.engine.log().segments.everywhere();
         let in_policies = self.sets_in_policies()?;
         let is_taken = |number: &u8| known.iter().any(|known| known.number == *number);
         let is_named = |number: &u8| {
@@ -265,7 +265,7 @@ impl Media {
         }
         assert!(usize::from(number) < TERTIARY_MAX, "a number has a bit in every set");
         entry.number = number;
-        let (pool, pool_name, name) = (self.engine.log.pool_id(), pool_name.to_owned(), entry.name.clone());
+        let (pool, pool_name, name) = (self.engine.log().pool_id(), pool_name.to_owned(), entry.name.clone());
         let label = VolumeLabel { pool, pool_name, volume: entry.id, name };
         volume.put(VolumeLabel::OBJECT, &label.encode()).map_err(failed)?;
         // One that lies from the start would be a stranger the next time.
@@ -353,7 +353,7 @@ impl Media {
         self.engine.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let bit = 1u16 << number;
-        let segments = self.engine.log.segments.everywhere();
+        let segments = self.engine.log().segments.everywhere();
         let is_only_here = |segment: &&Arc<stere_log::Segment>| {
             segment.is_released() && segment.tertiary().there == bit && segment.live_bytes() > 0
         };
@@ -373,10 +373,10 @@ impl Media {
     /// caller lets nobody copy out meanwhile.
     pub(super) fn forget_volume(&self, number: u8, left: Option<VolumeEntry>) -> Result<(), Error> {
         let bit = 1u16 << number;
-        self.engine.log.end_segments(&|segment| segment.tertiary().wanted & bit != 0);
-        let segments = self.engine.log.segments.everywhere();
+        self.engine.log().end_segments(&|segment| segment.tertiary().wanted & bit != 0);
+        let segments = self.engine.log().segments.everywhere();
         {
-            let mut inner = self.engine.inner.write();
+            let mut change = self.engine.change_segments();
             for segment in segments.iter().filter(|segment| segment.tertiary().wanted & bit != 0) {
                 let Tertiary { wanted, there } = segment.tertiary();
                 if segment.is_released() && there == bit {
@@ -384,9 +384,9 @@ impl Media {
                     continue;
                 }
                 segment.set_tertiary(Tertiary { wanted: wanted & !bit, there: there & !bit });
-                self.engine.put_segment(&mut inner, segment);
+                change.enter(segment);
             }
-            inner.change += 1;
+            change.take_effect();
         }
         self.engine.update(Io::BLOCKING, |transaction| {
             match &left {
@@ -409,17 +409,17 @@ impl Media {
 
     /// The volumes that have known damage on them, as a set.
     pub fn damaged_volumes(&self) -> u16 {
-        let segments = self.engine.damage.segments_on_volumes();
+        let segments = self.engine.damage().segments_on_volumes();
         segments
             .iter()
-            .filter_map(|id| self.engine.log.segments.get(*id))
+            .filter_map(|id| self.engine.log().segments.get(*id))
             .fold(0, |set, segment| set | segment.tertiary().there)
     }
 
     /// What the pool knows of damage on volumes says which are to blame.
     pub(crate) fn load_bad_objects(&self) {
-        for id in self.engine.damage.segments_on_volumes() {
-            if let Some(segment) = self.engine.log.segments.get(id) {
+        for id in self.engine.damage().segments_on_volumes() {
+            if let Some(segment) = self.engine.log().segments.get(id) {
                 self.volumes.note_bad(id, segment.tertiary().there);
             }
         }

@@ -21,8 +21,8 @@ use stere_log::Segment;
 
 use super::TertiaryProgress;
 use super::upload::Uploader;
-use crate::engine::Engine;
-use crate::error::Error;
+use stere_engine::Engine;
+use stere_engine::Error;
 use stere_recall::{Known as KnownVolume, Reachable, Volumes};
 
 /// Objects deleted in one step.
@@ -172,7 +172,7 @@ pub struct MetadataCopier {
 
 impl MetadataCopier {
     pub(super) fn new(engine: &Arc<Engine>, uploader: &Arc<Uploader>, copies: &Arc<Copies>) -> MetadataCopier {
-        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        let (engine, volumes) = (engine.clone(), engine.volumes().clone());
         MetadataCopier { engine, volumes, uploader: uploader.clone(), copies: copies.clone() }
     }
 
@@ -196,21 +196,20 @@ impl MetadataCopier {
         {
             return Ok(false);
         }
-        let is_changed = self.engine.inner.read().active.bytes() > 0;
-        if is_changed || self.engine.checkpointer.lock().record.is_empty() {
+        if self.engine.is_changed() || self.engine.hold_checkpoints().record().is_empty() {
             self.engine.checkpoint()?;
         }
         // No checkpoint is made meanwhile, so the segments of the last one are all there.
-        let checkpointer = self.engine.checkpointer.lock();
+        let held = self.engine.hold_checkpoints();
         let bad = |detail: String| Error::BadValue { what: "the checkpoint record", detail };
-        let record = CheckpointRecord::decode(&checkpointer.record).map_err(|error| bad(error.to_string()))?;
+        let record = CheckpointRecord::decode(held.record()).map_err(|error| bad(error.to_string()))?;
         let part = |(id, value): &(u64, stere_format::SegmentValue)| {
-            let segment = self.engine.log.segments.get(*id).ok_or_else(|| bad(format!("segment {id} is missing")))?;
+            let segment = self.engine.log().segments.get(*id).ok_or_else(|| bad(format!("segment {id} is missing")))?;
             Ok((segment, value.written_blocks))
         };
         let parts = record.meta_segments.iter().map(part).collect::<Result<_, Error>>()?;
-        let state = State { generation: record.generation, record: checkpointer.record.clone(), parts };
-        drop(checkpointer);
+        let state = State { generation: record.generation, record: held.record().to_vec(), parts };
+        drop(held);
         let mut copies = self.copies.known.lock();
         let has_it = |(entry, _): &Reachable| {
             copies.on.get(&entry.number).is_some_and(|on| on.generation == Some(state.generation))
@@ -272,7 +271,7 @@ impl MetadataCopier {
     /// True if everything is there and nothing else.
     fn copy_one(&self, state: &State, number: u8, volume: &dyn Volume) -> Result<bool, CopyFailure> {
         if !self.copies.known.lock().on.contains_key(&number) {
-            let on = OnVolume::of(volume, self.engine.log.pool_id())?;
+            let on = OnVolume::of(volume, self.engine.log().pool_id())?;
             self.copies.known.lock().on.insert(number, on);
         }
         let lacks = |name: &String| {

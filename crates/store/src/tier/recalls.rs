@@ -12,8 +12,8 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{Key, Successors, key};
 use stere_log::Io;
 
-use crate::engine::Engine;
-use crate::error::Error;
+use stere_engine::Engine;
+use stere_engine::Error;
 use stere_recall::BlobHandle;
 use stere_recall::CLUSTERED_MAX;
 use stere_recall::Part;
@@ -30,7 +30,7 @@ pub struct Recalls {
 
 impl Recalls {
     pub(super) fn new(engine: &Arc<Engine>) -> Recalls {
-        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        let (engine, volumes) = (engine.clone(), engine.volumes().clone());
         Recalls { engine, volumes }
     }
 
@@ -46,7 +46,7 @@ impl Recalls {
 
     /// Asks for segments to be brought back; `Tier::step` does it.
     pub fn want_back(&self, segments: &[u64]) {
-        let is_released = |id: &&u64| self.engine.log.segments.get(**id).is_some_and(|segment| segment.is_released());
+        let is_released = |id: &&u64| self.engine.log().segments.get(**id).is_some_and(|segment| segment.is_released());
         segments.iter().filter(is_released).for_each(|id| self.volumes.want(*id));
     }
 
@@ -95,7 +95,7 @@ impl Recalls {
 
     /// The object that a released segment has to be read from, and the volumes that have it, as a set.
     pub fn object_of_released(&self, segment: u64) -> Option<(String, u16)> {
-        let segment = self.engine.log.segments.get(segment).filter(|segment| segment.is_released())?;
+        let segment = self.engine.log().segments.get(segment).filter(|segment| segment.is_released())?;
         Some((stere_format::object_name(segment.id, segment.sequence), segment.tertiary().there))
     }
 
@@ -114,7 +114,7 @@ impl Recalls {
     pub fn want_back_in_order(&self, segments: &[u64]) -> u64 {
         let mut placed: Vec<_> = segments
             .iter()
-            .filter_map(|id| self.engine.log.segments.get(*id).filter(|segment| segment.is_released()))
+            .filter_map(|id| self.engine.log().segments.get(*id).filter(|segment| segment.is_released()))
             .map(|segment| (self.volumes.place_of(&segment), segment.id))
             .collect();
         placed.sort_unstable();
@@ -143,14 +143,14 @@ impl Recalls {
             Ok::<_, Error>(known)
         })?;
         let (known, gone): (BTreeMap<u64, Followers>, BTreeMap<u64, Followers>) =
-            known.into_iter().partition(|(id, _)| self.engine.log.segments.get(*id).is_some());
+            known.into_iter().partition(|(id, _)| self.engine.log().segments.get(*id).is_some());
         self.volumes.clusters.table.lock().adopt(known, gone.into_keys().collect());
         Ok(())
     }
 
     /// Keeps what changed in the table; what is said of segments that are gone goes.
     pub(super) fn keep_successors(&self) -> Result<(), Error> {
-        let is_gone = |id: &u64| self.engine.log.segments.get(*id).is_none();
+        let is_gone = |id: &u64| self.engine.log().segments.get(*id).is_none();
         let changed = self.volumes.clusters.table.lock().take_changed(&is_gone);
         if changed.is_empty() || is_planted(Bug::FollowersForgotten) {
             return Ok(());

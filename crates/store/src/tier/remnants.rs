@@ -11,8 +11,8 @@ use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, Key, VolumeEntry, key, 
 use stere_log::Segment;
 
 use super::TertiaryProgress;
-use crate::engine::Engine;
-use crate::error::Error;
+use stere_engine::Engine;
+use stere_engine::Error;
 use stere_recall::{Volumes, is_object_of};
 
 /// Objects deleted in one step.
@@ -42,7 +42,7 @@ pub struct Sweeper {
 
 impl Sweeper {
     pub(super) fn new(engine: &Arc<Engine>) -> Sweeper {
-        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        let (engine, volumes) = (engine.clone(), engine.volumes().clone());
         Sweeper { engine, volumes }
     }
 
@@ -84,7 +84,7 @@ impl Sweeper {
         let mut there: BTreeSet<(u64, u64)> = BTreeSet::new();
         for (name, bytes) in found {
             let Some(object) = segment_of_object(&name) else { continue };
-            if self.is_named(object.0) || self.engine.options.read_only {
+            if self.is_named(object.0) || self.engine.is_read_only() {
                 (swept.objects, swept.bytes) = (swept.objects + 1, swept.bytes + bytes);
                 there.insert(object);
             } else if volume.delete(&name).is_ok() {
@@ -93,7 +93,7 @@ impl Sweeper {
             }
         }
         let mut right = Vec::new();
-        for segment in self.engine.log.segments.everywhere() {
+        for segment in self.engine.log().segments.everywhere() {
             if segment.tertiary().there & entry.bit() == 0 || segment.live_bytes() == 0 {
                 continue;
             }
@@ -112,8 +112,7 @@ impl Sweeper {
 
     /// Whether anything names a segment of this number, or may after a crash.
     fn is_named(&self, id: u64) -> bool {
-        let is_freed = self.engine.inner.read().freed.iter().any(|freed| freed.segment.id == id);
-        is_freed || self.engine.log.segments.get(id).is_some() || id >= self.engine.log.counters().0
+        self.engine.is_freed(id) || self.engine.log().segments.get(id).is_some() || id >= self.engine.log().counters().0
     }
 
     fn is_object_right(&self, segment: &Segment, volume: &dyn Volume) -> Result<bool, VolumeError> {
@@ -124,7 +123,7 @@ impl Sweeper {
             segment.note_use(segment.heat.get().used_seconds as i64 + 1);
         }
         match volume.get(&name, 0, &mut bytes, &MediumWait::NONE) {
-            Ok(()) => Ok(is_object_of(self.engine.log.pool_id(), segment.id, segment.sequence, &bytes)),
+            Ok(()) => Ok(is_object_of(self.engine.log().pool_id(), segment.id, segment.sequence, &bytes)),
             Err(error) if error.is_passing() => Err(error),
             Err(_) => Ok(false),
         }
@@ -132,12 +131,12 @@ impl Sweeper {
 
     /// A volume does not have these any more: where the bytes are elsewhere too, they are copied out again.
     fn give_objects_up(&self, segments: &[u64], bit: u16) {
-        if self.engine.options.read_only {
+        if self.engine.is_read_only() {
             return;
         }
         for id in segments {
-            let Some(segment) = self.engine.log.segments.get(*id) else { continue };
-            let mut inner = self.engine.inner.write();
+            let Some(segment) = self.engine.log().segments.get(*id) else { continue };
+            let mut change = self.engine.change_segments();
             let mut tertiary = segment.tertiary();
             tertiary.there &= !bit;
             // The only copy is asked for as long as there is hope.
@@ -145,9 +144,8 @@ impl Sweeper {
                 continue;
             }
             segment.set_tertiary(tertiary);
-            self.engine.put_segment(&mut inner, &segment);
-            inner.change += 1;
-            drop(inner);
+            change.enter(&segment);
+            change.take_effect();
             self.volumes.stuck.lock().remove(id);
         }
     }
@@ -163,18 +161,18 @@ impl Sweeper {
     ) -> Result<(), Error> {
         for id in right {
             self.volumes.note_good(*id, bit);
-            self.engine.damage.forget_on_volumes(*id);
+            self.engine.damage().forget_on_volumes(*id);
         }
         lacking.iter().chain(damaged).for_each(|id| self.volumes.note_bad(*id, bit));
         let is_lost = |id: &&u64| {
-            self.engine.log.segments.get(**id).is_some_and(|segment| self.volumes.is_nowhere_right(&segment))
+            self.engine.log().segments.get(**id).is_some_and(|segment| self.volumes.is_nowhere_right(&segment))
         };
         let lost: BTreeSet<u64> = lacking.iter().chain(damaged).filter(is_lost).copied().collect();
         if lost.is_empty() {
             return Ok(());
         }
         for (id, blobs) in self.stored_in(&lost)? {
-            let Some(segment) = self.engine.log.segments.get(id) else { continue };
+            let Some(segment) = self.engine.log().segments.get(id) else { continue };
             let object = if lacking.contains(&id) { None } else { object_as_it_is(&segment, volume) };
             for (blob, value) in blobs {
                 if let Some(range) = harmed(&value, object.as_deref()) {

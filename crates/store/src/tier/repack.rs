@@ -10,7 +10,7 @@
 //! Those come first of which most is gained for what it costs to read and write: (stored - live) / (stored + live), as in Rosenblum &
 //! Ousterhout 1991. What was recalled together follows at once, if it is as dead as was asked for: so it lies in one place from then
 //! on. What belongs to one unit (`Belonging`) is emptied in one step and appended one behind the other, before what lies among it.
-//! Read next: `clusters.rs`, `upload.rs`, the store's `clean.rs`.
+//! Read next: `clusters.rs`, `upload.rs`, the engine's `clean.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use super::media::{Media, VolumeStatus};
 use super::remnants::Sweeper;
 use super::stage::Stager;
 use super::upload::{Describe, Uploader, entries_of, entries_of_segment};
-use crate::clean::BLOBS_PER_UPDATE;
-use crate::engine::Engine;
-use crate::error::Error;
+use stere_engine::BLOBS_PER_UPDATE;
+use stere_engine::Engine;
+use stere_engine::Error;
 use stere_recall::BlobHandle;
 use stere_recall::{CLASS_MEDIA, RecallError, Volumes, object_bytes};
 
@@ -109,7 +109,7 @@ impl Repacker {
         uploader: &Arc<Uploader>,
         sweeper: &Arc<Sweeper>,
     ) -> Repacker {
-        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        let (engine, volumes) = (engine.clone(), engine.volumes().clone());
         let (media, stager) = (media.clone(), stager.clone());
         let (uploader, sweeper) = (uploader.clone(), sweeper.clone());
         Repacker { engine, volumes, media, stager, uploader, sweeper, unpackable: Mutex::default() }
@@ -119,8 +119,8 @@ impl Repacker {
     fn victims(&self, volumes: u16, live_percent_max: u64) -> Vec<Arc<Segment>> {
         let wanted_back = self.volumes.wanted.lock();
         let unpackable = self.unpackable.lock().clone();
-        let in_memory = self.engine.log.segments_in_memory();
-        let mut victims = self.engine.log.segments.everywhere();
+        let in_memory = self.engine.log().segments_in_memory();
+        let mut victims = self.engine.log().segments.everywhere();
         victims.retain(|segment| {
             let live_bytes = segment.live_bytes();
             let is_candidate = segment.tertiary().there & volumes != 0
@@ -206,7 +206,7 @@ impl Repacker {
             unit.contains(&first.id) && victims[1..].iter().any(|victim| unit.contains(&victim.id))
         };
         let unit = belonging.units.iter().find(is_in_unit);
-        let bytes_max = if unit.is_some() { UNIT_BYTES_MAX } else { u64::from(self.engine.log.chunk_bytes()) };
+        let bytes_max = if unit.is_some() { UNIT_BYTES_MAX } else { u64::from(self.engine.log().chunk_bytes()) };
         let (mut batch, mut bytes) = (Vec::new(), 0);
         for victim in
             victims.iter().filter(|victim| unit.is_none_or(|unit| unit.contains(&victim.id))).take(VICTIMS_MAX)
@@ -238,7 +238,7 @@ impl Repacker {
             }
         }
         let made: BTreeMap<u64, Arc<Segment>> = moved.iter().map(|(_, _, to)| (to.id, to.clone())).collect();
-        self.engine.log.end_segments(&|segment| made.contains_key(&segment.id));
+        self.engine.log().end_segments(&|segment| made.contains_key(&segment.id));
         self.engine.commit(Io::BLOCKING)?;
         // Headers take room too: what is gained may be nothing.
         let (old_bytes, new_bytes) = (bytes_of(&emptied), bytes_of(made.values()));
@@ -332,7 +332,7 @@ impl Repacker {
     /// What is alive of a segment, in the order in which it lies. None if not all of it can be read.
     fn live_of(&self, victim: usize, segment: &Arc<Segment>) -> Result<Option<Vec<LiveBlob>>, Error> {
         let rows = match segment.is_released() {
-            false => entries_of_segment(&self.engine.log, segment),
+            false => entries_of_segment(self.engine.log(), segment),
             true => match self.volumes.whole(segment) {
                 // Reads of its blobs are answered from this chunk.
                 Ok(object) => entries_of(&object),

@@ -13,7 +13,7 @@ use stere_format::{Succession, Tertiary, VolumeEntry};
 use stere_log::{Io, Segment};
 
 use super::media::Media;
-use crate::error::Error;
+use stere_engine::Error;
 use stere_recall::object_bytes;
 
 fn refused<T>(text: String) -> Result<T, Error> {
@@ -32,7 +32,7 @@ impl Media {
     }
 
     fn not_on_heir(&self, number: u8, heir: u8) -> Vec<Arc<Segment>> {
-        let mut segments = self.engine.log.segments.everywhere();
+        let mut segments = self.engine.log().segments.everywhere();
         segments.retain(|segment| {
             let Tertiary { wanted, there } = segment.tertiary();
             (wanted | there) >> number & 1 == 1 && there >> heir & 1 == 0 && segment.live_bytes() > 0
@@ -105,7 +105,7 @@ impl Media {
         let policies = self.sets_in_policies()?;
         let is_both = |set: u16| self.volumes.with_heirs(set) & both == both;
         let asking = policies.iter().filter(|set| is_both(**set)).count();
-        let segments = self.engine.log.segments.everywhere();
+        let segments = self.engine.log().segments.everywhere();
         let is_on_both = |segment: &&Arc<Segment>| {
             let Tertiary { wanted, there } = segment.tertiary();
             segment.live_bytes() > 0 && (wanted | there) & both == both
@@ -172,19 +172,19 @@ impl Media {
                 && segment.live_bytes() > 0
                 && passed_on(segment) != segment.tertiary()
         };
-        self.engine.log.end_segments(&is_behind);
-        let segments = self.engine.log.segments.everywhere();
+        self.engine.log().end_segments(&is_behind);
+        let segments = self.engine.log().segments.everywhere();
         let behind: Vec<_> = segments.iter().filter(|segment| is_behind(segment)).collect();
         if behind.is_empty() {
             return Ok(());
         }
         {
-            let mut inner = self.engine.inner.write();
+            let mut change = self.engine.change_segments();
             for segment in behind {
                 segment.set_tertiary(passed_on(segment));
-                self.engine.put_segment(&mut inner, segment);
+                change.enter(segment);
             }
-            inner.change += 1;
+            change.take_effect();
         }
         self.engine.commit(Io::BLOCKING)
     }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use stere_device::{Completion, SharedBuffer};
 use stere_faults::{Bug, is_planted};
-use stere_format::{ChunkHeader, Key, SegmentChunks, SegmentKind};
+use stere_format::{ChunkHeader, SegmentChunks, SegmentKind};
 use stere_log::{Segment, StreamKey};
 
 use super::TertiaryProgress;
 use super::media::Media;
-use crate::error::Error;
-use crate::{LeftSlot, engine::Engine};
+use stere_engine::Engine;
+use stere_engine::Error;
 use stere_recall::BlobHandle;
 use stere_recall::{RecallError, Volumes};
 
@@ -104,7 +104,7 @@ pub struct Stager {
 
 impl Stager {
     pub(super) fn new(engine: &Arc<Engine>, media: &Arc<Media>) -> Stager {
-        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        let (engine, volumes) = (engine.clone(), engine.volumes().clone());
         Stager { engine, volumes, media: media.clone() }
     }
 
@@ -113,7 +113,7 @@ impl Stager {
         if !self.media.has_volumes() {
             return BTreeSet::new();
         }
-        let segments = self.engine.log.segments.all().into_iter();
+        let segments = self.engine.log().segments.all().into_iter();
         segments.filter(|segment| is_releasable(segment)).map(|segment| segment.id).collect()
     }
 
@@ -122,9 +122,9 @@ impl Stager {
         self.engine.check_writable()?;
         let mut released = Released::default();
         // Nobody is writing chunks of them.
-        let _mender = self.engine.chunk_writer().settled_mender()?;
+        let _held = self.engine.hold_chunks()?;
         for id in segments {
-            let Some(segment) = self.engine.log.segments.get(*id) else { continue };
+            let Some(segment) = self.engine.log().segments.get(*id) else { continue };
             let tertiary = segment.tertiary();
             if tertiary.is_none() || segment.is_released() {
                 continue;
@@ -134,7 +134,7 @@ impl Stager {
                 true => {
                     released.segments += 1;
                     let chunks = segment.scheme.width() as u64;
-                    released.bytes += chunks * u64::from(self.engine.log.chunk_bytes());
+                    released.bytes += chunks * u64::from(self.engine.log().chunk_bytes());
                 }
                 false => released.waiting += 1,
             }
@@ -142,26 +142,24 @@ impl Stager {
         Ok(released)
     }
 
-    /// The mender is held.
+    /// The caller holds the chunks.
     fn release_segment(&self, segment: &Arc<Segment>) -> bool {
-        let mut inner = self.engine.inner.write();
-        let is_known = self.engine.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
-        if !is_known || segment.kind != SegmentKind::Data || segment.is_released() || segment.live_bytes() == 0 {
+        let mut change = self.engine.change_segments();
+        if !change.has(segment)
+            || segment.kind != SegmentKind::Data
+            || segment.is_released()
+            || segment.live_bytes() == 0
+        {
+            return false;
+        }
+        // Its last medium may have been taken away since the caller looked.
+        if segment.tertiary().there == 0 {
             return false;
         }
         self.volumes.note_released();
-        let (places, readers) = segment.release();
-        assert_eq!(places.len(), segment.scheme.width(), "what is given up had a place for each chunk");
-        self.engine.space.add_live(segment.scheme, -i64::try_from(segment.live_bytes()).unwrap_or(0));
-        let needed = inner.active_generation;
-        let mut readers = Some(readers);
-        for place in places {
-            let readers = readers.take().unwrap_or_else(|| segment.former_places());
-            inner.left.push(LeftSlot { needed, place, readers });
-        }
-        self.engine.put_segment(&mut inner, segment);
-        inner.change += 1;
+        change.enter_released(segment);
         self.volumes.forget_fetched(segment.id);
+        change.take_effect();
         true
     }
 
@@ -170,7 +168,7 @@ impl Stager {
         let is_lost = |segment: &Arc<Segment>| {
             let needed = usize::from(segment.scheme.data);
             let on_devices_gone = || {
-                let entries = self.engine.devices.lock();
+                let entries = self.engine.device_entries();
                 let is_listed = |index| entries.iter().any(|entry| entry.index == index);
                 let place = segment.placed();
                 let chunks = place.chunks.iter().enumerate();
@@ -178,11 +176,11 @@ impl Stager {
             };
             self.engine.is_readable_from_volumes_only(segment) && on_devices_gone()
         };
-        let lost: Vec<Arc<Segment>> = self.engine.log.segments.all().into_iter().filter(is_lost).collect();
+        let lost: Vec<Arc<Segment>> = self.engine.log().segments.all().into_iter().filter(is_lost).collect();
         if lost.is_empty() {
             return Ok(());
         }
-        let _mender = self.engine.chunk_writer().settled_mender()?;
+        let _held = self.engine.hold_chunks()?;
         for segment in lost {
             tracing::warn!(segment = segment.id, "devices have lost this segment; it is read from its volumes");
             self.release_segment(&segment);
@@ -213,7 +211,7 @@ impl Stager {
     }
 
     fn stage_one(&self, id: u64, progress: &mut TertiaryProgress) -> Result<Staged, Error> {
-        let released = self.engine.log.segments.get(id).filter(|segment| segment.is_released());
+        let released = self.engine.log().segments.get(id).filter(|segment| segment.is_released());
         let Some(segment) = released.filter(|segment| segment.live_bytes() > 0) else { return Ok(Staged::Not) };
         let chunk = match self.volumes.whole(&segment) {
             Ok(chunk) => chunk,
@@ -250,7 +248,7 @@ impl Stager {
 
     /// Writes a segment's chunks to devices again; false if that was not needed any more.
     fn bring_back(&self, segment: &Arc<Segment>, object: &[u8]) -> Result<bool, Error> {
-        let stripe = &self.engine.log.stripe;
+        let stripe = &self.engine.log().stripe;
         let key = StreamKey { home: None, ..segment.stream_key() };
         let no_room = |error: stere_stripe::StripeError| match error {
             stere_stripe::StripeError::NoSpace { .. } | stere_stripe::StripeError::TooFewDevices { .. } => {
@@ -259,39 +257,30 @@ impl Stager {
             error => Error::Log(error.into()),
         };
         let place = stripe
-            .allocate_keeping(segment.site, segment.scheme, &self.engine.log.kept_for_others(&key))
+            .allocate_keeping(segment.site, segment.scheme, &self.engine.log().kept_for_others(&key))
             .map_err(no_room)?;
         let content: SharedBuffer = stere_device::Buffer::copy_of(&object[ChunkHeader::SIZE..]).share();
         if let Err(error) = self.write_restored(segment, &place, &content) {
             stripe.free_now(&place.chunks);
             return Err(error);
         }
-        let mut inner = self.engine.inner.write();
-        let is_known = self.engine.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
-        if !is_known || !segment.is_released() {
+        let mut change = self.engine.change_segments();
+        if !change.has(segment) || !segment.is_released() {
             stripe.free_now(&place.chunks);
             return Ok(false);
         }
-        segment.restore(place);
-        assert!(!segment.is_released(), "what came back is read from devices again");
-        self.engine.damage.forget_on_volumes(segment.id);
-        // In one step with its new place: after a crash between the two, what volumes had wrong would be held against devices.
-        for blob in self.engine.damage.forgotten() {
-            inner.record(Key::damage(blob), None);
-        }
-        self.engine.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
-        self.engine.put_segment(&mut inner, segment);
-        inner.change += 1;
+        change.enter_restored(segment, place);
+        change.take_effect();
         Ok(true)
     }
 
     fn write_restored(&self, segment: &Segment, place: &SegmentChunks, content: &SharedBuffer) -> Result<(), Error> {
-        let stripe = &self.engine.log.stripe;
+        let stripe = &self.engine.log().stripe;
         let completion = Completion::new();
         let mut outcome = Ok(());
         for (chunk, at) in place.chunks.iter().enumerate().filter(|(chunk, _)| !place.is_missing(*chunk)) {
             let header = ChunkHeader {
-                pool: self.engine.log.pool_id(),
+                pool: self.engine.log().pool_id(),
                 segment: segment.id,
                 sequence: segment.sequence,
                 kind: segment.kind,
@@ -307,9 +296,9 @@ impl Stager {
         }
         // Nothing may be under way to slots that are given back.
         let mut failed = completion.wait();
-        failed.iter().for_each(|(device, error)| self.engine.log.note_write_error(*device as u16, error));
+        failed.iter().for_each(|(device, error)| self.engine.log().note_write_error(*device as u16, error));
         outcome.map_err(|error| Error::Log(error.into()))?;
-        let unflushed = self.engine.log.flush()?;
+        let unflushed = self.engine.log().flush()?;
         let is_hit = place.chunks.iter().any(|at| unflushed.contains(&at.device));
         match failed.pop() {
             Some((_, error)) => Err(Error::Pool(format!("a segment could not be brought back: {error}"))),

@@ -22,9 +22,9 @@ use stere_format::{
 use stere_log::{Io, Log, Segment};
 
 use super::lanes::Lanes;
-use crate::clean::BLOBS_PER_UPDATE;
-use crate::engine::Engine;
-use crate::error::Error;
+use stere_engine::BLOBS_PER_UPDATE;
+use stere_engine::Engine;
+use stere_engine::Error;
 use stere_recall::{RecallError, Volumes, is_object_of};
 
 /// What one step did, and what is left.
@@ -124,19 +124,19 @@ pub struct Uploader {
 
 impl Uploader {
     pub(super) fn new(engine: &Arc<Engine>) -> Uploader {
-        let (engine, volumes) = (engine.clone(), engine.volumes.clone());
+        let (engine, volumes) = (engine.clone(), engine.volumes().clone());
         let (are_held, sealed) = (AtomicBool::new(false), Mutex::default());
         Uploader { engine, volumes, lanes: Lanes::default(), are_held, sealed }
     }
 
     /// Segments that are not on all their volumes yet, the oldest first.
     pub(crate) fn segments_to_upload(&self) -> Vec<Arc<Segment>> {
-        let in_memory = self.engine.log.segments_in_memory();
+        let in_memory = self.engine.log().segments_in_memory();
         let is_ready = |segment: &Arc<Segment>| {
             let Tertiary { wanted, there } = segment.tertiary();
             wanted != there && segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0
         };
-        let mut segments = self.engine.log.segments.everywhere();
+        let mut segments = self.engine.log().segments.everywhere();
         segments.retain(|segment| is_ready(segment) && !in_memory.contains(&segment.id));
         segments
     }
@@ -149,19 +149,19 @@ impl Uploader {
             let Tertiary { wanted, there } = segment.tertiary();
             ids.contains(&segment.id) && wanted != there && !segment.is_released()
         };
-        self.engine.log.end_segments(&is_waiting);
+        self.engine.log().end_segments(&is_waiting);
         let mut given_up = 0;
         {
-            let mut inner = self.engine.inner.write();
+            let mut change = self.engine.change_segments();
             for segment in
-                ids.iter().filter_map(|id| self.engine.log.segments.get(*id)).filter(|segment| is_waiting(segment))
+                ids.iter().filter_map(|id| self.engine.log().segments.get(*id)).filter(|segment| is_waiting(segment))
             {
                 let there = segment.tertiary().there;
                 segment.set_tertiary(Tertiary { wanted: there, there });
-                self.engine.put_segment(&mut inner, &segment);
+                change.enter(&segment);
                 given_up += 1;
             }
-            inner.change += 1;
+            change.take_effect();
         }
         self.engine.commit(Io::BLOCKING)?;
         Ok(given_up)
@@ -310,7 +310,7 @@ impl Uploader {
             self.volumes.forget_fetched(segment.id);
             return match chunk {
                 Ok(chunk) => {
-                    let mut object = self.engine.log.stripe.buffers().take(chunk.len());
+                    let mut object = self.engine.log().stripe.buffers().take(chunk.len());
                     object.copy_from_slice(&chunk);
                     Ok(Some(object))
                 }
@@ -327,11 +327,11 @@ impl Uploader {
 
     /// So many blocks of a segment as an object; none if they are not whole.
     pub(super) fn proven_object(&self, segment: &Arc<Segment>, blocks: u32) -> Result<Option<Buffer>, Error> {
-        let stripe = &self.engine.log.stripe;
+        let stripe = &self.engine.log().stripe;
         let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
         let placed = segment.placed();
         let mut whole = stripe.read_whole(segment.id, &placed, blocks, 0).map_err(failed)?;
-        let verified = self.engine.log.verify_whole(segment, &mut whole, &|row| self.engine.rows().needed_of(row));
+        let verified = self.engine.log().verify_whole(segment, &mut whole, &|row| self.engine.rows().needed_of(row));
         if verified.damaged_records > 0 || verified.is_cut {
             return Ok(None);
         }
@@ -341,7 +341,7 @@ impl Uploader {
         header.copy_from_slice(&self.object_header(segment).encode());
         behind.copy_from_slice(&content);
         // What goes where nobody looks for years is looked at once more.
-        let is_right = is_object_of(self.engine.log.pool_id(), segment.id, segment.sequence, &bytes);
+        let is_right = is_object_of(self.engine.log().pool_id(), segment.id, segment.sequence, &bytes);
         Ok(is_right.then_some(bytes))
     }
 
@@ -354,15 +354,13 @@ impl Uploader {
         let mut waiting = self.segments_to_upload();
         waiting.push(segment.clone());
         {
-            let mut inner = self.engine.inner.write();
+            let mut change = self.engine.change_segments();
             for segment in &waiting {
-                let is_known =
-                    self.engine.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
-                if is_known {
-                    self.engine.put_segment(&mut inner, segment);
+                if change.has(segment) {
+                    change.enter(segment);
                 }
             }
-            inner.change += 1;
+            change.take_effect();
         }
         self.engine.commit(Io::BLOCKING)?;
         // Only those that wait matter: the others are forgotten.
@@ -375,7 +373,7 @@ impl Uploader {
         let place = |chunk: usize| ChunkPlace { device: u16::MAX - chunk as u16, slot: u32::MAX };
         let chunks = (0..segment.scheme.width()).map(place).collect();
         ChunkHeader {
-            pool: self.engine.log.pool_id(),
+            pool: self.engine.log().pool_id(),
             segment: segment.id,
             sequence: segment.sequence,
             kind: segment.kind,
@@ -399,7 +397,7 @@ impl Uploader {
 
     fn move_all_out(&self, segment: &Arc<Segment>) -> Result<(), Error> {
         let key = self.engine.cleaning().cold_stream(segment);
-        for (row_block, entries) in entries_of_segment(&self.engine.log, segment) {
+        for (row_block, entries) in entries_of_segment(self.engine.log(), segment) {
             for entries in entries.chunks(BLOBS_PER_UPDATE) {
                 // What is damaged stays, and the segment with it.
                 self.engine.cleaning().move_blobs(segment, row_block, entries, &key)?;
@@ -412,9 +410,9 @@ impl Uploader {
     fn put_proven(&self, segment: &Segment, volume: &dyn Volume, bytes: &[u8]) -> Result<Option<String>, VolumeError> {
         let name = object_name(segment.id, segment.sequence);
         if let Some(length) = volume.length(&name)? {
-            let length = length.min(u64::from(self.engine.log.chunk_bytes())) as usize;
+            let length = length.min(u64::from(self.engine.log().chunk_bytes())) as usize;
             // Of zeros: what was there before may be what is looked for.
-            let mut found = self.engine.log.stripe.buffers().take_zeroed(length);
+            let mut found = self.engine.log().stripe.buffers().take_zeroed(length);
             match volume.get(&name, 0, &mut found, &MediumWait::NONE) {
                 // What cannot be read is nobody's, and is written over.
                 Err(error) if !error.is_passing() => found.fill(0),
@@ -424,7 +422,7 @@ impl Uploader {
                 return Ok(None);
             }
             // Half of an earlier try is written over, and one with a bad byte between records; what else is right in itself is somebody's.
-            let is_right = is_object_of(self.engine.log.pool_id(), segment.id, segment.sequence, &found);
+            let is_right = is_object_of(self.engine.log().pool_id(), segment.id, segment.sequence, &found);
             if is_right && !tell_the_same(&found, bytes) {
                 return Ok(Some(format!(
                     "{} has another object {name}, of a part of this pool that went on by itself; use an empty directory or prefix",
@@ -441,7 +439,7 @@ impl Uploader {
         if is_planted(Bug::VolumeBelieved) {
             return Ok(());
         }
-        let mut found = self.engine.log.stripe.buffers().take_zeroed(bytes.len());
+        let mut found = self.engine.log().stripe.buffers().take_zeroed(bytes.len());
         volume.get(name, 0, &mut found, &MediumWait::NONE)?;
         if *found == *bytes {
             return Ok(());
@@ -453,16 +451,15 @@ impl Uploader {
 
     /// Says in the segment table that a volume has the segment; false if nobody needs the segment any more.
     fn enter_object(&self, segment: &Arc<Segment>, there: u16) -> bool {
-        let mut inner = self.engine.inner.write();
-        let is_known = self.engine.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
-        if !is_known || segment.tertiary().wanted & there == 0 {
+        let mut change = self.engine.change_segments();
+        if !change.has(segment) || segment.tertiary().wanted & there == 0 {
             return false;
         }
         segment.note_tertiary(there);
         assert_eq!(segment.tertiary().there & there, there, "the table names the volume that has the object");
         self.volumes.note_good(segment.id, there);
-        self.engine.put_segment(&mut inner, segment);
-        inner.change += 1;
+        change.enter(segment);
+        change.take_effect();
         true
     }
 }

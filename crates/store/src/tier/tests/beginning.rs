@@ -49,7 +49,7 @@ fn a_file_from_its_beginning_is_one_request_a_segment() {
     let mut is_any_in_several = false;
     for (inode, placement, length) in files {
         // Each as if nobody had read anything yet.
-        segments_of(&store, &[(inode, placement, length)]).iter().for_each(|id| store.volumes.forget_fetched(*id));
+        segments_of(&store, &[(inode, placement, length)]).iter().for_each(|id| store.volumes().forget_fetched(*id));
         expect(&store, inode);
         let segments = segments_of(&store, &[(inode, placement, length)]).len() as u64;
         is_any_in_several |= segments > 2;
@@ -71,7 +71,7 @@ fn what_is_read_again_comes_whole() {
     expect(&store, 21);
     assert_eq!(read_through(&store, &volume, 21, 100_000), 1);
     let segment = segments_of(&store, &files)[0];
-    assert!(store.volumes.fetches.kept(segment).is_some());
+    assert!(store.volumes().fetches.kept(segment).is_some());
     for inode in [20, 22, 23, 24] {
         expect(&store, inode);
         assert_eq!(read_through(&store, &volume, inode, 100_000), 0);
@@ -90,7 +90,7 @@ fn readers_of_a_beginning_do_not_wait_for_the_rest() {
     std::thread::scope(|scope| {
         let _end = (EndFetching(&store), LetGo(&volume));
         scope.spawn(|| store.tier.recalls.fetch_for_readers());
-        while store.volumes.fetches.idle_threads() == 0 {
+        while store.volumes().fetches.idle_threads() == 0 {
             std::thread::yield_now();
         }
         let before = volume.inner.requests();
@@ -150,13 +150,13 @@ fn what_is_on_its_way_is_asked_for_once() {
         let segments = segments_of(&store, &files[files.len() - 1..]);
         assert_eq!(segments.len(), 1);
         for jumps in [false, true] {
-            store.volumes.forget_fetched(segments[0]);
-            store.volumes.fetches.reopen();
+            store.volumes().forget_fetched(segments[0]);
+            store.volumes().fetches.reopen();
             volume.give_pieces(1);
             std::thread::scope(|scope| {
                 let _end = (EndFetching(&store), LetGo(&volume));
                 scope.spawn(|| store.tier.recalls.fetch_for_readers());
-                until(|| store.volumes.fetches.idle_threads() == 1);
+                until(|| store.volumes().fetches.idle_threads() == 1);
                 let before = volume.inner.requests();
                 expect(&store, inode);
                 assert!(read_range(&store, inode, 0, 65_536).unwrap() == expected[..65_536]);
@@ -175,7 +175,7 @@ fn what_is_on_its_way_is_asked_for_once() {
                         assert!(read_range(store, inode, from, 4096).unwrap() == expected[from..from + 4096], "{from}");
                     }));
                     // In this order.
-                    until(|| store.volumes.asked_on_end(segments[0]) > from);
+                    until(|| store.volumes().asked_on_end(segments[0]) > from);
                 }
                 volume.give_pieces(usize::MAX);
                 readers.into_iter().for_each(|reader| reader.join().unwrap());

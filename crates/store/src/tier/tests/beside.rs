@@ -198,7 +198,7 @@ fn what_others_are_to_get_does_not_wait() {
 fn readers_do_not_wait_for_the_rest() {
     let files = some();
     let (_rig, store, volume, segments) = standing_still(&files);
-    let fetches = &store.volumes.fetches;
+    let fetches = &store.volumes().fetches;
     std::thread::scope(|scope| {
         scope.spawn(|| store.tier.recalls.fetch_for_readers());
         while fetches.idle_threads() == 0 {
@@ -241,7 +241,7 @@ fn the_next_segment_is_fetched_ahead() {
     settle(&store);
     let segments = segments_of(&store, &files);
     store.tier.stager.release(&segments).unwrap();
-    let fetches = &store.volumes.fetches;
+    let fetches = &store.volumes().fetches;
     std::thread::scope(|scope| {
         scope.spawn(|| store.tier.recalls.fetch_for_readers());
         while fetches.idle_threads() == 0 {
@@ -290,7 +290,7 @@ fn with_lent_thread(store: &Store, volume: &Held, work: impl FnOnce()) {
     std::thread::scope(|scope| {
         scope.spawn(|| store.tier.recalls.fetch_for_readers());
         let (_end, _let_go) = (EndFetching(store), LetGo(volume));
-        until(|| store.volumes.fetches.idle_threads() == 1);
+        until(|| store.volumes().fetches.idle_threads() == 1);
         work();
     });
 }
@@ -316,11 +316,11 @@ fn what_arrives_wrong_is_given_to_nobody() {
             assert!(found == expected[4096 * number..4096 * (number + 1)], "block {number} is wrong");
         }
         assert_eq!(volume.streams.load(Ordering::SeqCst), 1, "it arrived, and was not believed");
-        assert!(store.volumes.fetches.is_under_way(segments[0]), "the rest is on its way still");
+        assert!(store.volumes().fetches.is_under_way(segments[0]), "the rest is on its way still");
         // All of it is there, and wrong: it is not kept either.
         volume.give_pieces(usize::MAX);
-        until(|| !store.volumes.fetches.is_under_way(segments[0]));
-        assert!(store.volumes.fetches.kept(segments[0]).is_none());
+        until(|| !store.volumes().fetches.is_under_way(segments[0]));
+        assert!(store.volumes().fetches.kept(segments[0]).is_none());
     });
     volume.wrong_pieces.store(0, Ordering::SeqCst);
     assert_readable(&store, &files);
@@ -357,7 +357,7 @@ fn what_nobody_will_ask_for_ends() {
         let (_rig, store, volume, segments) = standing_still(&files);
         with_lent_thread(&store, &volume, || {
             let segment = store.segments().get(segments[0]).unwrap();
-            store.volumes.fetch_ahead(&segment);
+            store.volumes().fetch_ahead(&segment);
             until(|| volume.streams.load(Ordering::SeqCst) == 1);
             match reason {
                 "option" => store.tier.recalls.set_prefetch(crate::Prefetch::Nothing),
@@ -367,7 +367,7 @@ fn what_nobody_will_ask_for_ends() {
                     store.checkpoint().unwrap();
                 }
                 "thread" => {
-                    assert!(!store.volumes.fetches.would_hand_over(&store.segments().get(segments[1]).unwrap()));
+                    assert!(!store.volumes().fetches.would_hand_over(&store.segments().get(segments[1]).unwrap()));
                 }
                 _ => {
                     // The second read of a segment asks for all of it.
@@ -375,12 +375,12 @@ fn what_nobody_will_ask_for_ends() {
                     (0..3).for_each(|number| drop(read(4096 * number)));
                     store.tier.recalls.set_prefetch(crate::Prefetch::Nothing);
                     std::thread::sleep(Duration::from_millis(20));
-                    assert!(store.volumes.fetches.is_under_way(segments[0]), "somebody asked for it");
+                    assert!(store.volumes().fetches.is_under_way(segments[0]), "somebody asked for it");
                     return;
                 }
             }
             until(|| volume.given_up.load(Ordering::SeqCst) == 1);
-            assert!(store.volumes.fetches.kept(segments[0]).is_none(), "{reason}");
+            assert!(store.volumes().fetches.kept(segments[0]).is_none(), "{reason}");
         });
         let complaints = store.tier.media.volume_statuses().into_iter().filter_map(|status| status.complaint);
         assert_eq!(complaints.count(), 0, "{reason}: the volume did nothing wrong");
@@ -401,7 +401,7 @@ fn the_middle_comes_first_where_media_find_it() {
                 until(|| volume.streams.load(Ordering::SeqCst) > 0);
                 if begins_anywhere {
                     assert!(reader.join().unwrap() == content(10, 900_000)[602_112..606_208]);
-                    assert!(store.volumes.fetches.is_under_way(segments[0]), "the rest follows");
+                    assert!(store.volumes().fetches.is_under_way(segments[0]), "the rest follows");
                     volume.give_pieces(usize::MAX);
                 } else {
                     std::thread::sleep(Duration::from_millis(50));
@@ -410,7 +410,7 @@ fn the_middle_comes_first_where_media_find_it() {
                     assert!(reader.join().unwrap() == content(10, 900_000)[602_112..606_208]);
                 }
             });
-            until(|| store.volumes.fetches.kept(segments[0]).is_some());
+            until(|| store.volumes().fetches.kept(segments[0]).is_some());
             let streams = volume.streams.load(Ordering::SeqCst);
             for at in (0..800_000).step_by(65_536) {
                 assert!(read_range(&store, 10, at, 4096).unwrap() == content(10, 900_000)[at..at + 4096], "at {at}");

@@ -41,12 +41,12 @@ fn touch(store: &Store, files: &Files, segment: u64) {
 }
 
 fn let_go(store: &Store, segments: &[u64]) {
-    segments.iter().for_each(|id| store.volumes.forget_fetched(*id));
+    segments.iter().for_each(|id| store.volumes().forget_fetched(*id));
 }
 
 /// With threads that fetch while `act` is done; then whoever is under way ends.
 fn with_threads(store: &Store, volume: &Held, count: usize, act: impl FnOnce()) {
-    let fetches = &store.volumes.fetches;
+    let fetches = &store.volumes().fetches;
     std::thread::scope(|scope| {
         let _end = (EndFetching(store), LetGo(volume));
         (0..count).for_each(|_| drop(scope.spawn(|| store.tier.recalls.fetch_for_readers())));
@@ -82,19 +82,19 @@ fn what_was_recalled_together_comes_together() {
         let_go(&store, &segments);
         store.tier.recalls.note_time(9000 + prefetch as u64 * 1000);
         store.tier.recalls.set_prefetch(prefetch);
-        store.volumes.fetches.reopen();
+        store.volumes().fetches.reopen();
         with_threads(&store, &volume, 4, || {
             touch(&store, &files, order[0]);
             for id in [order[1], order[2]] {
-                while is_fetched && !store.volumes.fetches.is_there(id) {
+                while is_fetched && !store.volumes().fetches.is_there(id) {
                     std::thread::yield_now();
                 }
             }
         });
         for id in [order[1], order[2]] {
-            assert_eq!(store.volumes.fetches.is_there(id), is_fetched, "{prefetch:?}");
+            assert_eq!(store.volumes().fetches.is_there(id), is_fetched, "{prefetch:?}");
         }
-        assert!(!store.volumes.fetches.is_there(segments[8]));
+        assert!(!store.volumes().fetches.is_there(segments[8]));
     }
     settle(&store);
     assert!(
@@ -125,7 +125,7 @@ fn who_asks_comes_first() {
     with_threads(&store, &volume, 4, || {
         touch(&store, &files, segments[0]);
         let start = std::time::Instant::now();
-        while volume.streams.load(Ordering::SeqCst) < streams + 2 || store.volumes.fetches.idle_threads() != 2 {
+        while volume.streams.load(Ordering::SeqCst) < streams + 2 || store.volumes().fetches.idle_threads() != 2 {
             assert!(start.elapsed().as_secs() < 60, "two threads are left for those who ask");
             std::thread::yield_now();
         }

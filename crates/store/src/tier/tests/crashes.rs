@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::devices::tests::crashes::cut_before;
+use crate::tests::devices::crashes::cut_before;
 
 fn small() -> Files {
     (10..12).map(|inode| (inode, placement(1, 1), 150_000)).collect()

@@ -120,7 +120,8 @@ fn a_bad_byte_between_records_is_written_over() {
     settle(&store);
     let segment = store.segments().get(segments_of(&store, &files)[0]).unwrap();
     let name = stere_format::object_name(segment.id, segment.sequence);
-    let is_right = |bytes: &[u8]| stere_recall::is_object_of(store.log.pool_id(), segment.id, segment.sequence, bytes);
+    let is_right =
+        |bytes: &[u8]| stere_recall::is_object_of(store.log().pool_id(), segment.id, segment.sequence, bytes);
     let mut changed = 0;
     volume.tamper(&name, |bytes| {
         let zeros: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] == 0).collect();

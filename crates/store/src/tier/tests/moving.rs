@@ -177,6 +177,6 @@ fn what_stays_on_devices_beside_its_volume_takes_whole_segments() {
     store.checkpoint().unwrap();
     assert_eq!(segments_of(&store, &files).len() as u64, SEGMENTS, "each file was settled by itself");
     let taken = before - store.space().statistics(scheme).free_bytes;
-    let segment_bytes = u64::from(store.log.chunk_bytes());
+    let segment_bytes = u64::from(store.log().chunk_bytes());
     assert!(taken >= (SEGMENTS - 2) * segment_bytes * 3 / 4, "{taken} bytes are promised less than before");
 }

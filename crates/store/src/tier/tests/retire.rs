@@ -181,7 +181,7 @@ fn every_request_while_retiring_may_be_the_last() {
 /// The same for every write to devices.
 #[test]
 fn every_write_while_retiring_may_be_the_last() {
-    use crate::devices::tests::crashes::cut_before;
+    use crate::tests::devices::crashes::cut_before;
     use std::sync::atomic::Ordering;
     let (rig, store, volumes, files) = with_heir();
     store.close().unwrap();

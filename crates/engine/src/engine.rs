@@ -1,0 +1,525 @@
+//! The engine: transactions over keys and blobs, with everything that makes them durable and finds room for them.
+//!
+//! What has one job is a handle over the engine with the methods of that job: `cleaning()`, `checkpoints()`, `rerouting()`,
+//! `damage()`, `offload()`, `chunk_writer()`, `places()`, `rows()` and `space()`.
+//!
+//! Locks, in the order in which they may be taken: `mender`, `cleaner`, `checkpointer`, `journal`, `inner`, then those of
+//! the log. No lock of the log and not `inner` is held while a device is waited for. Follow one write: `write.rs`,
+//! `transaction.rs`, `commit.rs`; one read: `view.rs`, `read.rs`; one recovery: `recover.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::{Mutex, RwLock};
+use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, SegmentChunks, Superblock};
+use stere_log::{FormerPlaces, Io, Log, RepairTotals, Segment, SegmentTable};
+use stere_stripe::DeviceStatistics;
+use stere_tree::{NodeCache, Tree};
+
+use crate::checkpoint::{Checkpointer, Checkpoints};
+use crate::clean::{Cleaner, CleanerPolicy, Cleaning};
+use crate::damage::DamageLog;
+use crate::error::Error;
+use crate::fold::Offload;
+use crate::overlay::Overlay;
+use crate::places::Places;
+use crate::read::NeededNodes;
+use crate::rebuild::{Chunks, Mender};
+use crate::rows::Rows;
+use crate::space::{Capacity, Space};
+use crate::stranded::Rerouting;
+use crate::transaction::{Settler, Transaction};
+use crate::view::{Offloaded, View};
+use crate::void::Voids;
+use crate::wish::MetadataWish;
+use crate::{damage, fold, transaction};
+use stere_journal::Journal;
+use stere_recall::Volumes;
+
+/// Limits of errors (reads, writes and checksums together, of this mount) of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthLimits {
+    /// From so many on it is called sick; 0: never.
+    pub sick_errors: u64,
+    /// From so many on it is given up, if all that it holds can be rebuilt; 0: never.
+    pub retire_errors: u64,
+}
+
+impl Default for HealthLimits {
+    fn default() -> Self {
+        HealthLimits { sick_errors: 16, retire_errors: 256 }
+    }
+}
+
+/// How a store behaves; nothing in here is on media.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Memory for the overlay, the node cache and rows together.
+    pub memory_bytes: usize,
+    /// Whether some of it holds small content that was just written.
+    pub keeps_recent: bool,
+    /// Copies of metadata where the pool holds no wish, fitted to the devices there are.
+    pub meta_scheme: Scheme,
+    /// Where the pool holds no wish, more copies than that as soon as it has devices for what is usual.
+    pub metadata_follows_devices: bool,
+    pub cleaner: CleanerPolicy,
+    /// Refuse everything that would write.
+    pub read_only: bool,
+    /// Set when the pool was made; names are hashed with it.
+    pub hash_key: [u8; 16],
+    /// From how many errors on a device counts as sick, and is given up.
+    pub health: HealthLimits,
+    /// Random, so that no two mounts begin the same epoch: halves of a pool that both went on are told apart by it.
+    pub epoch_nonce: u32,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions {
+            memory_bytes: 1 << 30,
+            keeps_recent: false,
+            meta_scheme: Scheme { data: 1, parity: 2 },
+            metadata_follows_devices: false,
+            cleaner: CleanerPolicy::CostBenefit,
+            read_only: false,
+            hash_key: [0; 16],
+            health: HealthLimits::default(),
+            epoch_nonce: 0,
+        }
+    }
+}
+
+/// The state that one lock guards: what a view sees.
+pub(crate) struct Inner {
+    pub active: Overlay,
+    pub frozen: Option<Arc<Overlay>>,
+    pub tree: Tree,
+    /// Where no key is, as far as scans have learned.
+    pub voids: Voids,
+    /// Keys that were put away.
+    pub folds: fold::Folds,
+    /// Generation of the durable checkpoint.
+    pub generation: u64,
+    /// Generation of the checkpoint that the active overlay will be part of.
+    pub active_generation: u64,
+    /// Counts updates, so that a commit knows what it made durable.
+    pub change: u64,
+    pub next_inode: u64,
+    /// Emptied segments whose slots are still needed.
+    pub freed: Vec<FreedSegment>,
+    /// Counts batches of changes that were taken for the journal.
+    pub batch: u64,
+    /// The last batch that a durable record tells to be durable.
+    pub proven_batch: u64,
+    /// Emptied segments that somebody still reads or appends to.
+    pub perhaps_free: Vec<Arc<Segment>>,
+    /// Slots that chunks moved out of.
+    pub left: Vec<LeftSlot>,
+    /// Is shown every transaction last.
+    pub settler: Option<Settler>,
+}
+
+impl Inner {
+    /// Takes a change that the journal does not hold yet. Every change comes through here or from the journal.
+    pub fn record(&mut self, key: Key, value: Option<Arc<[u8]>>) {
+        if value.is_some() {
+            self.voids.fill(&key);
+        }
+        self.folds.note(&key, value.as_deref());
+        self.active.insert(key, value);
+    }
+}
+
+/// An emptied segment: its slots are free once nobody reads there, and no recovery can look there.
+pub(crate) struct FreedSegment {
+    /// The first checkpoint that does not name it.
+    pub needed: u64,
+    /// The batch that tells of its end.
+    pub batch: u64,
+    pub segment: Arc<Segment>,
+}
+
+/// A slot that a chunk moved out of: free once the checkpoint of this generation is durable and nobody reads there any more.
+pub(crate) struct LeftSlot {
+    pub needed: u64,
+    pub place: ChunkPlace,
+    pub readers: FormerPlaces,
+}
+
+/// A mounted pool's keys and blobs.
+pub struct Engine {
+    pub(crate) log: Log,
+    pub(crate) cache: NodeCache,
+    pub(crate) inner: RwLock<Inner>,
+    pub(crate) journal: Mutex<Journal>,
+    /// How full the journal was when it was last looked at, of how much: for those who do not wait for a commit.
+    pub(crate) journal_bytes_seen: Mutex<(u64, u64)>,
+    pub(crate) checkpointer: Mutex<Checkpointer>,
+    pub(crate) cleaner: Mutex<Cleaner>,
+    pub(crate) mender: Mutex<Mender>,
+    pub(crate) superblocks: Mutex<Vec<Superblock>>,
+    pub(crate) devices: Mutex<Vec<DeviceEntry>>,
+    pub(crate) space: Space,
+    pub(crate) next_blob: AtomicU64,
+    pub(crate) failure: Mutex<Option<String>>,
+    pub(crate) metadata_wish: Mutex<Option<MetadataWish>>,
+    /// Words of each place.
+    pub(crate) places: Mutex<BTreeMap<u8, Vec<String>>>,
+    pub(crate) place_changes: Mutex<()>,
+    /// Those that came to mean other devices.
+    pub(crate) changed_places: Mutex<BTreeSet<u8>>,
+    pub(crate) volumes: Arc<Volumes>,
+    pub(crate) unfolded: fold::Unfolded,
+    pub(crate) damage: damage::KnownDamage,
+    /// The state whose emptied segments were given back last, to be discarded.
+    pub(crate) discard_change: AtomicU64,
+    pub(crate) options: StoreOptions,
+}
+
+/// Pieces of the memory budget.
+pub(crate) struct Budget {
+    pub overlay_bytes: usize,
+    pub cache_bytes: usize,
+    pub flying_bytes: usize,
+    pub recent_bytes: usize,
+}
+
+impl StoreOptions {
+    pub(crate) fn budget(&self) -> Budget {
+        Budget {
+            // Two overlays exist during a checkpoint.
+            overlay_bytes: (self.memory_bytes / 16).clamp(1 << 20, 64 << 20),
+            cache_bytes: self.memory_bytes / 5,
+            flying_bytes: (self.memory_bytes / 16).clamp(4 << 20, 64 << 20),
+            recent_bytes: if self.keeps_recent { (self.memory_bytes / 32).min(64 << 20) } else { 0 },
+        }
+    }
+}
+
+impl Engine {
+    /// The segments of the pool.
+    pub fn segments(&self) -> &SegmentTable {
+        &self.log.segments
+    }
+
+    /// The key with which names are hashed.
+    pub fn hash_key(&self) -> [u8; 16] {
+        self.options.hash_key
+    }
+
+    /// The scheme that the devices present can give instead of this one.
+    pub fn fit(&self, scheme: Scheme) -> Scheme {
+        // With no device at all nothing is written, so the answer does not matter.
+        self.log.stripe.fit(scheme).unwrap_or(scheme)
+    }
+
+    /// The pool's devices as the checkpoint knows them.
+    pub fn device_entries(&self) -> Vec<DeviceEntry> {
+        self.devices.lock().clone()
+    }
+
+    /// What was asked of each device that is there, and what went wrong.
+    pub fn device_statistics(&self) -> Vec<(DeviceIndex, DeviceStatistics)> {
+        self.log.stripe.devices().iter().map(|device| (device.index(), device.statistics())).collect()
+    }
+
+    pub fn check_writable(&self) -> Result<(), Error> {
+        if let Some(cause) = &*self.failure.lock() {
+            return Err(Error::ReadOnly { cause: cause.clone() });
+        }
+        if self.options.read_only {
+            return Err(Error::OnlyRead);
+        }
+        Ok(())
+    }
+
+    /// Stops all writing: after this error durability cannot be promised any more.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        if matches!(
+            error,
+            Error::WouldBlock
+                | Error::NodeNotInMemory
+                | Error::ReadOnly { .. }
+                | Error::OnlyRead
+                | Error::Elsewhere { .. }
+        ) {
+            return error;
+        }
+        let mut failure = self.failure.lock();
+        if failure.is_none() {
+            tracing::error!(%error, "the pool stops writing");
+            *failure = Some(error.to_string());
+        }
+        error
+    }
+
+    /// Stops writing for good, for a cause outside of the store: nothing that was not synced becomes durable.
+    pub fn stop_writing(&self, cause: &str) {
+        drop(self.fail(Error::Pool(cause.to_owned())));
+    }
+
+    /// Why the pool stopped writing, if it did.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// A consistent view for reading; the closure may run several times.
+    pub fn view<T, E: From<Error>>(&self, io: Io<'_>, closure: impl Fn(&View<'_>) -> Result<T, E>) -> Result<T, E> {
+        self.view_as(io, Offloaded::of(io), closure)
+    }
+
+    /// The same of the tree alone: what was put away is not there.
+    pub fn view_through<T, E: From<Error>>(
+        &self,
+        io: Io<'_>,
+        closure: impl Fn(&View<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.view_as(io, Offloaded::Through, closure)
+    }
+
+    fn view_as<T, E: From<Error>>(
+        &self,
+        io: Io<'_>,
+        offloaded: Offloaded,
+        closure: impl Fn(&View<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut needed = NeededNodes::default();
+        loop {
+            let missed;
+            {
+                let inner = self.inner.read();
+                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, offloaded);
+                let result = closure(&view);
+                match view.take_missed() {
+                    None => return result,
+                    Some(reference) => missed = self.pin(&reference),
+                }
+            }
+            self.fetch_missed(io, missed, &mut needed)?;
+        }
+    }
+
+    /// Changes that take effect together or not at all; the closure may run several times.
+    pub fn update<T, E: From<Error>>(
+        &self,
+        io: Io<'_>,
+        closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.check_writable()?;
+        self.throttle(io)?;
+        self.update_now(io, true, closure)
+    }
+
+    /// An update that waits for no checkpoint; one that is not `refusable` is not refused for lack of room either.
+    pub(crate) fn update_now<T, E: From<Error>>(
+        &self,
+        io: Io<'_>,
+        refusable: bool,
+        closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.update_as(io, refusable, false, closure)
+    }
+
+    /// The same; one that is `folding` puts keys away or brings them back, and changes nothing that anybody can tell.
+    pub(crate) fn update_as<T, E: From<Error>>(
+        &self,
+        io: Io<'_>,
+        refusable: bool,
+        folding: bool,
+        mut closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let offloaded = if folding { Offloaded::Through } else { Offloaded::of(io) };
+        let mut needed = NeededNodes::default();
+        let mut has_made_room = false;
+        loop {
+            let missed;
+            {
+                let mut inner = self.inner.write();
+                let next_inode = inner.next_inode;
+                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, offloaded);
+                let mut transaction = Transaction::new(view, next_inode);
+                let result = closure(&mut transaction).and_then(|value| match &inner.settler {
+                    Some(settle) if !folding => settle(&mut transaction).map(|()| value).map_err(E::from),
+                    _ => Ok(value),
+                });
+                let into = if folding { None } else { inner.fold_of_changes(&transaction) };
+                into.into_iter().for_each(|number| drop(transaction.view.miss_fold(number)));
+                let is_done = result.is_ok() && transaction.view.missed.get().is_none();
+                let refused =
+                    if is_done && refusable { self.space().is_refused(&inner, &transaction) } else { Ok(false) };
+                match transaction.view.take_missed() {
+                    None if !refused? => {
+                        let value = result?;
+                        let Transaction { writes, usage, next_inode, on_effect, leaves_shared, is_move, .. } =
+                            transaction;
+                        self.space.note_left(leaves_shared);
+                        if !is_move {
+                            let deleted = writes.values().filter(|value| value.is_none()).count();
+                            self.space.note_died(&usage, deleted);
+                        }
+                        self.apply(&mut inner, writes, usage, next_inode);
+                        on_effect.into_iter().for_each(|work| work());
+                        return Ok(value);
+                    }
+                    None => missed = None,
+                    Some(reference) => missed = Some(self.pin(&reference)),
+                }
+            }
+            match missed {
+                Some(missed) => self.fetch_missed(io, missed, &mut needed)?,
+                None if has_made_room => return Err(Error::NoSpace.into()),
+                None if !io.may_block() => return Err(Error::WouldBlock.into()),
+                None => {
+                    self.cleaning().make_room_for_metadata()?;
+                    has_made_room = true;
+                }
+            }
+        }
+    }
+
+    fn apply(&self, inner: &mut Inner, writes: transaction::Writes, usage: transaction::Usage, next_inode: u64) {
+        if writes.is_empty() && next_inode == inner.next_inode {
+            return;
+        }
+        for (key, value) in writes {
+            inner.record(key, value);
+        }
+        for (segment, delta) in usage {
+            if delta != 0 {
+                segment.add_live_bytes(delta);
+                if !segment.is_released() {
+                    self.space.add_live(segment.scheme, delta);
+                }
+                self.log.touch(&segment);
+            }
+        }
+        inner.next_inode = next_inode;
+        inner.change += 1;
+    }
+
+    /// Holds writers back while the overlay is larger than its part of the memory.
+    pub(crate) fn throttle(&self, io: Io<'_>) -> Result<(), Error> {
+        let limit = self.space().overlay_bytes_max();
+        let is_over = || self.inner.read().active.bytes() > limit;
+        if !is_over() {
+            return Ok(());
+        }
+        if !io.may_block() {
+            return Err(Error::WouldBlock);
+        }
+        // Many writers come here at once: one checkpoint is for all of them.
+        self.checkpoints().checkpoint_if(is_over)
+    }
+
+    /// Calls `visit` for all keys of a range that are in the tree, in bounded views.
+    pub fn for_each_resident_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
+        let mut from = from;
+        loop {
+            let batch = self.view_through(Io::BLOCKING, |view| {
+                let mut batch: Vec<(Key, Vec<u8>)> = Vec::with_capacity(1024);
+                view.scan(from, to, |key, value| {
+                    batch.push((*key, value.to_vec()));
+                    if batch.len() < 1024 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })?;
+                Ok::<_, Error>(batch)
+            })?;
+            let Some((last, _)) = batch.last() else { return Ok(()) };
+            let next = last.successor();
+            batch.iter().for_each(|(key, value)| visit(key, value));
+            let Some(next) = next else { return Ok(()) };
+            from = next;
+        }
+    }
+
+    pub fn device_entry(&self, index: DeviceIndex) -> Result<DeviceEntry, Error> {
+        let devices = self.devices.lock();
+        devices.iter().find(|entry| entry.index == index).cloned().ok_or(Error::UnknownDevice { index })
+    }
+
+    /// Chunks that can be read now, as far as anybody knows, on other devices than these.
+    pub fn readable_chunks(&self, placed: &SegmentChunks, without: &[DeviceIndex]) -> usize {
+        let is_readable = |(chunk, at): &(usize, &ChunkPlace)| {
+            !placed.is_missing(*chunk) && !without.contains(&at.device) && self.log.stripe.device(at.device).is_some()
+        };
+        placed.chunks.iter().enumerate().filter(is_readable).count()
+    }
+
+    /// Devices may have grown: what the table says follows the devices that are there.
+    pub(crate) fn note_sizes(&self) {
+        for entry in self.devices.lock().iter_mut() {
+            if let Some(device) = self.log.stripe.device(entry.index) {
+                entry.slot_count = device.layout().slot_count;
+                entry.size_bytes = device.layout().size_bytes;
+            }
+        }
+    }
+
+    /// Devices that take new chunks.
+    pub fn open_devices(&self) -> Vec<DeviceIndex> {
+        self.log.stripe.open_devices()
+    }
+
+    /// What was repaired since the pool was mounted.
+    pub fn repair_totals(&self) -> RepairTotals {
+        self.log.repair_totals()
+    }
+
+    /// Whether devices that are there have too little of a segment that a volume has: readers get it from there.
+    pub fn is_readable_from_volumes_only(&self, segment: &Segment) -> bool {
+        let is_elsewhere = segment.tertiary().there != 0 && segment.is_sealed() && segment.live_bytes() > 0;
+        is_elsewhere && self.readable_chunks(&segment.placed(), &[]) < usize::from(segment.scheme.data)
+    }
+
+    /// A checkpoint beside running work: only the freezing takes the engine's lock.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.checkpoints().checkpoint()
+    }
+
+    pub fn cleaning(&self) -> Cleaning<'_> {
+        Cleaning::of(self)
+    }
+
+    pub(crate) fn checkpoints(&self) -> Checkpoints<'_> {
+        Checkpoints::of(self)
+    }
+
+    pub(crate) fn rerouting(&self) -> Rerouting<'_> {
+        Rerouting::of(self)
+    }
+
+    pub fn damage(&self) -> DamageLog<'_> {
+        DamageLog::of(self)
+    }
+
+    pub fn offload(&self) -> Offload<'_> {
+        Offload::of(self)
+    }
+
+    pub(crate) fn chunk_writer(&self) -> Chunks<'_> {
+        Chunks::of(self)
+    }
+
+    pub fn places(&self) -> Places<'_> {
+        Places::of(self)
+    }
+
+    pub fn rows(&self) -> Rows<'_> {
+        Rows::of(self)
+    }
+
+    pub fn space(&self) -> Capacity<'_> {
+        Capacity::of(self)
+    }
+
+    /// Calls `visit` for all keys of a range, also those that are offloaded.
+    pub fn for_each_key(&self, from: Key, to: Key, visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
+        self.offload().for_each_key(from, to, visit)
+    }
+
+    /// The devices that hold the journal.
+    pub fn journal_mirrors(&self) -> Vec<DeviceIndex> {
+        self.journal.lock().mirrors.iter().map(|mirror| mirror.device).collect()
+    }
+}

@@ -1,0 +1,70 @@
+//! The engine: transactions over keys and blobs, durable and recoverable.
+//!
+//! Keys live in the overlay (changes since the last checkpoint) above the tree (immutable, on media); blobs live in the log
+//! and are found through the blob map, which is keys too. The journal makes changes durable between checkpoints; recovery is
+//! the newest checkpoint plus the journal behind it. Moving data (cleaning, and everything else that relocates) is: append
+//! the blob to another stream, then change its one entry in the blob map.
+//!
+//! An `Engine` (`engine.rs`) holds the state of a mounted pool; what has one job is a handle over it. `Devices`, `Rebuilder`
+//! and `Checker` work on it from above. What the crate `store` puts on it (scrub, health, forecasts, the tier) asks for what
+//! it needs by the methods in `upkeep.rs`. Read next: `engine.rs`.
+
+mod accounts;
+mod check;
+mod checkpoint;
+mod clean;
+mod commit;
+mod damage;
+mod devices;
+mod engine;
+mod epoch;
+mod error;
+mod fold;
+mod make_room;
+mod mend;
+mod overlay;
+mod places;
+mod read;
+mod rebuild;
+mod recover;
+mod relocate;
+mod resize;
+mod rows;
+mod single_steps;
+mod space;
+mod stranded;
+mod superblock;
+mod transaction;
+mod twin_copies;
+mod unproven;
+mod upkeep;
+mod value;
+mod view;
+mod void;
+mod wish;
+mod write;
+
+pub use check::{CheckReport, Checker, Finding};
+pub use clean::{BLOBS_PER_UPDATE, CleanerPolicy, Cleaning};
+pub use damage::DamageLog;
+pub use devices::{DeviceUsage, Devices, Label, SharedDomains};
+pub use engine::{Engine, HealthLimits, StoreOptions};
+pub use error::Error;
+pub use fold::{FoldInfo, Gathered, Offload, ToFold};
+pub use mend::{MendProgress, MendStatus, Rebuilder};
+pub use places::{Lies, Places};
+pub use read::Piece;
+pub use recover::{DeviceIn, Recovered, Recovery, RecoveryReport};
+pub use relocate::{Move, Moved, Recoded};
+pub use rows::{Damage, Rows, ScrubReport, Standing, parse_header, standing, stripe_error, usage_of};
+pub use single_steps::{HalfCheckpoint, JournalEnd};
+pub use space::{Capacity, Reservation, Statistics, takes_more};
+pub use transaction::{Settler, Transaction, blob_usage_bytes};
+pub use twin_copies::TwinCopies;
+pub use upkeep::{CheckpointHeld, ChunksHeld, SegmentChange};
+pub use value::Value;
+pub use view::View;
+pub use wish::{MetadataWish, usual_metadata_copies};
+pub use write::{Content, NewBlob, Owner, Placement};
+
+pub(crate) use engine::{FreedSegment, Inner, LeftSlot};

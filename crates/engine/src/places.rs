@@ -1,0 +1,231 @@
+//! Places: the words by which policy names devices, kept in the pool under numbers, and the devices that have them now.
+//!
+//! Data notes numbers ([`Site`]), in its segment; what they mean follows from the tags, classes and names of the devices whenever
+//! one comes, goes or is labelled. New segments are begun accordingly, and mending moves chunks that do not lie as their segment
+//! asks. Invariants: a number keeps its words for ever; where a device is labelled otherwise, nothing is appended to segments
+//! that may not lie on it any more. Read next: `docs/design/placement.md`, the stripe layer's `placement/sites.rs`, `mend.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stere_faults::{Bug, is_planted};
+use stere_format::{
+    DEVICE_CLASS_WORDS, DeviceEntry, DeviceIndex, Key, PLACE_NUMBER_MIN, PlaceValue, Scheme, SegmentKind, Site,
+};
+use stere_log::{Io, Segment, StreamKey};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::write::Placement;
+use stere_recall::BlobHandle;
+
+/// Places of a pool in all its life: each may come to have open segments.
+const PLACES_MAX: usize = 64;
+
+/// Free slots of a device that chunks which lie well enough elsewhere leave alone.
+const WISH_SLOTS_KEPT: u32 = 4;
+
+/// How something lies, beside how it was asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// As asked, or as near to it as can be now.
+    Well,
+    /// Not so, and background work brings it there.
+    Movable,
+    /// Where it must not lie, and there is no room where it must.
+    Wrongly,
+}
+
+/// Whether people know a device by this word.
+fn is_known_by(entry: &DeviceEntry, word: &str) -> bool {
+    let class = DEVICE_CLASS_WORDS.get(usize::from(entry.class)).filter(|_| entry.class != 0);
+    entry.name == word || entry.tags.iter().any(|tag| tag == word) || class == Some(&word)
+}
+
+/// Which devices data of a place may lie on, and where new data goes.
+#[derive(Clone, Copy)]
+pub struct Places<'a> {
+    pub(crate) engine: &'a Engine,
+}
+
+impl<'a> Places<'a> {
+    pub(crate) fn of(engine: &'a Engine) -> Places<'a> {
+        Places { engine }
+    }
+}
+
+impl Places<'_> {
+    /// Takes over what the pool holds.
+    pub(crate) fn load_places(&self) -> Result<(), Error> {
+        let mut places = BTreeMap::new();
+        for number in PLACE_NUMBER_MIN..=u8::MAX {
+            let value = self.engine.view(Io::BLOCKING, |view| view.get(&Key::place(number)))?;
+            let Some(bytes) = value else { break };
+            let words = match PlaceValue::decode(&bytes) {
+                Ok(value) => value.words,
+                Err(error) => {
+                    tracing::error!(number, %error, "a place is damaged; it means no device");
+                    Vec::new()
+                }
+            };
+            places.insert(number, words);
+        }
+        *self.engine.places.lock() = places;
+        self.resolve_places();
+        self.take_changed_places();
+        Ok(())
+    }
+
+    /// The devices have other words, or are others.
+    pub(crate) fn resolve_places(&self) {
+        let devices = self.engine.devices.lock().clone();
+        for (number, words) in &*self.engine.places.lock() {
+            let is_meant = |entry: &&DeviceEntry| words.iter().any(|word| is_known_by(entry, word));
+            let meant: BTreeSet<DeviceIndex> = devices.iter().filter(is_meant).map(|entry| entry.index).collect();
+            if self.engine.log.stripe.set_place(*number, meant) {
+                self.engine.changed_places.lock().insert(*number);
+            }
+        }
+        let may_not_stay = |segment: &Segment| segment.kind == SegmentKind::Data && !self.may_stay(segment);
+        self.engine.log.end_segments(&may_not_stay);
+    }
+
+    /// The number of the place that these words stand for, if there is one.
+    pub fn find_place(&self, words: &[String]) -> Option<u8> {
+        self.engine.places.lock().iter().find(|(_, known)| known.as_slice() == words).map(|(number, _)| *number)
+    }
+
+    /// The same; it gets one if there is none.
+    pub fn place_number(&self, words: &[String]) -> Result<u8, Error> {
+        if let Some(number) = self.find_place(words) {
+            return Ok(number);
+        }
+        let _one_at_a_time = self.engine.place_changes.lock();
+        if let Some(number) = self.find_place(words) {
+            return Ok(number);
+        }
+        let last = self.engine.places.lock().keys().next_back().copied();
+        let number = last.map_or(PLACE_NUMBER_MIN, |last| last.saturating_add(1));
+        if usize::from(number - PLACE_NUMBER_MIN) >= PLACES_MAX {
+            let why =
+                "a pool knows 64 places in its life; use words that were used before, or label devices with those";
+            return Err(Error::Pool(why.into()));
+        }
+        let bytes = PlaceValue { words: words.to_vec() }.encode();
+        self.engine.update(Io::BLOCKING, |transaction| {
+            transaction.put(Key::place(number), &bytes);
+            Ok::<_, Error>(())
+        })?;
+        self.engine.places.lock().insert(number, words.to_vec());
+        self.resolve_places();
+        Ok(number)
+    }
+
+    /// The words of a place.
+    pub fn place_words(&self, number: u8) -> Option<Vec<String>> {
+        self.engine.places.lock().get(&number).cloned()
+    }
+
+    /// Places that mean other devices than when this was asked last.
+    pub fn take_changed_places(&self) -> BTreeSet<u8> {
+        std::mem::take(&mut *self.engine.changed_places.lock())
+    }
+
+    /// These are to be told again.
+    pub fn put_changed_places(&self, numbers: BTreeSet<u8>) {
+        self.engine.changed_places.lock().extend(numbers);
+    }
+
+    /// How many devices of the table data may lie on that must lie there and nowhere else.
+    pub fn devices_of_place(&self, only: u8) -> usize {
+        self.devices_allowed(only).len()
+    }
+
+    /// Which devices of the table these are.
+    pub fn devices_allowed(&self, only: u8) -> Vec<DeviceIndex> {
+        let devices = self.engine.devices.lock();
+        let site = Site { on: 0, only };
+        devices.iter().map(|entry| entry.index).filter(|index| self.engine.log.stripe.allows(site, *index)).collect()
+    }
+
+    /// The scheme that data of this placement gets with the devices that it may lie on.
+    pub fn fit_for(&self, placement: Placement) -> Scheme {
+        self.engine.log.stripe.fit_within(placement.site.only, placement.scheme).unwrap_or(placement.scheme)
+    }
+
+    /// Whether a file of this placement that lies whole on one device may go on there, or had better do so elsewhere.
+    pub fn suits(&self, placement: Placement, home: DeviceIndex) -> bool {
+        let stripe = &self.engine.log.stripe;
+        let is_near = |index: DeviceIndex| stripe.prefers(placement.site, index);
+        let is_nearer = |index: &DeviceIndex| is_near(*index) && self.has_room_at_home(placement, *index);
+        stripe.allows(placement.site, home)
+            && (placement.site.on == 0
+                || is_near(home)
+                || !stripe.open_devices_of(placement.site.only).iter().any(is_nearer))
+    }
+
+    fn may_stay(&self, segment: &Segment) -> bool {
+        segment.site.only == 0
+            || segment.chunks().iter().all(|place| self.engine.log.stripe.allows(segment.site, place.device))
+    }
+
+    /// A device for a chunk that does not lie as its segment asks: none if it lies well, or as near as it can.
+    pub(crate) fn nearer_device(&self, segment: &Segment, chunk: usize) -> Option<DeviceIndex> {
+        let (stripe, place) = (&self.engine.log.stripe, segment.placed());
+        let from = place.chunks.get(chunk)?.device;
+        let stays = is_planted(Bug::WishForgotten) && stripe.allows(segment.site, from);
+        if segment.site.is_anywhere() || stays || stripe.prefers(segment.site, from) {
+            return None;
+        }
+        let best = stripe.best_beside(segment.site, &crate::rebuild::others(&place, chunk), from)?;
+        // What is only a wish leaves the last slots to those that can lie nowhere else.
+        let has_room = stripe.slot_usage(best).is_some_and(|usage| usage.free > WISH_SLOTS_KEPT);
+        let is_better = (has_room && stripe.prefers(segment.site, best)) || !stripe.allows(segment.site, from);
+        (is_better && self.engine.chunk_writer().has_room_to_move()).then_some(best)
+    }
+
+    /// Whether a chunk lies no worse on another device than on this one, as its segment asks.
+    pub(crate) fn is_no_worse(&self, segment: &Segment, from: DeviceIndex, to: DeviceIndex) -> bool {
+        let (stripe, site) = (&self.engine.log.stripe, segment.site);
+        stripe.allows(site, to) && (stripe.prefers(site, to) || !stripe.prefers(site, from))
+    }
+
+    /// How a blob lies, as its segment asks.
+    pub fn lies(&self, blob: &BlobHandle) -> Lies {
+        let segment = &blob.segment;
+        if segment.site.is_anywhere() || segment.is_released() {
+            return Lies::Well;
+        }
+        let chunks = segment.chunks();
+        if (0..chunks.len()).any(|chunk| self.nearer_device(segment, chunk).is_some()) {
+            return Lies::Movable;
+        }
+        if self.may_stay(segment) { Lies::Well } else { Lies::Wrongly }
+    }
+
+    /// The device for the next file whose data is unreplicated; none if this placement is not.
+    pub fn choose_home(&self, placement: Placement) -> Option<DeviceIndex> {
+        if self.fit_for(placement).width() > 1 { None } else { self.engine.log.stripe.choose_home(placement.site) }
+    }
+
+    /// Whether this device has room for more unreplicated data.
+    pub fn has_room_at_home(&self, placement: Placement, home: DeviceIndex) -> bool {
+        self.engine.log.can_begin(&self.engine.stream_for(placement, 0, Some(home)))
+    }
+
+    /// Whether data of this placement is unreplicated with the devices there are.
+    pub fn is_unreplicated(&self, placement: Placement) -> bool {
+        self.fit_for(placement).width() == 1
+    }
+
+    /// The stream of another device that would take a record which the home of this one has no room for.
+    pub(crate) fn other_home(&self, key: &StreamKey, length: usize) -> Option<StreamKey> {
+        let home = key.home?;
+        let mut others = self.engine.log.stripe.open_devices_of(key.site.only);
+        let free = |index: &DeviceIndex| self.engine.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+        others.retain(|index| *index != home);
+        let is_far = |index: &DeviceIndex| !self.engine.log.stripe.prefers(key.site, *index);
+        others.sort_by_key(|index| (is_far(index), std::cmp::Reverse(free(index))));
+        let mut streams = others.into_iter().map(|index| StreamKey { home: Some(index), ..*key });
+        streams.find(|stream| self.engine.log.can_take(stream, length))
+    }
+}
