@@ -76,7 +76,7 @@ pub enum Bug {
     HiddenRowPassed,
     /// engine, `relocate.rs`: what is stored in another encoding is said to be in the old one (P-50).
     EncodingForgotten,
-    /// store, `tier/upload.rs`: what a volume says that it stored is not read back (P-60).
+    /// tier, `upload.rs`: what a volume says that it stored is not read back (P-60).
     VolumeBelieved,
     /// recall, `labelled.rs`: a label is read once, and whatever is at its place then counts as the volume (P-63).
     ExchangeUnnoticed,
@@ -84,15 +84,15 @@ pub enum Bug {
     FirstVolumeOnly,
     /// file, `edges.rs`: what a write changes in part is not read before it may leave devices (P-62).
     EdgesForgotten,
-    /// store, `tier/stage.rs`: what comes back is entered without being written (P-64).
+    /// tier, `stage.rs`: what comes back is entered without being written (P-64).
     StagedUnwritten,
-    /// store, `tier/repack.rs`: new objects are entered that were never stored (P-87).
+    /// tier, `repack.rs`: new objects are entered that were never stored (P-87).
     RepackedUnwritten,
-    /// store, `tier/retire.rs`: a volume is retired before its heir has everything (P-116).
+    /// tier, `retire.rs`: a volume is retired before its heir has everything (P-116).
     RetiredEarly,
-    /// store, `tier/upload.rs`: copying out goes on although it is held back (P-112).
+    /// tier, `upload.rs`: copying out goes on although it is held back (P-112).
     HeldAnyway,
-    /// store, `tier/media.rs`: a newcomer gets the number of a volume that policies name (P-113).
+    /// tier, `media.rs`: a newcomer gets the number of a volume that policies name (P-113).
     NumberReused,
     /// file, `edges.rs`: what was read beside a write counts although the file was changed meanwhile (P-62).
     EdgesStale,
@@ -114,7 +114,7 @@ pub enum Bug {
     RecallAnyway,
     /// recall, `lib.rs`: what is to be had later is not asked for (P-62).
     LaterForgotten,
-    /// store, `tier/metadata.rs`: what only the older state needs is deleted before the new one is there (P-72).
+    /// tier, `metadata.rs`: what only the older state needs is deleted before the new one is there (P-72).
     OlderStateDeleted,
     /// naming, `rename.rs`: what is renamed over may be retained (P-59).
     RetainedReplaced,
@@ -122,7 +122,7 @@ pub enum Bug {
     MomentShortened,
     /// naming, `versions.rs`: what cannot be kept is not changed (P-6, P-82).
     VersionNeedsRoom,
-    /// store, `tier/repack.rs`: of volumes the one of which least is dead is repacked by itself (P-111).
+    /// tier, `repack.rs`: of volumes the one of which least is dead is repacked by itself (P-111).
     FullestRepacked,
     /// file, `policy.rs`: what rules say of versions and plugins is not looked at (P-117).
     RuledListForgotten,
@@ -162,11 +162,11 @@ pub enum Bug {
     UnfoldedInPart,
     /// naming, `cold.rs`: that names were used is not noted (P-152).
     UseOfNamesForgotten,
-    /// store, `tier/heat.rs`: how segments were used is not kept (P-137).
+    /// tier, `heat.rs`: how segments were used is not kept (P-137).
     HeatForgotten,
-    /// store, `tier/remnants.rs`: proving an object for a volume counts as a use of what is in it (P-137).
+    /// tier, `remnants.rs`: proving an object for a volume counts as a use of what is in it (P-137).
     ProvenIsUsed,
-    /// store, `tier/orders.rs`: what should go last goes first (P-138).
+    /// tier, `orders.rs`: what should go last goes first (P-138).
     LastGoesFirst,
     /// fuse, `turns.rs`: one read more than the limit is under way (P-139).
     TurnTooMany,

@@ -1,15 +1,14 @@
 //! The store: a mounted pool's engine, and what keeps its data in order.
 //!
 //! A `Store` is the engine (the crate `engine`) with the components that work on it: devices, forecasts, rebuilding, health,
-//! scrub, check, losses and the tier (`tier.rs`). Each has what is below it, so the order in which they are made is the
-//! order in which they may call each other; the engine knows none of them. Read next: `scrub.rs`, `tier.rs`, the engine's
+//! scrub, check, losses and the tier (the crate `tier`). Each has what is below it, so the order in which they are made is the
+//! order in which they may call each other; the engine knows none of them. Read next: `scrub.rs`, the tier's and the engine's
 //! `lib.rs`.
 
 mod forecast;
 mod health;
 mod loss;
 mod scrub;
-mod tier;
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +29,7 @@ pub use stere_format::ScrubCursor;
 pub use stere_log::{Io, RepairTotals};
 pub use stere_recall::{BlobHandle, LabelledVolume, Parts, Prefetch, RecallMode, Refusal, TertiaryCounts};
 pub use stere_stripe::DeviceStatistics;
-pub use tier::{
+pub use stere_tier::{
     Belonging, Candidate, Costs, Describe, Heat, Media, Member, Members, MetadataCopier, Recalls, ReleaseOrder,
     Released, Repacked, Repacker, SegmentHeat, Stager, Sweeper, Swept, TertiaryProgress, Tier, TierFile, TierMarks,
     TierPolicy, Uploader, VolumePrices, VolumeStatus, put_in_order,

@@ -17,6 +17,7 @@ mod overtaken;
 mod places;
 mod reuse;
 mod stranded;
+mod tier;
 mod unproven;
 mod void;
 mod wish;

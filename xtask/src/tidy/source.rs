@@ -21,6 +21,7 @@ const CORE_CRATES: &[&str] = &[
     "recall",
     "journal",
     "engine",
+    "tier",
     "store",
     "policy",
     "file",

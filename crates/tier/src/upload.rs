@@ -113,8 +113,8 @@ enum Failure {
 
 /// Copies sealed segments out to their volumes.
 pub struct Uploader {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) volumes: Arc<Volumes>,
+    engine: Arc<Engine>,
+    volumes: Arc<Volumes>,
     lanes: Lanes,
     /// Nothing more is copied out for now.
     are_held: AtomicBool,

@@ -43,8 +43,8 @@ pub use upload::{Describe, TertiaryProgress, Uploader};
 
 /// What a pool does with its volumes.
 pub struct Tier {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) volumes: Arc<Volumes>,
+    engine: Arc<Engine>,
+    volumes: Arc<Volumes>,
     pub media: Arc<Media>,
     pub recalls: Recalls,
     pub heat: Heat,
@@ -57,7 +57,7 @@ pub struct Tier {
 
 impl Tier {
     /// From below upwards.
-    pub(crate) fn new(engine: &Arc<Engine>) -> Tier {
+    pub fn new(engine: &Arc<Engine>) -> Tier {
         let (volumes, copies) = (engine.volumes().clone(), Arc::<Copies>::default());
         let media = Arc::new(Media::new(engine, &copies));
         let recalls = Recalls::new(engine);
@@ -72,7 +72,7 @@ impl Tier {
     }
 
     /// Reads what the pool knows of its volumes.
-    pub(crate) fn load(&self) -> Result<(), Error> {
+    pub fn load(&self) -> Result<(), Error> {
         if self.media.load()? {
             self.recalls.load_successors()?;
         }
@@ -129,6 +129,3 @@ impl Tier {
         self.repacker.forget_unpackable();
     }
 }
-
-#[cfg(test)]
-mod tests;

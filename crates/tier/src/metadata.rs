@@ -164,8 +164,8 @@ impl Copies {
 
 /// Copies the metadata of checkpoints to volumes.
 pub struct MetadataCopier {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) volumes: Arc<Volumes>,
+    engine: Arc<Engine>,
+    volumes: Arc<Volumes>,
     uploader: Arc<Uploader>,
     copies: Arc<Copies>,
 }

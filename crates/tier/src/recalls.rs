@@ -24,8 +24,8 @@ type Followers = Vec<(u64, u8)>;
 
 /// Recalls, as those see them who read, wait and look ahead.
 pub struct Recalls {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) volumes: Arc<Volumes>,
+    engine: Arc<Engine>,
+    volumes: Arc<Volumes>,
 }
 
 impl Recalls {

@@ -36,8 +36,8 @@ type Stored = (u64, BlobValue);
 
 /// Looks through what is on volumes, and deletes what nobody needs.
 pub struct Sweeper {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) volumes: Arc<Volumes>,
+    engine: Arc<Engine>,
+    volumes: Arc<Volumes>,
 }
 
 impl Sweeper {

@@ -97,8 +97,8 @@ pub(super) fn is_releasable(segment: &Segment) -> bool {
 
 /// Gives up and writes again the chunks on devices of what volumes have.
 pub struct Stager {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) volumes: Arc<Volumes>,
+    engine: Arc<Engine>,
+    volumes: Arc<Volumes>,
     media: Arc<Media>,
 }
 

@@ -66,7 +66,7 @@ fn pages_of(mut known: Vec<(u64, SegmentHeat)>) -> Pages {
 
 /// How archived segments are used.
 pub struct Heat {
-    pub(crate) engine: Arc<Engine>,
+    engine: Arc<Engine>,
     media: Arc<Media>,
     /// As the pool has it.
     pages: Mutex<Pages>,

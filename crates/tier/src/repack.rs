@@ -91,8 +91,8 @@ fn dead_bytes(status: &VolumeStatus) -> u64 {
 
 /// Puts what is alive in mostly dead objects into new ones.
 pub struct Repacker {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) volumes: Arc<Volumes>,
+    engine: Arc<Engine>,
+    volumes: Arc<Volumes>,
     media: Arc<Media>,
     stager: Arc<Stager>,
     uploader: Arc<Uploader>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stere_device::{MemoryVolume, VolumeFault};
 use stere_format::{ExtentValue, Key, Succession, VolumeEntry, VolumeId};
 
-use crate::tests::devices::rig::*;
+use super::devices::rig::*;
 use crate::{Error, Io, Move, Owner, Placement, RecallMode, Store, TertiaryProgress};
 
 mod beginning;
