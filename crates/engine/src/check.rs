@@ -225,7 +225,7 @@ impl Checker {
             self.engine.inner.read().folds.values().map(|(number, fold)| (number, fold.directory)).collect();
         let mut folded = FxHashMap::default();
         for (number, directory) in numbers {
-            match self.engine.offload().read_fold(Io::BLOCKING, number) {
+            match self.engine.read_fold(Io::BLOCKING, number) {
                 Ok(Some((_, bundle, _))) => {
                     let mut extents = Extents::default();
                     bundle.entries.iter().for_each(|(key, value)| extents.add(report, key, value));

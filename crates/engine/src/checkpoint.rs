@@ -2,7 +2,7 @@
 //!
 //! Order, which is what makes a crash at any point harmless: nodes, checkpoint record, flush, superblocks, flush, and only then
 //! are slots that the old checkpoint needed given back and the journal behind the new one is free. The merge holds no lock:
-//! the frozen overlay and the old tree never change. Read next: `recover.rs`.
+//! the frozen overlay and the old tree never change. Read next: `condemn.rs`, `freed.rs`, `superblock.rs`, `recover.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,30 +12,24 @@ use rustc_hash::FxHashSet;
 use stere_faults::{Bug, is_planted};
 use stere_format::{
     CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentChunks, SegmentKind,
-    Site, SummaryEntry, Superblock, sector_aligned,
+    SummaryEntry, Superblock, sector_aligned,
 };
 use stere_log::{Io, StreamKey};
-use stere_tree::{NodeIo, Touch, Tree};
+use stere_tree::{NodeIo, Tree};
 
-use crate::commit::Frozen;
+use crate::batch::Batches;
+use crate::batch::Frozen;
+use crate::checkpointer::Checkpointer;
+use crate::condemn::choose_condemned;
 use crate::error::Error;
+use crate::freed::release_freed;
+use crate::mirrors::wanted_journal;
+use crate::superblock::store_superblocks;
 use crate::{FreedSegment, engine::Engine};
-use stere_journal::{Journal, Mirror};
+use stere_journal::Journal;
 
 /// After so many checkpoints the open segment of a device that gets no unreplicated data is sealed.
 const IDLE_CHECKPOINTS_MAX: u32 = 64;
-
-/// What the checkpointer keeps from one checkpoint to the next.
-#[derive(Default)]
-pub(crate) struct Checkpointer {
-    pub generation: u64,
-    pub parts: Vec<CheckpointPart>,
-    /// The record that was written last; empty before the first one since the store was opened.
-    pub record: Vec<u8>,
-    /// Metadata segments to be emptied by the next merge, and the nodes of theirs to rewrite.
-    pub condemned: FxHashSet<u64>,
-    pub touches: Vec<Touch>,
-}
 
 /// How often a checkpoint record is written at most, each time without the device that failed.
 const RECORD_ROUNDS_MAX: u32 = 4;
@@ -81,13 +75,16 @@ impl NodeIo for MergeIo<'_> {
 /// Checkpoints in which devices fail, before the pool is left as it is.
 const CLOSING_ROUNDS_MAX: u32 = 4;
 
-/// With one mirror only, its device takes what was synced since the last checkpoint with it.
-const JOURNAL_MIRRORS_MIN: usize = 2;
-
 /// Writes checkpoints, and the superblocks that name them.
 #[derive(Clone, Copy)]
 pub struct Checkpoints<'a> {
     pub(crate) engine: &'a Engine,
+}
+
+impl Engine {
+    pub(crate) fn checkpoints(&self) -> Checkpoints<'_> {
+        Checkpoints::of(self)
+    }
 }
 
 impl<'a> Checkpoints<'a> {
@@ -124,7 +121,7 @@ impl Checkpoints<'_> {
         clean: bool,
     ) -> Result<Superblock, Error> {
         let tree = self.engine.inner.read().tree;
-        let stream = self.meta_stream();
+        let stream = self.engine.places().meta_stream();
         let touches = std::mem::take(&mut state.touches);
         let condemned = std::mem::take(&mut state.condemned);
         let mut io = MergeIo { store: self.engine, stream, condemned };
@@ -197,20 +194,6 @@ impl Checkpoints<'_> {
         Ok(())
     }
 
-    /// The stream of tree nodes: copies on as many devices as the pool keeps metadata on.
-    pub(crate) fn meta_stream(&self) -> StreamKey {
-        let scheme = self.engine.fit(self.engine.places().meta_scheme());
-        StreamKey {
-            scheme,
-            class: 0,
-            kind: SegmentKind::Meta,
-            temperature: 0,
-            home: None,
-            tertiary: 0,
-            site: Site::ANYWHERE,
-        }
-    }
-
     fn write_checkpoint_record(
         &self,
         stream: &StreamKey,
@@ -280,7 +263,7 @@ impl Checkpoints<'_> {
             superblock.journal_devices = frozen.mirrors.iter().map(|mirror| mirror.device).collect();
             // Epochs before the journal's start stay: by them a device that was away is known to be of this history.
         }
-        self.store_superblocks(&superblocks)?;
+        store_superblocks(self.engine, &superblocks)?;
         Ok(superblocks[0].clone())
     }
 
@@ -298,33 +281,8 @@ impl Checkpoints<'_> {
                 inner.freed.push(FreedSegment { needed: generation, batch, segment });
             }
         }
-        self.release_freed(&mut inner);
+        release_freed(self.engine, &mut inner);
         self.engine.space().reserve_for_checkpoint(inner.active.bytes());
-    }
-
-    /// Gives slots back that neither recovery nor a reader needs. Recovery needs none of a segment that the durable checkpoint does
-    /// not name, or whose end is proven by the journal that follows it; but while a checkpoint is under way that still names it, new
-    /// nodes, which no journal tells of, must not lie in its slots.
-    pub(crate) fn release_freed(&self, inner: &mut crate::Inner) {
-        let generation = inner.generation;
-        let named_to = if inner.frozen.is_some() { generation + 1 } else { inner.active_generation };
-        for freed in std::mem::take(&mut inner.freed) {
-            let is_proven = freed.batch <= inner.proven_batch && freed.needed <= named_to;
-            if (freed.needed <= generation || is_proven) && Arc::strong_count(&freed.segment) == 1 {
-                self.engine.log.stripe.free_now(&freed.segment.chunks());
-                self.engine.volumes.discard(&freed.segment);
-            } else {
-                inner.freed.push(freed);
-            }
-        }
-        inner.left.retain(|left| {
-            let is_needed = left.needed > generation || !left.readers.are_left();
-            if !is_needed {
-                self.engine.log.stripe.free_now(&[left.place]);
-            }
-            is_needed
-        });
-        self.engine.space().note_released();
     }
 
     /// A checkpoint beside running work: only the freezing takes the store's lock.
@@ -340,12 +298,12 @@ impl Checkpoints<'_> {
         if !is_needed() {
             return Ok(());
         }
-        self.engine.cleaning().choose_condemned(&mut state)?;
+        choose_condemned(self.engine, &mut state)?;
         let frozen = {
             let mut journal = self.engine.journal.lock();
             self.engine.check_writable()?;
             // A new mirror holds the journal from this checkpoint on, whole: nothing is written to it meanwhile.
-            let wanted = self.wanted_journal(&journal.mirrors, journal.region_bytes);
+            let wanted = wanted_journal(self.engine, &journal.mirrors, journal.region_bytes);
             let is_right = wanted == (journal.mirrors.clone(), journal.region_bytes);
             let frozen = if is_right { self.engine.commit_and_freeze(&mut journal)? } else { None };
             match frozen {
@@ -364,54 +322,10 @@ impl Checkpoints<'_> {
         let mut state = self.engine.checkpointer.lock();
         let mut journal = self.engine.journal.lock();
         self.engine.check_writable()?;
-        if journal.has_room(self.engine.pending_bytes()) {
+        if journal.has_room(Batches::of(self.engine).pending_bytes()) {
             return Ok(());
         }
         self.checkpoint_holding(&mut state, &mut journal, false)
-    }
-
-    /// Who shall mirror the journal: those who do and can, and more until there are as many as copies of metadata.
-    pub(crate) fn wanted_mirrors(&self, current: &[Mirror], region_bytes: u64) -> Vec<Mirror> {
-        let stripe = &self.engine.log.stripe;
-        let count = self.engine.places().meta_scheme().width().min(Superblock::JOURNAL_DEVICES_MAX);
-        let mut able: Vec<Mirror> = current.iter().filter(|mirror| stripe.is_open(mirror.device)).cloned().collect();
-        for device in stripe.devices() {
-            let is_new = !able.iter().any(|mirror| mirror.device == device.index());
-            let is_fit = stripe.is_open(device.index()) && device.layout().journal_bytes >= region_bytes;
-            if is_new && is_fit {
-                able.push(Mirror { device: device.index(), offset: device.layout().journal_offset });
-            }
-        }
-        // Every commit waits for the mirrors: slow ones only where there are not enough others.
-        let slow = if able.len() > count { stripe.slow_devices() } else { Vec::new() };
-        let (able, slow): (Vec<Mirror>, Vec<Mirror>) =
-            able.into_iter().partition(|mirror| !slow.contains(&mirror.device));
-        let kept = able.iter().filter(|mirror| current.contains(mirror)).count();
-        let wanted: Vec<Mirror> = able.into_iter().chain(slow).take(count.max(kept)).collect();
-        if wanted.is_empty() { current.to_vec() } else { wanted }
-    }
-
-    /// The same, and how large the journal shall be: where the others are too small for what it is, it shrinks to what a second one
-    /// has room for. The caller makes the change with a checkpoint, which leaves the journal empty.
-    pub(crate) fn wanted_journal(&self, current: &[Mirror], region_bytes: u64) -> (Vec<Mirror>, u64) {
-        let mirrors = self.wanted_mirrors(current, region_bytes);
-        if mirrors.len() >= JOURNAL_MIRRORS_MIN.min(self.engine.places().meta_scheme().width()) {
-            return (mirrors, region_bytes);
-        }
-        let stripe = &self.engine.log.stripe;
-        let others = stripe.devices().into_iter().filter(|device| {
-            stripe.is_open(device.index()) && mirrors.iter().all(|mirror| mirror.device != device.index())
-        });
-        match others.map(|device| device.layout().journal_bytes).max() {
-            Some(smaller) if smaller < region_bytes => (self.wanted_mirrors(current, smaller), smaller),
-            _ => (mirrors, region_bytes),
-        }
-    }
-
-    /// Whether a checkpoint would give the journal another set of mirrors.
-    pub(crate) fn lacks_mirrors(&self) -> bool {
-        let journal = self.engine.journal.lock();
-        self.wanted_journal(&journal.mirrors, journal.region_bytes) != (journal.mirrors.clone(), journal.region_bytes)
     }
 
     /// Makes everything durable and leaves the pool so that the next mount has nothing to replay.

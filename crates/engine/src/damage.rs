@@ -5,153 +5,35 @@
 //! is read. Invariant: an entry says that a read failed, never that one will: before anything is told for long it is read again
 //! (`review_damage`). Read next: `loss.rs`, which joins this with what lies on devices that are away.
 
+mod known;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-use stere_device::Device;
 use stere_format::{DamageValue, DeviceIndex, Key, SegmentKind};
 use stere_log::{Io, Segment};
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::harm::note_harm;
 use crate::rows::Damage;
+pub(crate) use known::{BLOBS_MAX, Harm, KnownDamage};
 use stere_recall::BlobHandle;
 
-/// So many blobs are known one by one; more are found again by the next scrub.
-const BLOBS_MAX: usize = 1 << 16;
 /// Blobs moved per update.
 const MOVED_PER_UPDATE: usize = 256;
-
-/// What is known to be damaged.
-#[derive(Default)]
-pub(crate) struct KnownDamage {
-    state: Mutex<State>,
-    /// Whether any of it may be on volumes, for those who read.
-    may_be_on_volumes: AtomicBool,
-}
-
-#[derive(Default)]
-struct State {
-    /// By blob: the bytes of its content that could not be read, and the devices that gave none or wrong ones.
-    blobs: BTreeMap<u64, Harm>,
-    /// Entries to be written to the pool or to be taken out of it.
-    changed: BTreeSet<u64>,
-    /// Segments with metadata that no copy gives.
-    metadata: BTreeSet<u64>,
-    /// Of them, those that the pass of scrubbing under way has met.
-    metadata_of_pass: BTreeSet<u64>,
-    /// The last blob that a review has looked at.
-    reviewed: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Harm {
-    segment: u64,
-    range: Range<u32>,
-    devices: Vec<DeviceIndex>,
-    /// Its segment was on tertiary volumes only: whether it is right again tells who reads it there.
-    on_volumes: bool,
-}
-
-impl KnownDamage {
-    /// Ranges of blobs that cannot be read.
-    pub fn ranges(&self) -> BTreeMap<u64, Range<u32>> {
-        self.state.lock().blobs.iter().map(|(blob, harm)| (*blob, harm.range.clone())).collect()
-    }
-
-    pub fn range_of(&self, blob: u64) -> Option<Range<u32>> {
-        self.state.lock().blobs.get(&blob).map(|harm| harm.range.clone())
-    }
-
-    /// A segment holds metadata that no copy gives.
-    pub fn note_metadata(&self, segment: u64) {
-        let mut state = self.state.lock();
-        state.metadata_of_pass.insert(segment);
-        if state.metadata.insert(segment) {
-            tracing::error!(segment, "metadata in this segment is damaged on every copy");
-        }
-    }
-
-    fn note(&self, blob: u64, harm: Harm) {
-        let mut state = self.state.lock();
-        let harm = match state.blobs.get(&blob) {
-            Some(known) if known.range.start <= harm.range.start && known.range.end >= harm.range.end => return,
-            Some(known) => {
-                let range = known.range.start.min(harm.range.start)..known.range.end.max(harm.range.end);
-                Harm { range, ..harm }
-            }
-            None if state.blobs.len() >= BLOBS_MAX => return,
-            None => harm,
-        };
-        if harm.on_volumes {
-            self.may_be_on_volumes.store(true, Ordering::Release);
-        }
-        state.blobs.insert(blob, harm);
-        state.changed.insert(blob);
-    }
-
-    /// Segments with damage that is on volumes.
-    pub fn segments_on_volumes(&self) -> BTreeSet<u64> {
-        let state = self.state.lock();
-        state.blobs.values().filter(|harm| harm.on_volumes).map(|harm| harm.segment).collect()
-    }
-
-    fn is_on_volumes(&self, blob: u64) -> bool {
-        self.state.lock().blobs.get(&blob).is_some_and(|harm| harm.on_volumes)
-    }
-
-    /// A volume has this segment right.
-    pub fn forget_on_volumes(&self, segment: u64) {
-        let is_meant = |harm: &Harm| harm.on_volumes && harm.segment == segment;
-        let mut state = self.state.lock();
-        let right: Vec<u64> = state.blobs.iter().filter(|(_, harm)| is_meant(harm)).map(|(blob, _)| *blob).collect();
-        for blob in right {
-            state.blobs.remove(&blob);
-            state.changed.insert(blob);
-        }
-    }
-
-    /// Blobs that are right again, and of which the pool may still say that they are damaged.
-    pub fn forgotten(&self) -> Vec<u64> {
-        let state = self.state.lock();
-        state.changed.iter().filter(|blob| !state.blobs.contains_key(*blob)).copied().collect()
-    }
-
-    /// These bytes of a blob could be read: what is left of its damage on volumes is what lies before or behind.
-    pub fn note_read(&self, blob: u64, read: &Range<u32>) {
-        if !self.may_be_on_volumes.load(Ordering::Acquire) {
-            return;
-        }
-        let mut state = self.state.lock();
-        let Some(harm) = state.blobs.get_mut(&blob).filter(|harm| harm.on_volumes) else { return };
-        if read.start <= harm.range.start {
-            harm.range.start = harm.range.start.max(read.end);
-        } else if read.end >= harm.range.end {
-            harm.range.end = harm.range.end.min(read.start);
-        } else {
-            return;
-        }
-        if harm.range.is_empty() {
-            state.blobs.remove(&blob);
-        }
-        state.changed.insert(blob);
-    }
-
-    fn forget(&self, blob: u64) {
-        let mut state = self.state.lock();
-        if state.blobs.remove(&blob).is_some() {
-            state.changed.insert(blob);
-        }
-    }
-}
 
 /// What is known to be damaged: noted, kept in the pool, and looked at again.
 #[derive(Clone, Copy)]
 pub struct DamageLog<'a> {
     pub(crate) engine: &'a Engine,
+}
+
+impl Engine {
+    pub fn damage(&self) -> DamageLog<'_> {
+        DamageLog::of(self)
+    }
 }
 
 impl<'a> DamageLog<'a> {
@@ -211,25 +93,7 @@ impl DamageLog<'_> {
 
     /// Content of a blob could be read from no copy: known from now on, in the pool with the next step.
     pub fn note_damaged(&self, blob: u64, segment: u64, range: Range<u32>) {
-        self.note_harm(blob, segment, range, true);
-    }
-
-    fn note_harm(&self, blob: u64, segment: u64, range: Range<u32>, blames_devices: bool) {
-        // Of units of a stripe nobody can tell which is wrong.
-        let is_blamed = |segment: &Arc<Segment>| blames_devices && segment.scheme.data == 1;
-        let copies = self.engine.log.segments.get(segment).filter(is_blamed);
-        // Who missed a chunk, is not there or does not answer has given nothing wrong.
-        let has_given = |index: &DeviceIndex| {
-            self.engine.log.stripe.device(*index).is_some_and(|device| device.silent_for().is_none())
-        };
-        let holders = |segment: &Arc<Segment>| {
-            let placed = segment.placed();
-            let there = placed.chunks.iter().enumerate().filter(|(chunk, _)| !placed.is_missing(*chunk));
-            there.map(|(_, place)| place.device).filter(has_given).collect()
-        };
-        let devices = copies.as_ref().map(holders).unwrap_or_default();
-        let on_volumes = self.engine.log.segments.get(segment).is_some_and(|segment| segment.is_released());
-        self.engine.damage.note(blob, Harm { segment, range, devices, on_volumes });
+        note_harm(self.engine, blob, segment, range, true);
     }
 
     /// Takes what a part of a scrub could not repair into what is known.
@@ -268,7 +132,7 @@ impl DamageLog<'_> {
             // It may have been a volume's damage, and the segment be on devices again: these are blamed when it is read.
             let segment = self.engine.log.segments.get(value.segment);
             let is_devices = segment.is_some_and(|segment| segment.tertiary().there == 0);
-            self.note_harm(blob, value.segment, value.start..value.end, is_devices);
+            note_harm(self.engine, blob, value.segment, value.start..value.end, is_devices);
         }
         self.engine.damage.state.lock().changed.clear();
         Ok(())
@@ -286,7 +150,7 @@ impl DamageLog<'_> {
         if changes.is_empty() {
             return Ok(());
         }
-        let saved = self.engine.update_now(Io::BLOCKING, false, |transaction| {
+        let saved = self.engine.update_unrefused(Io::BLOCKING, false, |transaction| {
             for (blob, value) in &changes {
                 match value {
                     Some(value) => transaction.put(Key::damage(*blob), &value.encode()),
@@ -304,7 +168,7 @@ impl DamageLog<'_> {
     /// Looks at the next so many damaged blobs again: those that are gone, or read right, are damaged no more. Also gives chunks that
     /// could not be read another chance. Whether anything was forgotten.
     pub fn review_damage(&self, blobs_max: usize) -> Result<bool, Error> {
-        let mut forgotten = self.engine.chunk_writer().try_unreadable_again();
+        let mut forgotten = self.engine.mender.lock().try_unreadable_again();
         let known: Vec<u64> = {
             let mut state = self.engine.damage.state.lock();
             let start = state.reviewed;
@@ -351,7 +215,7 @@ impl DamageLog<'_> {
             self.engine.damage.note_metadata(segment.id);
             return Ok(());
         }
-        let key = stere_log::StreamKey { home: None, ..self.engine.cleaning().cold_stream(segment) };
+        let key = stere_log::StreamKey { home: None, ..self.engine.moving().cold_stream(segment) };
         let mut moved = Vec::new();
         // Rows that cannot be read tell of nothing, so the blob map is asked.
         for blob in self.blobs_in(segment.id)? {
@@ -361,7 +225,7 @@ impl DamageLog<'_> {
                 Err(error) => return Err(error),
             };
             let inode = self.owner_of(segment, &handle)?;
-            match self.engine.cleaning().append_copy(&handle, inode, 0, &key) {
+            match self.engine.moving().append_copy(&handle, inode, 0, &key) {
                 Ok((value, to)) => moved.push((handle, value, to)),
                 Err(Error::Damaged { offset, length, .. }) => {
                     self.note_damaged(blob, segment.id, offset..offset + length);
@@ -370,11 +234,11 @@ impl DamageLog<'_> {
                 Err(error) => return Err(error),
             }
             if moved.len() >= MOVED_PER_UPDATE {
-                self.engine.cleaning().enter_moved(&moved, false)?;
+                self.engine.moving().enter_moved(&moved)?;
                 moved.clear();
             }
         }
-        self.engine.cleaning().enter_moved(&moved, false).map(drop)
+        self.engine.moving().enter_moved(&moved).map(drop)
     }
 
     /// The file that a row's summary names for a blob; 0 where no row can be read.

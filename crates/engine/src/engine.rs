@@ -1,40 +1,35 @@
-//! The engine: transactions over keys and blobs, with everything that makes them durable and finds room for them.
+//! The engine: the state of a mounted pool, and what can be said of it without any other part.
 //!
-//! What has one job is a handle over the engine with the methods of that job: `cleaning()`, `checkpoints()`, `rerouting()`,
-//! `damage()`, `offload()`, `chunk_writer()`, `places()`, `rows()` and `space()`.
+//! What works on this state lies above it, and each part calls only those below it: views and updates (`access.rs`, with
+//! `read.rs` and `reload.rs`), placing and counting (`places.rs`, `space.rs`), moving blobs (`moving.rs`), batches for the
+//! journal (`batch.rs`, `stranded.rs`, `commit.rs`), checkpoints (`checkpoint.rs`), durability for callers (`durable.rs`),
+//! cleaning (`clean.rs`), rebuilding (`rebuild.rs`), making room (`make_room.rs`), updates and writes of users (`update.rs`,
+//! `write.rs`). What has one job and several methods is a handle over the engine, such as `cleaning()`.
 //!
 //! Locks, in the order in which they may be taken: `mender`, `cleaner`, `checkpointer`, `journal`, `inner`, then those of
 //! the log. No lock of the log and not `inner` is held while a device is waited for. Follow one write: `write.rs`,
-//! `transaction.rs`, `commit.rs`; one read: `view.rs`, `read.rs`; one recovery: `recover.rs`.
+//! `update.rs`, `durable.rs`; one read: `view.rs`, `read.rs`; one recovery: `recover.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, SegmentChunks, Superblock};
-use stere_log::{FormerPlaces, Io, Log, RepairTotals, Segment, SegmentTable};
-use stere_stripe::DeviceStatistics;
+use stere_log::{FormerPlaces, Log, RepairTotals, Segment, SegmentTable};
 use stere_tree::{NodeCache, Tree};
 
-use crate::checkpoint::{Checkpointer, Checkpoints};
-use crate::clean::{Cleaner, CleanerPolicy, Cleaning};
-use crate::damage::DamageLog;
+use crate::checkpointer::Checkpointer;
+use crate::cleaner::{Cleaner, CleanerPolicy};
+use crate::damage::KnownDamage;
 use crate::error::Error;
-use crate::fold::Offload;
+use crate::folds::{Folds, Unfolded};
 use crate::overlay::Overlay;
-use crate::places::Places;
-use crate::read::NeededNodes;
-use crate::rebuild::{Chunks, Mender};
-use crate::rows::Rows;
-use crate::space::{Capacity, Space};
-use crate::stranded::Rerouting;
-use crate::transaction::{Settler, Transaction};
-use crate::view::{Offloaded, View};
+use crate::rebuild::Mender;
+use crate::space::Space;
+use crate::transaction::Settler;
 use crate::void::Voids;
 use crate::wish::MetadataWish;
-use crate::{damage, fold, transaction};
 use stere_journal::Journal;
 use stere_recall::Volumes;
 
@@ -99,7 +94,7 @@ pub(crate) struct Inner {
     /// Where no key is, as far as scans have learned.
     pub voids: Voids,
     /// Keys that were put away.
-    pub folds: fold::Folds,
+    pub folds: Folds,
     /// Generation of the durable checkpoint.
     pub generation: u64,
     /// Generation of the checkpoint that the active overlay will be part of.
@@ -171,8 +166,8 @@ pub struct Engine {
     /// Those that came to mean other devices.
     pub(crate) changed_places: Mutex<BTreeSet<u8>>,
     pub(crate) volumes: Arc<Volumes>,
-    pub(crate) unfolded: fold::Unfolded,
-    pub(crate) damage: damage::KnownDamage,
+    pub(crate) unfolded: Unfolded,
+    pub(crate) damage: KnownDamage,
     /// The state whose emptied segments were given back last, to be discarded.
     pub(crate) discard_change: AtomicU64,
     pub(crate) options: StoreOptions,
@@ -220,11 +215,6 @@ impl Engine {
         self.devices.lock().clone()
     }
 
-    /// What was asked of each device that is there, and what went wrong.
-    pub fn device_statistics(&self) -> Vec<(DeviceIndex, DeviceStatistics)> {
-        self.log.stripe.devices().iter().map(|device| (device.index(), device.statistics())).collect()
-    }
-
     pub fn check_writable(&self) -> Result<(), Error> {
         if let Some(cause) = &*self.failure.lock() {
             return Err(Error::ReadOnly { cause: cause.clone() });
@@ -263,174 +253,6 @@ impl Engine {
     /// Why the pool stopped writing, if it did.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
-    }
-
-    /// A consistent view for reading; the closure may run several times.
-    pub fn view<T, E: From<Error>>(&self, io: Io<'_>, closure: impl Fn(&View<'_>) -> Result<T, E>) -> Result<T, E> {
-        self.view_as(io, Offloaded::of(io), closure)
-    }
-
-    /// The same of the tree alone: what was put away is not there.
-    pub fn view_through<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        closure: impl Fn(&View<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.view_as(io, Offloaded::Through, closure)
-    }
-
-    fn view_as<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        offloaded: Offloaded,
-        closure: impl Fn(&View<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let mut needed = NeededNodes::default();
-        loop {
-            let missed;
-            {
-                let inner = self.inner.read();
-                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, offloaded);
-                let result = closure(&view);
-                match view.take_missed() {
-                    None => return result,
-                    Some(reference) => missed = self.pin(&reference),
-                }
-            }
-            self.fetch_missed(io, missed, &mut needed)?;
-        }
-    }
-
-    /// Changes that take effect together or not at all; the closure may run several times.
-    pub fn update<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.check_writable()?;
-        self.throttle(io)?;
-        self.update_now(io, true, closure)
-    }
-
-    /// An update that waits for no checkpoint; one that is not `refusable` is not refused for lack of room either.
-    pub(crate) fn update_now<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        refusable: bool,
-        closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.update_as(io, refusable, false, closure)
-    }
-
-    /// The same; one that is `folding` puts keys away or brings them back, and changes nothing that anybody can tell.
-    pub(crate) fn update_as<T, E: From<Error>>(
-        &self,
-        io: Io<'_>,
-        refusable: bool,
-        folding: bool,
-        mut closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let offloaded = if folding { Offloaded::Through } else { Offloaded::of(io) };
-        let mut needed = NeededNodes::default();
-        let mut has_made_room = false;
-        loop {
-            let missed;
-            {
-                let mut inner = self.inner.write();
-                let next_inode = inner.next_inode;
-                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, offloaded);
-                let mut transaction = Transaction::new(view, next_inode);
-                let result = closure(&mut transaction).and_then(|value| match &inner.settler {
-                    Some(settle) if !folding => settle(&mut transaction).map(|()| value).map_err(E::from),
-                    _ => Ok(value),
-                });
-                let into = if folding { None } else { inner.fold_of_changes(&transaction) };
-                into.into_iter().for_each(|number| drop(transaction.view.miss_fold(number)));
-                let is_done = result.is_ok() && transaction.view.missed.get().is_none();
-                let refused =
-                    if is_done && refusable { self.space().is_refused(&inner, &transaction) } else { Ok(false) };
-                match transaction.view.take_missed() {
-                    None if !refused? => {
-                        let value = result?;
-                        let Transaction { writes, usage, next_inode, on_effect, leaves_shared, is_move, .. } =
-                            transaction;
-                        self.space.note_left(leaves_shared);
-                        if !is_move {
-                            let deleted = writes.values().filter(|value| value.is_none()).count();
-                            self.space.note_died(&usage, deleted);
-                        }
-                        self.apply(&mut inner, writes, usage, next_inode);
-                        on_effect.into_iter().for_each(|work| work());
-                        return Ok(value);
-                    }
-                    None => missed = None,
-                    Some(reference) => missed = Some(self.pin(&reference)),
-                }
-            }
-            match missed {
-                Some(missed) => self.fetch_missed(io, missed, &mut needed)?,
-                None if has_made_room => return Err(Error::NoSpace.into()),
-                None if !io.may_block() => return Err(Error::WouldBlock.into()),
-                None => {
-                    self.cleaning().make_room_for_metadata()?;
-                    has_made_room = true;
-                }
-            }
-        }
-    }
-
-    fn apply(&self, inner: &mut Inner, writes: transaction::Writes, usage: transaction::Usage, next_inode: u64) {
-        if writes.is_empty() && next_inode == inner.next_inode {
-            return;
-        }
-        for (key, value) in writes {
-            inner.record(key, value);
-        }
-        for (segment, delta) in usage {
-            if delta != 0 {
-                segment.add_live_bytes(delta);
-                if !segment.is_released() {
-                    self.space.add_live(segment.scheme, delta);
-                }
-                self.log.touch(&segment);
-            }
-        }
-        inner.next_inode = next_inode;
-        inner.change += 1;
-    }
-
-    /// Holds writers back while the overlay is larger than its part of the memory.
-    pub(crate) fn throttle(&self, io: Io<'_>) -> Result<(), Error> {
-        let limit = self.space().overlay_bytes_max();
-        let is_over = || self.inner.read().active.bytes() > limit;
-        if !is_over() {
-            return Ok(());
-        }
-        if !io.may_block() {
-            return Err(Error::WouldBlock);
-        }
-        // Many writers come here at once: one checkpoint is for all of them.
-        self.checkpoints().checkpoint_if(is_over)
-    }
-
-    /// Calls `visit` for all keys of a range that are in the tree, in bounded views.
-    pub fn for_each_resident_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
-        let mut from = from;
-        loop {
-            let batch = self.view_through(Io::BLOCKING, |view| {
-                let mut batch: Vec<(Key, Vec<u8>)> = Vec::with_capacity(1024);
-                view.scan(from, to, |key, value| {
-                    batch.push((*key, value.to_vec()));
-                    if batch.len() < 1024 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-                })?;
-                Ok::<_, Error>(batch)
-            })?;
-            let Some((last, _)) = batch.last() else { return Ok(()) };
-            let next = last.successor();
-            batch.iter().for_each(|(key, value)| visit(key, value));
-            let Some(next) = next else { return Ok(()) };
-            from = next;
-        }
     }
 
     pub fn device_entry(&self, index: DeviceIndex) -> Result<DeviceEntry, Error> {
@@ -472,54 +294,13 @@ impl Engine {
         is_elsewhere && self.readable_chunks(&segment.placed(), &[]) < usize::from(segment.scheme.data)
     }
 
-    /// A checkpoint beside running work: only the freezing takes the engine's lock.
-    pub fn checkpoint(&self) -> Result<(), Error> {
-        self.checkpoints().checkpoint()
-    }
-
-    pub fn cleaning(&self) -> Cleaning<'_> {
-        Cleaning::of(self)
-    }
-
-    pub(crate) fn checkpoints(&self) -> Checkpoints<'_> {
-        Checkpoints::of(self)
-    }
-
-    pub(crate) fn rerouting(&self) -> Rerouting<'_> {
-        Rerouting::of(self)
-    }
-
-    pub fn damage(&self) -> DamageLog<'_> {
-        DamageLog::of(self)
-    }
-
-    pub fn offload(&self) -> Offload<'_> {
-        Offload::of(self)
-    }
-
-    pub(crate) fn chunk_writer(&self) -> Chunks<'_> {
-        Chunks::of(self)
-    }
-
-    pub fn places(&self) -> Places<'_> {
-        Places::of(self)
-    }
-
-    pub fn rows(&self) -> Rows<'_> {
-        Rows::of(self)
-    }
-
-    pub fn space(&self) -> Capacity<'_> {
-        Capacity::of(self)
-    }
-
-    /// Calls `visit` for all keys of a range, also those that are offloaded.
-    pub fn for_each_key(&self, from: Key, to: Key, visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
-        self.offload().for_each_key(from, to, visit)
-    }
-
     /// The devices that hold the journal.
     pub fn journal_mirrors(&self) -> Vec<DeviceIndex> {
         self.journal.lock().mirrors.iter().map(|mirror| mirror.device).collect()
+    }
+
+    /// The largest blob this pool takes, in bytes.
+    pub fn blob_bytes_max(&self) -> usize {
+        self.log.record_bytes_max() / 2
     }
 }

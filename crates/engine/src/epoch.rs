@@ -7,7 +7,9 @@
 use stere_format::{Epoch, Superblock};
 
 use crate::error::Error;
+use crate::mirrors::wanted_journal;
 use crate::recover::Recovery;
+use crate::superblock::store_superblocks_of_epoch;
 
 impl Recovery<'_> {
     /// Epochs from the first on that covers records which the journal still needs.
@@ -27,7 +29,7 @@ impl Recovery<'_> {
         // An empty journal is whole on any device. Else others take it over with the next checkpoint.
         if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
             (journal.mirrors, journal.region_bytes) =
-                self.engine.checkpoints().wanted_journal(&journal.mirrors, journal.region_bytes);
+                wanted_journal(self.engine, &journal.mirrors, journal.region_bytes);
         }
         let mut state = self.engine.checkpointer.lock();
         {
@@ -41,7 +43,7 @@ impl Recovery<'_> {
                 superblock.journal_devices = journal.mirrors.iter().map(|mirror| mirror.device).collect();
                 superblock.journal_bytes = journal.region_bytes;
             }
-            self.engine.checkpoints().store_superblocks_of_epoch(&superblocks)?;
+            store_superblocks_of_epoch(self.engine, &superblocks)?;
         }
         state.generation += 1;
         journal.epoch = epoch;

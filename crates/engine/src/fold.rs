@@ -7,42 +7,25 @@
 //!
 //! Invariants: no key of the pool lies in a range of a fold; the ranges of folds are apart; keys leave the tree, and come back, in the
 //! same update in which the fold begins and ends. What a fold holds is what the tree held: nobody is shown these updates (no settler).
-//! On a pool that cannot be written to, keys come back in memory only. Read next: `view.rs`, `docs/design/folding.md`.
+//! On a pool that cannot be written to, keys come back in memory only. Read next: `folds.rs`, `reload.rs`,
+//! `docs/design/folding.md`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use stere_faults::{Bug, is_planted};
-use stere_format::{Bundle, FileKind, FoldValue, InodeValue, Key, KeyRange, NamesUse, Site, key};
+use stere_format::{Bundle, FoldValue, Key, KeyRange, Site, key};
 use stere_log::{Io, Segment, StreamKey};
 use stere_plugin::Encoded;
 use stere_policy::Compression;
 
+use crate::content::{Content, NewBlob, Owner, Placement};
+use crate::engine::Engine;
 use crate::error::Error;
+use crate::folds::{decode, is_fold};
 use crate::relocate::Move;
 use crate::space::Reservation;
-use crate::transaction::Transaction;
 use crate::view::View;
-use crate::write::{Content, NewBlob, Owner, Placement};
-use crate::{Inner, engine::Engine};
 use stere_recall::BlobHandle;
-
-/// The folds of a pool, and what lies in them.
-#[derive(Default)]
-pub(crate) struct Folds {
-    values: BTreeMap<u64, FoldValue>,
-    /// By where each range begins: where it ends, and of which fold it is.
-    ranges: BTreeMap<Key, (Key, u64)>,
-}
-
-/// What came back in this mount.
-#[derive(Default)]
-pub(crate) struct Unfolded {
-    /// Directories that names come back to are noted, for those who put names away by themselves.
-    is_noted: AtomicBool,
-    count: AtomicU64,
-}
 
 /// A fold, as those see it who look at where things lie.
 #[derive(Clone, Debug)]
@@ -72,77 +55,16 @@ pub struct Gathered {
     _room_until_entered: Reservation,
 }
 
-fn is_fold(key: &Key) -> bool {
-    key.tree == key::tree::SYSTEM && key.kind == key::kind::FOLD
-}
-
-fn decode(bytes: &[u8]) -> Result<FoldValue, Error> {
-    FoldValue::decode(bytes).map_err(|error| Error::BadValue { what: "a fold", detail: error.to_string() })
-}
-
-impl Folds {
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
-    }
-
-    pub fn values(&self) -> impl Iterator<Item = (u64, &FoldValue)> {
-        self.values.iter().map(|(number, value)| (*number, value))
-    }
-
-    /// The fold that a key is in.
-    pub fn at(&self, key: &Key) -> Option<u64> {
-        let (_, (end, number)) = self.ranges.range(..=*key).next_back()?;
-        (key < end).then_some(*number)
-    }
-
-    /// The first piece of a fold between two keys: where it begins and ends there, and its fold.
-    pub fn within(&self, from: &Key, to: &Key) -> Option<(Key, Key, u64)> {
-        if self.ranges.is_empty() || from >= to {
-            return None;
-        }
-        let before = self.ranges.range(..=*from).next_back().filter(|(_, (end, _))| from < end);
-        let (start, (end, number)) = before.or_else(|| self.ranges.range(*from..*to).next())?;
-        let piece = ((*start).max(*from), (*end).min(*to), *number);
-        (piece.0 < piece.1).then_some(piece)
-    }
-
-    fn insert(&mut self, number: u64, value: FoldValue) {
-        self.remove(number);
-        self.ranges.extend(value.ranges.iter().map(|(from, to)| (*from, (*to, number))));
-        self.values.insert(number, value);
-    }
-
-    fn remove(&mut self, number: u64) {
-        for (from, _) in self.values.remove(&number).into_iter().flat_map(|value| value.ranges) {
-            self.ranges.remove(&from);
-        }
-    }
-
-    /// A change of any key takes effect.
-    pub fn note(&mut self, key: &Key, value: Option<&[u8]>) {
-        if is_fold(key) {
-            match value.and_then(|bytes| FoldValue::decode(bytes).ok()) {
-                Some(value) => self.insert(key.object, value),
-                None => self.remove(key.object),
-            }
-        }
-    }
-}
-
-impl Inner {
-    /// A fold that one of these changes would reach into.
-    pub(crate) fn fold_of_changes(&self, transaction: &Transaction<'_>) -> Option<u64> {
-        if self.folds.is_empty() {
-            return None;
-        }
-        transaction.written(key::tree::NAMES).find_map(|key| self.folds.at(key))
-    }
-}
-
 /// Offloads metadata of unused directories to media, and reloads it.
 #[derive(Clone, Copy)]
 pub struct Offload<'a> {
     pub(crate) engine: &'a Engine,
+}
+
+impl Engine {
+    pub fn offload(&self) -> Offload<'_> {
+        Offload::of(self)
+    }
 }
 
 impl<'a> Offload<'a> {
@@ -273,7 +195,7 @@ impl Offload<'_> {
         let Gathered { bundle, new, .. } = gathered;
         let (number, keys) = (new.id, bundle.entries.len() as u32);
         let value = FoldValue { directory: what.directory, blob: number, keys, ranges: what.ranges.to_vec() };
-        let is_done = self.engine.update_as(Io::BLOCKING, true, true, |transaction| {
+        let is_done = self.engine.update_making_room(Io::BLOCKING, true, |transaction| {
             let now = entries_of(&transaction.view, what.ranges)?;
             if now.as_ref() != Some(&bundle.entries) || !is_free() {
                 return Ok(false);
@@ -313,29 +235,7 @@ impl Offload<'_> {
 
     /// Brings the keys of a fold back into the tree.
     pub fn unfold(&self, io: Io<'_>, number: u64) -> Result<(), Error> {
-        let Some((fold, bundle, length)) = self.read_fold(io, number)? else { return Ok(()) };
-        let is_writable = self.engine.check_writable().is_ok();
-        let encoded = fold.encode();
-        self.engine.update_as(io, false, true, |transaction| {
-            // Somebody else was faster.
-            if transaction.get(&Key::fold(number))?.is_none_or(|bytes| *bytes != *encoded) {
-                return Ok(());
-            }
-            // The last one, not the first, so that there is an inode without it.
-            let forgotten = usize::from(is_planted(Bug::UnfoldedInPart) && bundle.entries.len() > 1);
-            let entries = &bundle.entries[..bundle.entries.len() - forgotten];
-            entries.iter().for_each(|(key, value)| transaction.put(*key, value));
-            transaction.delete(Key::fold(number));
-            if !is_writable {
-                return Ok(());
-            }
-            if self.engine.unfolded.is_noted.load(Ordering::Acquire) {
-                note_directories(transaction, number, &bundle)?;
-            }
-            transaction.release_blob(fold.blob, 0..length)
-        })?;
-        self.engine.unfolded.count.fetch_add(1, Ordering::AcqRel);
-        Ok(())
+        self.engine.reload(io, number)
     }
 
     /// From now on the directories that names come back to are noted with them ([`Key::names_use`]), or are not any more.
@@ -347,83 +247,7 @@ impl Offload<'_> {
     pub fn unfolded(&self) -> u64 {
         self.engine.unfolded.count.load(Ordering::Acquire)
     }
-
-    /// A fold, what it holds, and how long that is; none if it has ended.
-    pub(crate) fn read_fold(&self, io: Io<'_>, number: u64) -> Result<Option<(FoldValue, Bundle, u32)>, Error> {
-        let found = self.engine.view_through(io, |view| {
-            let Some(bytes) = view.get(&Key::fold(number))? else { return Ok(None) };
-            let fold = decode(&bytes)?;
-            let blob = view.blob(fold.blob)?;
-            Ok::<_, Error>(Some((fold, blob)))
-        })?;
-        let Some((fold, blob)) = found else { return Ok(None) };
-        let mut stored = vec![0; blob.value.address.length as usize];
-        self.engine.read_stored(io, vec![(&blob, &mut stored)])?;
-        let bad = |detail: String| Error::BadValue { what: "a bundle of names", detail };
-        if blob.value.logical_bytes as usize > self.engine.blob_bytes_max() {
-            return Err(bad(format!("blob {} is longer than any bundle", fold.blob)));
-        }
-        let mut plain = vec![0; blob.value.logical_bytes as usize];
-        stere_plugin::decode(blob.value.encoding, &stored, &mut plain).map_err(|error| bad(error.to_string()))?;
-        let bundle = Bundle::decode(&plain).map_err(|error| bad(error.to_string()))?;
-        if bundle.entries.len() != fold.keys as usize || !bundle.entries.iter().all(|(key, _)| fold.covers(key)) {
-            return Err(bad(format!("blob {} holds other keys than fold {number} says", fold.blob)));
-        }
-        Ok(Some((fold, bundle, blob.value.logical_bytes)))
-    }
-
-    /// Calls `visit` for all keys of a range, also those that are put away: their bundles are read, from volumes if need be, and stay
-    /// where they are.
-    pub fn for_each_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
-        let mut known: BTreeMap<u64, Bundle> = BTreeMap::new();
-        let mut at = from;
-        while at < to {
-            let piece = self.engine.inner.read().folds.within(&at, &to);
-            let Some((start, end, number)) = piece else { return self.engine.for_each_resident_key(at, to, visit) };
-            self.engine.for_each_resident_key(at, start, &mut visit)?;
-            at = start;
-            if !known.contains_key(&number) {
-                // If it has ended meanwhile, its keys are in the tree.
-                let Some((_, bundle, _)) = self.engine.offload().read_fold(Io::BLOCKING, number)? else { continue };
-                if known.len() >= BUNDLES_KNOWN_MAX {
-                    known.clear();
-                }
-                known.insert(number, bundle);
-            }
-            let entries = known.get(&number).map_or(&[][..], |bundle| &bundle.entries[..]);
-            let first = entries.partition_point(|(key, _)| *key < start);
-            entries[first..].iter().take_while(|(key, _)| *key < end).for_each(|(key, value)| visit(key, value));
-            at = end;
-        }
-        Ok(())
-    }
 }
-
-/// Of each directory that has something among these keys, that it is to be looked at, and of files whose directory is away with
-/// another fold themselves. When they were used says who knows the time.
-fn note_directories(transaction: &mut Transaction<'_>, number: u64, bundle: &Bundle) -> Result<(), Error> {
-    let mut noted = BTreeSet::new();
-    for (key, value) in &bundle.entries {
-        let of_directory = matches!(key.kind, key::kind::DIRENT | key::kind::DIRENT_HASH);
-        let value = if key.kind == key::kind::INODE { InodeValue::decode(value).ok() } else { None };
-        if of_directory || value.as_ref().is_some_and(|value| value.kind() == Some(FileKind::Directory)) {
-            noted.insert(key.object);
-        } else if let Some(value) = value {
-            let of_parent = transaction.view.inner.folds.at(&Key::dirent_hash(value.parent, 0));
-            let is_alone = of_parent.is_some_and(|of_parent| of_parent != number);
-            noted.insert(if is_alone { key.object } else { value.parent });
-        }
-    }
-    for inode in noted {
-        if transaction.get(&Key::names_use(inode))?.is_none() {
-            transaction.put(Key::names_use(inode), &NamesUse::default().encode());
-        }
-    }
-    Ok(())
-}
-
-/// Bundles that one pass over keys keeps in memory.
-const BUNDLES_KNOWN_MAX: usize = 64;
 
 type Entries = Vec<(Key, Vec<u8>)>;
 

@@ -2,15 +2,14 @@
 //!
 //! Invariants: one call moves at most as much as the pool holds. A series that moved W bytes and made no room is remembered, and for what
 //! may be refused it is not repeated before W/16 have died, or more slots are free (P-230); room that is there is always found, for the
-//! memory is asked only after that. What was accepted is never refused because of it. Read next: `clean.rs`, `space.rs`.
-
-use std::collections::VecDeque;
+//! memory is asked only after that. What was accepted is never refused because of it. Read next: `cleaner.rs`, `clean.rs`.
 
 use parking_lot::MutexGuard;
 use stere_format::{DeviceIndex, SegmentKind};
 use stere_log::StreamKey;
 
-use crate::clean::{Cleaner, Cleaning, FRUITLESS_PASSES_MAX};
+use crate::clean::Cleaning;
+use crate::cleaner::{Cleaner, FRUITLESS_PASSES_MAX, Fill};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::space::Space;
@@ -19,12 +18,6 @@ use crate::space::Space;
 const EVENED_MAX: u32 = 64;
 /// How often others may take what was made free for one who waits for room.
 const ROUNDS_MAX: u32 = 16;
-/// Of what a series moved for nothing, such a part must have died before the next one.
-const DIED_DIVISOR: u64 = 16;
-/// After so many checkpoints a series is repeated although nothing is known to have changed.
-const GENERATIONS_MAX: u64 = 32;
-/// Kinds of data of which a series is remembered.
-const SERIES_MAX: usize = 16;
 
 /// Whose room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,54 +28,9 @@ pub(crate) enum Purpose {
     Refusable,
 }
 
-/// How full a pool is, as far as that can change by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fill {
-    /// Bytes that died since the pool was opened.
-    pub died_bytes: u64,
-    pub slots_free: u64,
-    /// Checkpoints: what nobody counts may have changed after many.
-    pub generation: u64,
-}
-
-/// The last series for each kind of data that made no room.
-#[derive(Debug, Default)]
-pub(crate) struct FutileSeries {
-    last: VecDeque<(StreamKey, Futile)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Futile {
-    moved_bytes: u64,
-    /// As it was behind the series, with the fewest free slots since.
-    fill: Fill,
-}
-
-impl FutileSeries {
-    /// Whether a series would be as futile as the last one was.
-    fn rests(&mut self, key: &StreamKey, now: Fill) -> bool {
-        let Some((_, futile)) = self.last.iter_mut().find(|(known, _)| known == key) else { return false };
-        assert!(now.died_bytes >= futile.fill.died_bytes, "what died is only counted up");
-        let died_bytes = now.died_bytes - futile.fill.died_bytes;
-        let is_same = now.slots_free <= futile.fill.slots_free
-            && died_bytes < futile.moved_bytes / DIED_DIVISOR
-            && now.generation < futile.fill.generation + GENERATIONS_MAX;
-        futile.fill.slots_free = futile.fill.slots_free.min(now.slots_free);
-        is_same
-    }
-
-    fn note(&mut self, key: &StreamKey, moved_bytes: u64, fill: Fill) {
-        self.last.retain(|(known, _)| known != key);
-        self.last.truncate(SERIES_MAX - 1);
-        self.last.push_front((*key, Futile { moved_bytes, fill }));
-    }
-}
-
-impl Fill {
-    fn of(store: &Engine) -> Fill {
-        let generation = store.inner.read().generation;
-        Fill { died_bytes: store.space.died_bytes(), slots_free: store.cleaning().slots_free(), generation }
-    }
+fn fill_of(engine: &Engine) -> Fill {
+    let generation = engine.inner.read().generation;
+    Fill { died_bytes: engine.space.died_bytes(), slots_free: engine.cleaning().slots_free(), generation }
 }
 
 /// One search for room: it moves as much as the pool holds, and no more.
@@ -129,14 +77,14 @@ impl Cleaning<'_> {
                 break;
             }
         }
-        let fill = Fill::of(self.engine);
+        let fill = fill_of(self.engine);
         cleaner.futile.note(key, series.moved_bytes(&self.engine.space), fill);
         Err(Error::NoSpace)
     }
 
     /// Whether the last series was futile and the next would be. What was emptied since counts as free first.
     fn is_still_futile(&self, cleaner: &mut MutexGuard<'_, Cleaner>, key: &StreamKey) -> Result<bool, Error> {
-        let before = Fill::of(self.engine);
+        let before = fill_of(self.engine);
         if !cleaner.futile.rests(key, before) {
             return Ok(false);
         }
@@ -147,7 +95,7 @@ impl Cleaning<'_> {
         if has_emptied && !self.engine.release_by_proof()? {
             self.engine.checkpoint()?;
         }
-        let now = Fill::of(self.engine);
+        let now = fill_of(self.engine);
         Ok(cleaner.futile.rests(key, now))
     }
 
@@ -215,7 +163,7 @@ impl Cleaning<'_> {
             })
             .min_by_key(|segment| (segment.scheme.width(), segment.live_bytes(), segment.id));
         let Some(victim) = victim else { return Ok(false) };
-        let mut key = self.cold_stream(&victim);
+        let mut key = self.engine.moving().cold_stream(&victim);
         if key.home.is_some() {
             // Room comes before isolation.
             let free = |index: &DeviceIndex| self.engine.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
@@ -237,7 +185,7 @@ impl Cleaning<'_> {
     /// that helps and is needed.
     pub(crate) fn make_room_for_metadata(&self) -> Result<(), Error> {
         let mut cleaner = self.engine.cleaner.lock();
-        let key = self.engine.checkpoints().meta_stream();
+        let key = self.engine.places().meta_stream();
         if cleaner.fruitless_at == Some(self.engine.inner.read().change) || self.is_still_futile(&mut cleaner, &key)? {
             return Ok(());
         }
@@ -259,12 +207,9 @@ impl Cleaning<'_> {
         };
         cleaner.fruitless_at = is_scarce.then_some(change);
         if is_scarce {
-            let fill = Fill::of(self.engine);
+            let fill = fill_of(self.engine);
             cleaner.futile.note(&key, series.moved_bytes(&self.engine.space), fill);
         }
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

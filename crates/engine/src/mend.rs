@@ -223,7 +223,7 @@ impl Rebuilder {
     fn has_room_beside(&self, segment: &Segment, place: &SegmentChunks, chunk: usize) -> bool {
         let from = place.chunks[chunk].device;
         self.engine.log.stripe.best_beside(segment.site, &others(place, chunk), from).is_some()
-            && self.engine.chunk_writer().has_room_to_move()
+            && self.engine.places().has_room_to_move()
     }
 
     /// Nothing more to write: makes durable what was done, and drops devices that were to be removed. True if that gave more to do.
@@ -274,7 +274,7 @@ impl Rebuilder {
 
     /// Metadata segments with fewer copies than the devices allow now, or with more than they can be kept up.
     fn misfit_metadata(&self) -> usize {
-        let width = self.engine.checkpoints().meta_stream().scheme.width();
+        let width = self.engine.places().meta_stream().scheme.width();
         let is_misfit = |segment: &Arc<Segment>| {
             segment.kind == SegmentKind::Meta && segment.live_bytes() > 0 && segment.scheme.width() != width
         };
@@ -322,7 +322,7 @@ impl Rebuilder {
             return Vec::new();
         };
         let apart = fullest.0 - emptiest.0;
-        if apart <= BALANCE_PERCENT * 100 || !self.engine.chunk_writer().has_room_to_move() {
+        if apart <= BALANCE_PERCENT * 100 || !self.engine.places().has_room_to_move() {
             return Vec::new();
         }
         // Half of what they differ by, on the smaller of the two, and not less than one chunk.

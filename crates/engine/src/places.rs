@@ -2,24 +2,22 @@
 //!
 //! Data notes numbers ([`Site`]), in its segment; what they mean follows from the tags, classes and names of the devices whenever
 //! one comes, goes or is labelled. New segments are begun accordingly, and mending moves chunks that do not lie as their segment
-//! asks. Invariants: a number keeps its words for ever; where a device is labelled otherwise, nothing is appended to segments
-//! that may not lie on it any more. Read next: `docs/design/placement.md`, the stripe layer's `placement/sites.rs`, `mend.rs`.
+//! asks. Invariant: where a device is labelled otherwise, nothing is appended to segments that may not lie on it any more.
+//! Read next: `place_table.rs`, `docs/design/placement.md`, the stripe layer's `placement/sites.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use stere_faults::{Bug, is_planted};
-use stere_format::{
-    DEVICE_CLASS_WORDS, DeviceEntry, DeviceIndex, Key, PLACE_NUMBER_MIN, PlaceValue, Scheme, SegmentKind, Site,
-};
-use stere_log::{Io, Segment, StreamKey};
+use stere_format::{DEVICE_CLASS_WORDS, DeviceEntry, DeviceIndex, DeviceState, Scheme, SegmentKind, Site, WIDTH_MAX};
+use stere_log::{Segment, StreamKey};
 
+use crate::content::Placement;
 use crate::engine::Engine;
-use crate::error::Error;
-use crate::write::Placement;
+use crate::wish::{MetadataWish, usual_metadata_copies};
 use stere_recall::BlobHandle;
 
-/// Places of a pool in all its life: each may come to have open segments.
-const PLACES_MAX: usize = 64;
+/// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
+const SEGMENTS_KEPT: u64 = 3;
 
 /// Free slots of a device that chunks which lie well enough elsewhere leave alone.
 const WISH_SLOTS_KEPT: u32 = 4;
@@ -54,27 +52,6 @@ impl<'a> Places<'a> {
 }
 
 impl Places<'_> {
-    /// Takes over what the pool holds.
-    pub(crate) fn load_places(&self) -> Result<(), Error> {
-        let mut places = BTreeMap::new();
-        for number in PLACE_NUMBER_MIN..=u8::MAX {
-            let value = self.engine.view(Io::BLOCKING, |view| view.get(&Key::place(number)))?;
-            let Some(bytes) = value else { break };
-            let words = match PlaceValue::decode(&bytes) {
-                Ok(value) => value.words,
-                Err(error) => {
-                    tracing::error!(number, %error, "a place is damaged; it means no device");
-                    Vec::new()
-                }
-            };
-            places.insert(number, words);
-        }
-        *self.engine.places.lock() = places;
-        self.resolve_places();
-        self.take_changed_places();
-        Ok(())
-    }
-
     /// The devices have other words, or are others.
     pub(crate) fn resolve_places(&self) {
         let devices = self.engine.devices.lock().clone();
@@ -92,32 +69,6 @@ impl Places<'_> {
     /// The number of the place that these words stand for, if there is one.
     pub fn find_place(&self, words: &[String]) -> Option<u8> {
         self.engine.places.lock().iter().find(|(_, known)| known.as_slice() == words).map(|(number, _)| *number)
-    }
-
-    /// The same; it gets one if there is none.
-    pub fn place_number(&self, words: &[String]) -> Result<u8, Error> {
-        if let Some(number) = self.find_place(words) {
-            return Ok(number);
-        }
-        let _one_at_a_time = self.engine.place_changes.lock();
-        if let Some(number) = self.find_place(words) {
-            return Ok(number);
-        }
-        let last = self.engine.places.lock().keys().next_back().copied();
-        let number = last.map_or(PLACE_NUMBER_MIN, |last| last.saturating_add(1));
-        if usize::from(number - PLACE_NUMBER_MIN) >= PLACES_MAX {
-            let why =
-                "a pool knows 64 places in its life; use words that were used before, or label devices with those";
-            return Err(Error::Pool(why.into()));
-        }
-        let bytes = PlaceValue { words: words.to_vec() }.encode();
-        self.engine.update(Io::BLOCKING, |transaction| {
-            transaction.put(Key::place(number), &bytes);
-            Ok::<_, Error>(())
-        })?;
-        self.engine.places.lock().insert(number, words.to_vec());
-        self.resolve_places();
-        Ok(number)
     }
 
     /// The words of a place.
@@ -180,7 +131,7 @@ impl Places<'_> {
         // What is only a wish leaves the last slots to those that can lie nowhere else.
         let has_room = stripe.slot_usage(best).is_some_and(|usage| usage.free > WISH_SLOTS_KEPT);
         let is_better = (has_room && stripe.prefers(segment.site, best)) || !stripe.allows(segment.site, from);
-        (is_better && self.engine.chunk_writer().has_room_to_move()).then_some(best)
+        (is_better && self.has_room_to_move()).then_some(best)
     }
 
     /// Whether a chunk lies no worse on another device than on this one, as its segment asks.
@@ -227,5 +178,64 @@ impl Places<'_> {
         others.sort_by_key(|index| (is_far(index), std::cmp::Reverse(free(index))));
         let mut streams = others.into_iter().map(|index| StreamKey { home: Some(index), ..*key });
         streams.find(|stream| self.engine.log.can_take(stream, length))
+    }
+
+    /// The scheme that metadata shall have.
+    pub fn meta_scheme(&self) -> Scheme {
+        let copies = match *self.engine.metadata_wish.lock() {
+            None if !self.engine.options.metadata_follows_devices => return self.engine.options.meta_scheme,
+            None => usual_metadata_copies(&self.staying_sizes()).max(self.engine.options.meta_scheme.width()),
+            Some(MetadataWish::Copies(copies)) => usize::from(copies),
+            Some(MetadataWish::All) => self.staying_sizes().len(),
+        };
+        Scheme { data: 1, parity: copies.clamp(1, WIDTH_MAX) as u8 - 1 }
+    }
+
+    /// Sizes of the devices on which chunks may stay.
+    fn staying_sizes(&self) -> Vec<u64> {
+        let stays = |state| matches!(state, DeviceState::Active | DeviceState::Offline);
+        let devices = self.engine.devices.lock();
+        devices.iter().filter(|entry| stays(entry.device_state())).map(|entry| entry.size_bytes).collect()
+    }
+
+    pub fn metadata_wish(&self) -> Option<MetadataWish> {
+        *self.engine.metadata_wish.lock()
+    }
+
+    /// The stream of tree nodes: copies on as many devices as the pool keeps metadata on.
+    pub(crate) fn meta_stream(&self) -> StreamKey {
+        let scheme = self.engine.fit(self.meta_scheme());
+        StreamKey {
+            scheme,
+            class: 0,
+            kind: SegmentKind::Meta,
+            temperature: 0,
+            home: None,
+            tertiary: 0,
+            site: Site::ANYWHERE,
+        }
+    }
+
+    /// Moving must leave the cleaner and the next checkpoint their room.
+    pub(crate) fn has_room_to_move(&self) -> bool {
+        let capacity = self.engine.log.stripe.capacity(self.engine.fit(self.meta_scheme()));
+        capacity.segments_free > SEGMENTS_KEPT.min(capacity.segments_total / 8)
+    }
+}
+
+impl Engine {
+    pub fn places(&self) -> Places<'_> {
+        Places::of(self)
+    }
+
+    /// The stream that takes data of this placement, given the devices there are; of unreplicated data that of its home.
+    pub(crate) fn stream_for(&self, placement: Placement, temperature: u8, home: Option<DeviceIndex>) -> StreamKey {
+        let (scheme, site, stripe) = (self.places().fit_for(placement), placement.site, &self.log.stripe);
+        let may_take = |home: &DeviceIndex| stripe.is_open(*home) && stripe.allows(site, *home);
+        let home = match scheme.width() {
+            1 => home.filter(may_take).or_else(|| stripe.choose_home(site)),
+            _ => None,
+        };
+        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home, tertiary: 0, site }
     }
 }

@@ -11,6 +11,7 @@ use stere_tree::NodeCache;
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::harm::note_harm;
 use crate::view::Miss;
 use stere_recall::{BlobHandle, ReadError};
 
@@ -95,7 +96,7 @@ impl Engine {
     fn note_failed_read(&self, blob: &BlobHandle) {
         let placed = blob.segment.placed();
         if blob.is_released() || self.readable_chunks(&placed, &[]) >= usize::from(placed.scheme.data) {
-            self.damage().note_damaged(blob.id, placed_in(blob), 0..blob.value.logical_bytes);
+            note_harm(self, blob.id, placed_in(blob), 0..blob.value.logical_bytes, true);
         }
     }
 
@@ -224,7 +225,7 @@ impl Engine {
         }
         let (reference, segment) = match missed {
             Missed::Node { reference, segment } => (reference, segment),
-            Missed::Fold(number) => return self.offload().unfold(io, number),
+            Missed::Fold(number) => return self.reload(io, number),
         };
         needed.missed();
         let cached = needed.kept.as_ref().and_then(|_| self.cache.get(&reference));

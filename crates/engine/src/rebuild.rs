@@ -17,20 +17,11 @@ use stere_format::{BLOCK_BYTES, ChunkHeader, ChunkPlace, DeviceIndex, DeviceStat
 use stere_log::Segment;
 use stere_stripe::{StripeError, Whole};
 
+use crate::batch::put_segment;
 use crate::error::Error;
 use crate::{LeftSlot, engine::Engine};
 
-pub(crate) use tasks::{Mender, Need, Standing, Task, others};
-
-/// A chunk under way to its slot.
-pub(crate) struct Written {
-    pub segment: Arc<Segment>,
-    place: Arc<SegmentChunks>,
-    slots: Vec<(usize, ChunkPlace)>,
-    /// Those of the slots that were taken for it.
-    taken: Vec<ChunkPlace>,
-    pub bytes: u64,
-}
+pub(crate) use tasks::{Mender, Need, Standing, Task, Written, others};
 
 /// Chunk content under way to devices, at most.
 const FLYING_BYTES_MAX: u64 = 48 << 20;
@@ -41,13 +32,16 @@ const WORKERS_MAX: usize = 4;
 /// Chunk content submitted by one step, at most.
 const BYTES_AT_ONCE: u64 = 256 << 20;
 
-/// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
-const SEGMENTS_KEPT: u64 = 3;
-
 /// Writes chunks of segments anew, from the others.
 #[derive(Clone, Copy)]
 pub struct Chunks<'a> {
     pub(crate) engine: &'a Engine,
+}
+
+impl Engine {
+    pub(crate) fn chunk_writer(&self) -> Chunks<'_> {
+        Chunks::of(self)
+    }
 }
 
 impl<'a> Chunks<'a> {
@@ -115,7 +109,7 @@ impl<'a> Chunks<'a> {
                 Need::Move(only) => {
                     let (beside, from) = (others(&place, *chunk), place.chunks[*chunk].device);
                     // Who names the device has looked already.
-                    let has_room = only.is_some() || self.has_room_to_move();
+                    let has_room = only.is_some() || self.engine.places().has_room_to_move();
                     if let Some(slot) = has_room
                         .then(|| self.engine.log.stripe.place_beside(task.segment.site, &beside, from, *only))
                         .flatten()
@@ -412,7 +406,7 @@ impl<'a> Chunks<'a> {
                 inner.left.push(LeftSlot { needed, place, readers });
             }
             match one.segment.kind {
-                SegmentKind::Data => self.engine.put_segment(&mut inner, &one.segment),
+                SegmentKind::Data => put_segment(&mut inner, &one.segment),
                 SegmentKind::Meta => {}
             }
             inner.change += 1;
@@ -428,15 +422,9 @@ impl<'a> Chunks<'a> {
         Ok(mender)
     }
 
-    /// Moving must leave the cleaner and the next checkpoint their room.
-    pub(crate) fn has_room_to_move(&self) -> bool {
-        let capacity = self.engine.log.stripe.capacity(self.engine.fit(self.engine.places().meta_scheme()));
-        capacity.segments_free > SEGMENTS_KEPT.min(capacity.segments_total / 8)
-    }
-
     /// Ends open segments that miss chunks, or have them where none shall be: their streams go on at full redundancy.
     pub(crate) fn end_weak_segments(&self) -> bool {
-        let meta_scheme = self.engine.checkpoints().meta_stream().scheme;
+        let meta_scheme = self.engine.places().meta_stream().scheme;
         let standings = self.standings();
         // A device that is to be empty never is while something is open there, however wide that is.
         let is_to_leave =
@@ -494,14 +482,6 @@ impl<'a> Chunks<'a> {
             is_suspended: stripe.is_suspended(entry.index),
         };
         self.engine.devices.lock().iter().map(|entry| (entry.index, standing(entry))).collect()
-    }
-
-    /// Gives chunks that no device gave another chance; whether there are any.
-    pub(crate) fn try_unreadable_again(&self) -> bool {
-        let mut mender = self.engine.mender.lock();
-        let unreadable = std::mem::take(&mut mender.unreadable);
-        mender.impossible.retain(|chunk| !unreadable.contains(chunk));
-        !unreadable.is_empty()
     }
 }
 

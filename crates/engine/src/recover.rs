@@ -19,10 +19,13 @@ use stere_log::{FormerPlaces, Log, LogOptions, Segment};
 use stere_stripe::{ReadReport, Stripe};
 use stere_tree::{NodeCache, Tree};
 
-use crate::checkpoint::Checkpointer;
-use crate::clean::Cleaner;
+use crate::batch::Batches;
+use crate::checkpointer::Checkpointer;
+use crate::cleaner::Cleaner;
 use crate::error::Error;
-use crate::fold::Folds;
+use crate::folds::Folds;
+use crate::freed::release_freed;
+use crate::mirrors::wanted_journal;
 use crate::overlay::Overlay;
 use crate::rebuild::Mender;
 use crate::space::Space;
@@ -224,8 +227,7 @@ impl Recovery<'_> {
         }
         if newest.clean {
             // The journal is empty, and any device can take it over.
-            (journal.mirrors, journal.region_bytes) =
-                self.engine.checkpoints().wanted_journal(&[], newest.journal_bytes);
+            (journal.mirrors, journal.region_bytes) = wanted_journal(self.engine, &[], newest.journal_bytes);
             return Ok(());
         }
         if read_only {
@@ -512,9 +514,9 @@ impl Recovery<'_> {
             return Ok(());
         }
         if is_any_freed && !journal.mirrors.is_empty() && journal.has_room(0) {
-            self.engine.write_proof(&mut journal)?;
+            Batches::of(self.engine).write_proof(&mut journal)?;
         }
-        self.engine.checkpoints().release_freed(&mut self.engine.inner.write());
+        release_freed(self.engine, &mut self.engine.inner.write());
         Ok(())
     }
 
@@ -537,7 +539,7 @@ impl Recovery<'_> {
         let mut state = self.engine.checkpointer.lock();
         let mut journal = self.engine.journal.lock();
         match journal.has_room(0) {
-            true => self.engine.prove(&mut journal),
+            true => Batches::of(self.engine).prove(&mut journal),
             false => self.engine.checkpoints().checkpoint_holding(&mut state, &mut journal, false),
         }
     }

@@ -15,9 +15,9 @@ use stere_format::{
 use stere_log::{Io, Segment, StreamKey};
 
 use crate::clean::Cleaning;
+use crate::content::{Owner, Placement};
 use crate::error::Error;
 use crate::make_room::Purpose;
-use crate::write::{Owner, Placement};
 use stere_recall::BlobHandle;
 
 /// Blobs that move are read in groups of so many bytes: device reads beside each other make full use of slow devices.
@@ -110,6 +110,14 @@ fn raw_bytes(scheme: Scheme, bytes: u64) -> u64 {
 }
 
 impl Cleaning<'_> {
+    /// Moves one blob to the cold stream of its scheme; without an owner where that is not known.
+    pub fn relocate_blob(&self, handle: &BlobHandle, owner: Option<Owner>) -> Result<(), Error> {
+        let key = self.engine.moving().cold_stream(&handle.segment);
+        let owner = owner.unwrap_or(Owner { inode: 0, offset: 0 });
+        let (value, to) = self.engine.moving().append_copy(handle, owner.inode, owner.offset, &key)?;
+        self.engine.update(Io::BLOCKING, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
+    }
+
     /// Moves blobs to the stream of this placement, in one update. Durable with the next commit; until then, and where it
     /// fails, the old copies are what counts.
     pub fn relocate(&self, moves: &[Move], placement: Placement, home: Option<DeviceIndex>) -> Result<Moved, Error> {
@@ -311,11 +319,11 @@ impl Cleaning<'_> {
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
         let (inode, offset) = (one.owner.inode, one.owner.offset);
         match (&one.recoded, stored) {
-            (None, Some(stored)) => self.append_live(&one.blob, stored, inode, offset, key),
-            (None, None) => self.append_copy(&one.blob, inode, offset, key),
+            (None, Some(stored)) => self.engine.moving().append_live(&one.blob, stored, inode, offset, key),
+            (None, None) => self.engine.moving().append_copy(&one.blob, inode, offset, key),
             (Some(new), _) => {
                 let value = new.value(&one.blob.value);
-                self.append_stored(one.blob.id, value, &new.stored, inode, offset, key)
+                self.engine.moving().append_stored(one.blob.id, value, &new.stored, inode, offset, key)
             }
         }
     }

@@ -101,6 +101,12 @@ pub struct Rows<'a> {
     pub(crate) engine: &'a Engine,
 }
 
+impl Engine {
+    pub fn rows(&self) -> Rows<'_> {
+        Rows::of(self)
+    }
+}
+
 impl<'a> Rows<'a> {
     pub(crate) fn of(engine: &'a Engine) -> Rows<'a> {
         Rows { engine }

@@ -6,7 +6,7 @@
 
 use stere_format::{JournalPosition, Key, NodeReference};
 
-use crate::commit::Frozen;
+use crate::batch::Frozen;
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -22,38 +22,51 @@ pub struct JournalEnd {
     pub offset: u64,
 }
 
+/// The steps of an engine.
+#[derive(Clone, Copy)]
+pub struct SingleSteps<'a> {
+    engine: &'a Engine,
+}
+
 impl Engine {
+    pub fn single_steps(&self) -> SingleSteps<'_> {
+        SingleSteps { engine: self }
+    }
+}
+
+impl SingleSteps<'_> {
     /// The first half of a checkpoint; none where the journal has no room.
     pub fn begin_checkpoint(&self) -> Result<Option<HalfCheckpoint>, Error> {
-        Ok(self.commit_and_freeze(&mut self.journal.lock())?.map(HalfCheckpoint))
+        Ok(self.engine.commit_and_freeze(&mut self.engine.journal.lock())?.map(HalfCheckpoint))
     }
 
     /// The second half.
     pub fn finish_checkpoint(&self, half: &HalfCheckpoint) -> Result<(), Error> {
         let HalfCheckpoint(frozen) = half;
-        let superblock = self.checkpoints().merge_and_store(&mut self.checkpointer.lock(), frozen, false)?;
-        self.journal.lock().start_at(&frozen.journal_start, superblock.generation);
+        let superblock =
+            self.engine.checkpoints().merge_and_store(&mut self.engine.checkpointer.lock(), frozen, false)?;
+        self.engine.journal.lock().start_at(&frozen.journal_start, superblock.generation);
         Ok(())
     }
 
     /// One pass of the cleaner over segments with less than `percent` live; how many it emptied, none if none is worth it.
     pub fn clean_once(&self, percent: u64) -> Result<Option<usize>, Error> {
-        self.cleaning().clean_pass(&mut self.cleaner.lock(), percent)
+        self.engine.cleaning().clean_pass(&mut self.engine.cleaner.lock(), percent)
     }
 
     /// Enters what the rebuilder has written, but for the newest so many bytes.
     pub fn enter_rebuilt_but(&self, bytes_kept: u64) -> Result<(), Error> {
-        self.chunk_writer().settle_but(&mut self.mender.lock(), bytes_kept)
+        self.engine.chunk_writer().settle_but(&mut self.engine.mender.lock(), bytes_kept)
     }
 
     /// Where the journal begins, as the superblocks say.
     pub fn journal_start(&self) -> Option<JournalPosition> {
-        self.superblocks.lock().first().map(|superblock| superblock.journal_start)
+        self.engine.superblocks.lock().first().map(|superblock| superblock.journal_start)
     }
 
     /// None while no device holds the journal.
     pub fn journal_end(&self) -> Option<JournalEnd> {
-        let journal = self.journal.lock();
+        let journal = self.engine.journal.lock();
         let offset = journal.mirrors.first()?.offset + journal.position % journal.region_bytes;
         let at = JournalPosition { position: journal.position, sequence: journal.sequence };
         Some(JournalEnd { epoch: journal.epoch, at, offset })
@@ -61,11 +74,11 @@ impl Engine {
 
     /// The root of the tree of the last checkpoint.
     pub fn root(&self) -> Option<NodeReference> {
-        self.inner.read().tree.root
+        self.engine.inner.read().tree.root
     }
 
     /// Up to where no key is known to be from this one on.
     pub fn void_end_behind(&self, key: &Key) -> Option<Key> {
-        self.inner.read().voids.end_behind(key)
+        self.engine.inner.read().voids.end_behind(key)
     }
 }

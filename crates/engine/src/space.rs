@@ -2,21 +2,24 @@
 //!
 //! Everything is counted in raw bytes (content times (k+m)/k), so that schemes add up. Some segments stay out of reach of
 //! users: the cleaner and the next checkpoint need them, so that full never means stuck. Metadata has its own limit: where
-//! its room is scarce, only changes that free at least as much as they take are accepted. Read next: `clean.rs`.
+//! its room is scarce, only changes that free at least as much as they take are accepted. Read next: `space/counters.rs`, `reclaim.rs`.
+
+mod counters;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use parking_lot::Mutex;
 use stere_format::{BLOCK_BYTES, DeviceIndex, NODE_BYTES_TARGET, Scheme, SegmentKind, Site};
 use stere_log::{Io, MetaRoom, Segment, StreamKey};
 use stere_stripe::Kept;
 
+use crate::content::Placement;
 use crate::error::Error;
 use crate::transaction::Transaction;
-use crate::write::Placement;
 use crate::{Inner, engine::Engine};
+use counters::{Promisable, Rooms, Unmoved};
+pub(crate) use counters::{Space, raw};
 
 /// Part of the pool that users cannot fill, as a divisor.
 const RESERVE_DIVISOR: u64 = 24;
@@ -30,114 +33,9 @@ pub(crate) const SEGMENT_END_BYTES: u64 = 132 << 10;
 const OVERLAY_DIVISOR: u64 = 96;
 /// Nodes are at least half full, and changes are counted with what they cost in memory: a change takes so much on media.
 const NODE_FILL: i64 = 2;
-/// Of all there is, such a part that was emptied is worth a flush to somebody who asks how much is free.
-const EMPTIED_DIVISOR: u64 = 128;
 /// Metadata of a piece of data that waits to be written, and what each of its blocks adds: checksum, extents cut in two.
 const META_BYTES_PER_PIECE: u64 = 300;
 const META_BYTES_PER_BLOCK: u64 = 48;
-
-/// What a key takes in nodes, about, with its copies.
-const KEY_BYTES: u64 = 256;
-
-#[derive(Default)]
-pub(crate) struct Space {
-    /// Of segments of each scheme there is; few.
-    live_bytes: Mutex<Vec<(Scheme, i64)>>,
-    reserved_raw_bytes: Arc<AtomicI64>,
-    /// Most that was live since slots were given back last.
-    live_peak_raw_bytes: AtomicI64,
-    /// Of that, what can lie on the devices of a place only.
-    reserved_within: Mutex<BTreeMap<u8, Arc<AtomicI64>>>,
-    /// Changes that may gather before a checkpoint has to take them.
-    overlay_bytes_max: AtomicUsize,
-    /// Counts what makes `rooms` out of date, besides segments that were begun.
-    turns: AtomicU64,
-    rooms: Mutex<Rooms>,
-    promisable: Mutex<Promisable>,
-    unmoved: Mutex<Unmoved>,
-    /// Since the pool was opened: bytes that blobs gave up, and that were moved, with their copies.
-    died_raw_bytes: AtomicU64,
-    moved_raw_bytes: AtomicU64,
-    /// How often somebody gave up what others still have.
-    shared_left: AtomicU64,
-}
-
-/// What there is room for, as of the last segment that was begun or given back.
-#[derive(Clone, Copy, Default)]
-struct Rooms {
-    /// Segments begun and turns when this was worked out.
-    as_of: Option<(u64, u64)>,
-    /// Segments of metadata that could be begun.
-    meta_segments: u64,
-    /// What could be promised to metadata then.
-    promisable_raw_bytes: i64,
-}
-
-/// Segments that the cleaner leaves where they are, as of the last segment that was begun or given back.
-#[derive(Default)]
-struct Unmoved {
-    as_of: Option<(u64, u64)>,
-    /// Scheme, segments and live bytes in them.
-    segments: Vec<(Scheme, u64, i64)>,
-}
-
-/// What could be promised to content of a scheme, class and site, as of the last segment that was begun or given back: working it out takes
-/// longer than writing a block.
-#[derive(Default)]
-struct Promisable {
-    as_of: Option<(u64, u64)>,
-    raw_bytes: Vec<((Scheme, u8, Site), i64)>,
-}
-
-impl Space {
-    /// Live bytes of segments of this scheme changed.
-    pub fn add_live(&self, scheme: Scheme, delta: i64) {
-        let mut live_bytes = self.live_bytes.lock();
-        match live_bytes.iter_mut().find(|(known, _)| *known == scheme) {
-            Some((_, live)) => *live += delta,
-            None => live_bytes.push((scheme, delta)),
-        }
-    }
-
-    /// Live bytes of all segments, raw.
-    pub fn live_raw_bytes(&self) -> i64 {
-        self.live_bytes.lock().iter().map(|(scheme, live)| raw(*scheme, *live)).sum()
-    }
-
-    /// What a change made of segments. Keys that go make nodes smaller.
-    pub(crate) fn note_died(&self, usage: &[(Arc<Segment>, i64)], keys_deleted: usize) {
-        let died = usage.iter().filter(|(_, delta)| *delta < 0).map(|(segment, delta)| raw(segment.scheme, -delta));
-        let bytes = u64::try_from(died.sum::<i64>()).unwrap_or(0) + keys_deleted as u64 * KEY_BYTES;
-        self.died_raw_bytes.fetch_add(bytes, Ordering::AcqRel);
-    }
-
-    /// What is only moved does not die.
-    pub(crate) fn note_moved(&self, bytes: i64) {
-        self.moved_raw_bytes.fetch_add(u64::try_from(bytes).unwrap_or(0), Ordering::AcqRel);
-    }
-
-    pub(crate) fn died_bytes(&self) -> u64 {
-        self.died_raw_bytes.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn moved_bytes(&self) -> u64 {
-        self.moved_raw_bytes.load(Ordering::Acquire)
-    }
-
-    /// Somebody gives up what others still have.
-    pub(crate) fn note_left(&self, is_shared: bool) {
-        self.shared_left.fetch_add(u64::from(is_shared), Ordering::AcqRel);
-    }
-
-    /// What is committed now may be emptied later.
-    pub(crate) fn note_peak(&self) {
-        self.live_peak_raw_bytes.fetch_max(self.live_raw_bytes(), Ordering::AcqRel);
-    }
-}
-
-pub(crate) fn raw(scheme: Scheme, bytes: i64) -> i64 {
-    bytes.saturating_mul(scheme.width() as i64) / i64::from(scheme.data)
-}
 
 /// Raw bytes that content of a scheme takes, with its metadata, which is of another.
 fn promise_raw_bytes(scheme: Scheme, meta: Scheme, bytes: u64) -> i64 {
@@ -221,6 +119,12 @@ pub struct Capacity<'a> {
     pub(crate) engine: &'a Engine,
 }
 
+impl Engine {
+    pub fn space(&self) -> Capacity<'_> {
+        Capacity::of(self)
+    }
+}
+
 impl<'a> Capacity<'a> {
     pub(crate) fn of(engine: &'a Engine) -> Capacity<'a> {
         Capacity { engine }
@@ -228,62 +132,6 @@ impl<'a> Capacity<'a> {
 }
 
 impl Capacity<'_> {
-    /// Gives what is free back to what lies below the devices (TRIM, holes), at most so many slots of each; how many that were.
-    pub fn discard_freed(&self, slots_max: usize) -> Result<usize, Error> {
-        self.engine.check_writable()?;
-        let change = {
-            let inner = self.engine.inner.read();
-            (!inner.freed.is_empty() || !inner.left.is_empty()).then_some(inner.change)
-        };
-        // What was emptied is free once that is proven: nobody else may ask for it before the next checkpoint. Once for each state.
-        if let Some(change) = change
-            && self.engine.discard_change.swap(change, Ordering::AcqRel) != change
-            && !self.engine.release_by_proof()?
-        {
-            self.engine.checkpoint()?;
-        }
-        Ok(self.engine.log.stripe.discard_freed(slots_max))
-    }
-
-    /// Gives everything that is free back to what lies below the devices, also what was free before this mount. Returns how many
-    /// bytes that were. Ends after one pass: what is freed meanwhile is not waited for.
-    pub fn trim(&self) -> Result<u64, Error> {
-        /// So few that writers hardly miss them while they are discarded.
-        const SLOTS_AT_ONCE: usize = 64;
-        self.engine.check_writable()?;
-        let mut left = self.engine.log.stripe.discard_again();
-        let mut slots = 0;
-        while left > 0 {
-            let discarded = self.discard_freed(SLOTS_AT_ONCE)?;
-            if discarded == 0 {
-                break;
-            }
-            slots += discarded as u64;
-            left = left.saturating_sub(discarded);
-        }
-        Ok(slots * u64::from(self.engine.log.chunk_bytes()))
-    }
-
-    /// Gives back the slots of what was emptied since that was done last, without waiting for the next commit, so that it counts as
-    /// free: where much was, or where somebody found no room.
-    pub fn release_emptied(&self, io: Io<'_>, is_scarce: bool) -> Result<(), Error> {
-        let live = self.engine.space.live_raw_bytes();
-        let emptied = self.engine.space.live_peak_raw_bytes.load(Ordering::Acquire) - live;
-        let much = i64::try_from(self.raw_bytes() / EMPTIED_DIVISOR).unwrap_or(i64::MAX);
-        let least = if is_scarce { 1 } else { much.max(1) };
-        if emptied < least || self.engine.check_writable().is_err() {
-            return Ok(());
-        }
-        if !io.may_block() {
-            return Err(Error::WouldBlock);
-        }
-        self.engine.space.live_peak_raw_bytes.store(live, Ordering::Release);
-        if !self.engine.release_by_proof()? {
-            self.engine.checkpoint()?;
-        }
-        Ok(())
-    }
-
     /// Keeps room for the next checkpoint: at worst it writes every node anew before the old ones are given back, and the
     /// changes that gather until then; `changes_bytes` are gathered already.
     pub(crate) fn reserve_for_checkpoint(&self, changes_bytes: usize) {
@@ -484,20 +332,6 @@ impl Capacity<'_> {
         }
         let (metadata, data) = transaction.growth()?;
         Ok(raw(self.engine.log.meta_room().scheme, NODE_FILL * metadata) + data > 0)
-    }
-
-    /// Whether data may still be replaced by as much other data although nothing is free: it cuts extents in pieces, so its
-    /// metadata grows.
-    pub fn may_replace(&self, io: Io<'_>) -> Result<bool, Error> {
-        let has_room = || self.meta_segments_free() >= self.engine.log.meta_room().needed;
-        if has_room() {
-            return Ok(true);
-        }
-        if !io.may_block() {
-            return Err(Error::WouldBlock);
-        }
-        self.engine.cleaning().make_room_for_metadata()?;
-        Ok(has_room())
     }
 
     /// Promises room for so many bytes, so that a write that was accepted does not fail later.

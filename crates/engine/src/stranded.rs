@@ -10,6 +10,7 @@ use parking_lot::MutexGuard;
 use stere_faults::{Bug, is_planted};
 use stere_format::SegmentKind;
 
+use crate::batch::Batches;
 use crate::engine::Engine;
 use crate::error::Error;
 use stere_journal::Journal;
@@ -21,6 +22,12 @@ const ROUNDS_MAX: u32 = 16;
 #[derive(Clone, Copy)]
 pub struct Rerouting<'a> {
     pub(crate) engine: &'a Engine,
+}
+
+impl Engine {
+    pub(crate) fn rerouting(&self) -> Rerouting<'_> {
+        Rerouting::of(self)
+    }
 }
 
 impl<'a> Rerouting<'a> {
@@ -40,7 +47,7 @@ impl Rerouting<'_> {
                 return Ok(true);
             }
             journal.is_unsettled = true;
-            if self.engine.write_batch(journal, false)?.is_none() {
+            if Batches::of(self.engine).write_batch(journal, false)?.is_none() {
                 return Ok(false);
             }
             self.release_stranded();
@@ -75,24 +82,21 @@ impl Rerouting<'_> {
         let Some(segment) = self.engine.log.segments.get(id) else { return Ok(0) };
         self.engine.log.end_segments(&|open| open.id == id);
         let lost = |cause: String| Error::Pool(format!("data on its way to a device that failed is lost: {cause}"));
-        let key = self.engine.cleaning().cold_stream(&segment);
+        let key = self.engine.moving().cold_stream(&segment);
         let mut count = 0;
         while row_block < segment.written_blocks() {
             let contents = self.engine.log.read_row_contents(&segment, row_block)?;
             let contents = contents.ok_or_else(|| lost(format!("row {row_block} of segment {id} cannot be read")))?;
             let mut moved = Vec::new();
-            for (blob, inode, file_offset) in
-                self.engine.cleaning().live_blobs(&segment, row_block, &contents.entries)?
-            {
-                let (value, to) = self.engine.cleaning().append_copy(&blob, inode, file_offset, &key).map_err(
-                    |error| match error {
+            for (blob, inode, file_offset) in self.engine.moving().live_blobs(&segment, row_block, &contents.entries)? {
+                let (value, to) =
+                    self.engine.moving().append_copy(&blob, inode, file_offset, &key).map_err(|error| match error {
                         Error::NoSpace => lost("no other device has room for it".into()),
                         error => error,
-                    },
-                )?;
+                    })?;
                 moved.push((blob, value, to));
             }
-            count += self.engine.cleaning().enter_moved(&moved, false)?;
+            count += self.engine.moving().enter_moved(&moved)?;
             row_block += contents.header.row_height;
         }
         Ok(count)

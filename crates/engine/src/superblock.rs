@@ -5,52 +5,50 @@
 use stere_device::{Buffer, Completion, Device};
 use stere_format::Superblock;
 
-use crate::checkpoint::Checkpoints;
+use crate::engine::Engine;
 use crate::error::Error;
 
-impl Checkpoints<'_> {
-    pub(crate) fn store_superblocks(&self, superblocks: &[Superblock]) -> Result<(), Error> {
-        let (present, failed) = self.write_superblocks_of(&superblocks.iter().collect::<Vec<_>>())?;
-        check_superblocks(present, &failed)
-    }
+pub(crate) fn store_superblocks(engine: &Engine, superblocks: &[Superblock]) -> Result<(), Error> {
+    let (present, failed) = write_superblocks_of(engine, &superblocks.iter().collect::<Vec<_>>())?;
+    check_superblocks(present, &failed)
+}
 
-    /// The same for those of a new epoch: the mirrors of the journal have theirs before anybody else, so that no device without a
-    /// journal ever is the only one that knows of an epoch.
-    pub(crate) fn store_superblocks_of_epoch(&self, superblocks: &[Superblock]) -> Result<(), Error> {
-        let is_mirror = |superblock: &&Superblock| superblock.journal_devices.contains(&superblock.device_index);
-        let (mirrors, others): (Vec<_>, Vec<_>) = superblocks.iter().partition(is_mirror);
-        let (mut present, mut failed) = self.write_superblocks_of(&mirrors)?;
-        if !others.is_empty() {
-            let (more, failed_more) = self.write_superblocks_of(&others)?;
-            present += more;
-            failed.extend(failed_more);
-        }
-        check_superblocks(present, &failed)
+/// The same for those of a new epoch: the mirrors of the journal have theirs before anybody else, so that no device without a
+/// journal ever is the only one that knows of an epoch.
+pub(crate) fn store_superblocks_of_epoch(engine: &Engine, superblocks: &[Superblock]) -> Result<(), Error> {
+    let is_mirror = |superblock: &&Superblock| superblock.journal_devices.contains(&superblock.device_index);
+    let (mirrors, others): (Vec<_>, Vec<_>) = superblocks.iter().partition(is_mirror);
+    let (mut present, mut failed) = write_superblocks_of(engine, &mirrors)?;
+    if !others.is_empty() {
+        let (more, failed_more) = write_superblocks_of(engine, &others)?;
+        present += more;
+        failed.extend(failed_more);
     }
+    check_superblocks(present, &failed)
+}
 
-    /// How many of these devices are there, and which of them did not take theirs.
-    fn write_superblocks_of(&self, superblocks: &[&Superblock]) -> Result<(usize, Vec<u64>), Error> {
-        let stripe = &self.engine.log.stripe;
-        let completion = Completion::new();
-        let mut present = 0;
-        for superblock in superblocks {
-            let Some(device) = stripe.device(superblock.device_index) else { continue };
-            present += 1;
-            let bytes = superblock.encode().map_err(|error| Error::Pool(error.to_string()))?;
-            // What could not be read again must not be what the pool depends on.
-            Superblock::decode(&bytes).map_err(|error| Error::Pool(error.to_string()))?;
-            let buffer = Buffer::copy_of(&bytes).share();
-            for offset in superblock.layout.superblock_offsets_of_generation(superblock.generation) {
-                let ticket = completion.ticket(u64::from(superblock.device_index));
-                device.submit_write(offset, buffer.clone(), 0..Superblock::SIZE, ticket);
-            }
+/// How many of these devices are there, and which of them did not take theirs.
+fn write_superblocks_of(engine: &Engine, superblocks: &[&Superblock]) -> Result<(usize, Vec<u64>), Error> {
+    let stripe = &engine.log.stripe;
+    let completion = Completion::new();
+    let mut present = 0;
+    for superblock in superblocks {
+        let Some(device) = stripe.device(superblock.device_index) else { continue };
+        present += 1;
+        let bytes = superblock.encode().map_err(|error| Error::Pool(error.to_string()))?;
+        // What could not be read again must not be what the pool depends on.
+        Superblock::decode(&bytes).map_err(|error| Error::Pool(error.to_string()))?;
+        let buffer = Buffer::copy_of(&bytes).share();
+        for offset in superblock.layout.superblock_offsets_of_generation(superblock.generation) {
+            let ticket = completion.ticket(u64::from(superblock.device_index));
+            device.submit_write(offset, buffer.clone(), 0..Superblock::SIZE, ticket);
         }
-        let mut failed: Vec<u64> = completion.wait().into_iter().map(|(device, _)| device).collect();
-        failed.extend(self.engine.log.flush()?.into_iter().map(u64::from));
-        failed.sort_unstable();
-        failed.dedup();
-        Ok((present, failed))
     }
+    let mut failed: Vec<u64> = completion.wait().into_iter().map(|(device, _)| device).collect();
+    failed.extend(engine.log.flush()?.into_iter().map(u64::from));
+    failed.sort_unstable();
+    failed.dedup();
+    Ok((present, failed))
 }
 
 fn check_superblocks(present: usize, failed: &[u64]) -> Result<(), Error> {

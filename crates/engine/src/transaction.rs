@@ -2,7 +2,7 @@
 //!
 //! Invariants: the closure that fills a transaction may run several times, so nothing outside the transaction changes in it;
 //! live bytes of segments change together with the blob map. Blob rules: every extent holds one reference; `SHARED` is
-//! sticky; blocks of unshared blobs die one by one. Read next: `commit.rs`.
+//! sticky; blocks of unshared blobs die one by one. Read next: `access.rs`.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -12,10 +12,10 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, Key, key, sector_aligned};
 use stere_log::Segment;
 
+use crate::content::NewBlob;
 use crate::error::Error;
 use crate::value::Value;
 use crate::view::View;
-use crate::write::NewBlob;
 use stere_recall::BlobHandle;
 
 /// Live bytes a blob keeps in its segment. What is encoded is one piece: all of it is kept until its last block is dead.
@@ -69,13 +69,6 @@ pub struct Transaction<'a> {
 
 /// Looks at a transaction before it takes effect, and may add to it or refuse it. May run several times, as the transaction.
 pub type Settler = Box<dyn Fn(&mut Transaction<'_>) -> Result<(), Error> + Send + Sync>;
-
-impl crate::engine::Engine {
-    /// From now on every transaction is shown to `settler` last.
-    pub fn set_settler(&self, settler: Settler) {
-        self.inner.write().settler = Some(settler);
-    }
-}
 
 impl<'a> Transaction<'a> {
     pub(crate) fn new(view: View<'a>, next_inode: u64) -> Self {

@@ -8,13 +8,16 @@
 use std::sync::Arc;
 
 use parking_lot::{MutexGuard, RwLockWriteGuard};
-use stere_format::{CheckpointPart, Key, SegmentChunks};
+use stere_format::{CheckpointPart, DeviceIndex, Key, SegmentChunks};
 use stere_log::{Io, Log, Segment};
 use stere_recall::Volumes;
+use stere_stripe::DeviceStatistics;
 
-use crate::checkpoint::Checkpointer;
+use crate::batch::put_segment;
+use crate::checkpointer::Checkpointer;
 use crate::engine::{Engine, HealthLimits};
 use crate::error::Error;
+use crate::mirrors::lacks_mirrors;
 use crate::rebuild::Mender;
 use crate::{Inner, LeftSlot};
 
@@ -47,7 +50,7 @@ impl SegmentChange<'_> {
 
     /// Enters a segment as it is now.
     pub fn enter(&mut self, segment: &Segment) {
-        self.engine.put_segment(&mut self.inner, segment);
+        put_segment(&mut self.inner, segment);
     }
 
     /// Gives up the chunks of a segment that media have. The caller lets nobody move chunks meanwhile.
@@ -152,10 +155,7 @@ impl Engine {
             let journal = self.journal.lock();
             (journal.used_bytes() as usize + pending_bytes, journal.region_bytes as usize)
         };
-        if overlay_bytes > self.space().overlay_bytes_max() / 2
-            || journal.0 > journal.1 / 2
-            || self.checkpoints().lacks_mirrors()
-        {
+        if overlay_bytes > self.space().overlay_bytes_max() / 2 || journal.0 > journal.1 / 2 || lacks_mirrors(self) {
             self.checkpoint()?;
             return Ok(true);
         }
@@ -182,5 +182,10 @@ impl Engine {
             tracing::warn!(%error, "what is known to be damaged could not be kept");
         }
         self.checkpoints().close()
+    }
+
+    /// What was asked of each device that is there, and what went wrong.
+    pub fn device_statistics(&self) -> Vec<(DeviceIndex, DeviceStatistics)> {
+        self.log.stripe.devices().iter().map(|device| (device.index(), device.statistics())).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Reading keys: the overlay above the frozen overlay above the tree.
 //!
 //! Invariants: a view never does I/O; when a node is not in memory it remembers which, and the enclosing call fetches it and
-//! runs the closure again. Read next: `transaction.rs`.
+//! runs the closure again. Read next: `access.rs`, `transaction.rs`.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;

@@ -1,101 +1,16 @@
 //! Appending blobs: user bytes are copied once, into the open row, and checksummed on the way.
 //!
-//! Invariants: a `NewBlob` pins its segment, so that nothing is freed between appending and entering it into the blob map.
-//! Read next: `transaction.rs`, then `commit.rs`.
+//! What was accepted has its room: where none is found, it is made. Read next: `content.rs`, `transaction.rs`, `durable.rs`.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stere_format::{
-    BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, DeviceIndex, RecordSubject, Scheme,
-    SegmentKind, Site, SummaryEntry, crc32c, record_checksum,
-};
-use stere_log::{Io, LogError, Segment, StreamKey};
+use stere_format::{BLOCK_BYTES, Checksums, DeviceIndex, RecordSubject, SummaryEntry, crc32c, record_checksum};
+use stere_log::{Io, LogError, StreamKey};
 
+use crate::content::{Content, NewBlob, Owner, Placement};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::make_room::Purpose;
-
-/// Data written without a commit; recovery verifies at most about this much.
-const UNPROVEN_BYTES_MAX: u64 = 128 << 20;
-
-/// Where new data goes: the scheme, class and devices its policy asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Placement {
-    pub scheme: Scheme,
-    pub class: u8,
-    /// On which devices.
-    pub site: Site,
-}
-
-impl Placement {
-    /// How files of this placement wait on devices for being copied out: as many losses survived, by copies.
-    pub fn staging(self) -> Placement {
-        let scheme = Scheme { data: 1, parity: self.scheme.parity };
-        Placement { scheme, ..self }
-    }
-}
-
-/// Whose data it is; a hint for rescue, written next to the data.
-#[derive(Clone, Copy, Debug)]
-pub struct Owner {
-    pub inode: u64,
-    pub offset: u64,
-}
-
-/// A record as it is to be stored. What an encoding means is not the store's business: it keeps the bytes, and moves them.
-#[derive(Clone, Copy, Debug)]
-pub struct Content<'a> {
-    pub stored: &'a [u8],
-    /// Bytes of content that the stored bytes stand for.
-    pub logical_bytes: u32,
-    pub encoding: BlobEncoding,
-    /// Number of the key it is encrypted with; 0 if it is not.
-    pub key: u16,
-    /// Number of the stack of users' plugins that had it first; 0 if none had.
-    pub stack: u16,
-    /// What is noted about it.
-    pub flags: BlobFlags,
-    /// What is kept to know it by.
-    pub checksum: ChecksumKind,
-}
-
-impl<'a> Content<'a> {
-    /// Bytes that are stored as they are.
-    pub fn plain(data: &'a [u8]) -> Self {
-        let logical_bytes = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
-        let (encoding, flags, checksum) = (BlobEncoding::PLAIN, BlobFlags::NONE, ChecksumKind::Crc32c);
-        Content { stored: data, logical_bytes, encoding, key: 0, stack: 0, flags, checksum }
-    }
-
-    fn value(&self, address: stere_format::Address, checksums: Checksums) -> BlobValue {
-        let value = match self.encoding {
-            BlobEncoding::PLAIN => BlobValue::plain(address, checksums),
-            encoding => BlobValue::encoded(address, checksums, encoding, self.logical_bytes),
-        };
-        BlobValue { flags: self.flags, key: self.key, stack: self.stack, ..value }
-    }
-}
-
-/// A blob that was appended but that no extent names yet.
-#[derive(Debug)]
-pub struct NewBlob {
-    pub id: u64,
-    pub value: BlobValue,
-    pub(crate) segment: Arc<Segment>,
-}
-
-impl NewBlob {
-    /// Bytes of content.
-    pub fn length(&self) -> u32 {
-        self.value.logical_bytes
-    }
-
-    /// The one device that has it, if it is unreplicated.
-    pub fn home(&self) -> Option<DeviceIndex> {
-        self.segment.home()
-    }
-}
 
 /// Copies block by block and returns the CRC32C of each.
 fn copy_and_checksum(from: &[u8], to: &mut [u8], checksums: &mut Checksums) {
@@ -107,11 +22,6 @@ fn copy_and_checksum(from: &[u8], to: &mut [u8], checksums: &mut Checksums) {
 }
 
 impl Engine {
-    /// The largest blob this pool takes, in bytes.
-    pub fn blob_bytes_max(&self) -> usize {
-        self.log.record_bytes_max() / 2
-    }
-
     /// Appends `data` as a blob. It is readable at once and durable after the next commit that follows the update which
     /// enters it into the blob map.
     pub fn append_blob(&self, io: Io<'_>, placement: Placement, owner: Owner, data: &[u8]) -> Result<NewBlob, Error> {
@@ -133,28 +43,6 @@ impl Engine {
         let key = self.stream_for(placement, 0, home);
         let id = self.next_blob.fetch_add(1, Ordering::AcqRel);
         self.append_making_room(io, key, id, owner, content)
-    }
-
-    /// Commits now and then under a stream of writes, so that recovery never has much data to verify.
-    pub(crate) fn bound_unproven(&self, io: Io<'_>) -> Result<(), Error> {
-        if !self.log.wants_commit(UNPROVEN_BYTES_MAX) {
-            return Ok(());
-        }
-        if !io.may_block() {
-            return Err(Error::WouldBlock);
-        }
-        self.commit(Io::BLOCKING)
-    }
-
-    /// The stream that takes data of this placement, given the devices there are; of unreplicated data that of its home.
-    pub(crate) fn stream_for(&self, placement: Placement, temperature: u8, home: Option<DeviceIndex>) -> StreamKey {
-        let (scheme, site, stripe) = (self.places().fit_for(placement), placement.site, &self.log.stripe);
-        let may_take = |home: &DeviceIndex| stripe.is_open(*home) && stripe.allows(site, *home);
-        let home = match scheme.width() {
-            1 => home.filter(may_take).or_else(|| stripe.choose_home(site)),
-            _ => None,
-        };
-        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home, tertiary: 0, site }
     }
 
     /// What was accepted has its room, if need be in the segments that the cleaner moves data to: room comes before temperature.

@@ -4,7 +4,7 @@
 /// A bug that can be planted; each says where it sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// engine, `commit.rs`: a commit answers without having flushed.
+    /// engine, `batch.rs`: a commit answers without having flushed.
     CommitWithoutFlush,
     /// engine, `checkpoint.rs`: superblocks are written before what they name is flushed.
     CheckpointWithoutFlush,
@@ -22,7 +22,7 @@ pub enum Bug {
     TailNotVerified,
     /// journal, `scan.rs`: a record of an abandoned epoch counts.
     EpochIgnored,
-    /// engine, `commit.rs`: a commit forgets one of its changes.
+    /// engine, `batch.rs`: a commit forgets one of its changes.
     ChangeForgotten,
     /// engine, `recover.rs`: of each group the journal holds, the last change is left out.
     GroupCutShort,
@@ -146,7 +146,7 @@ pub enum Bug {
     CopiedInTheClear,
     /// stripe, `placement/sites.rs`: new segments lie anywhere, whatever is required (P-142).
     RequirementForgotten,
-    /// engine, `clean.rs`: the cleaner moves what is required to lie somewhere to anywhere (P-142).
+    /// engine, `moving.rs`: the cleaner moves what is required to lie somewhere to anywhere (P-142).
     CleanedElsewhere,
     /// stripe, `placement/sites.rs`: where a wish cannot be met there is no room (P-143).
     WishRequired,
@@ -158,7 +158,7 @@ pub enum Bug {
     OuterLimitForgotten,
     /// naming, `volumes.rs`: what a volume holds does not move with it from one volume to another (P-75).
     VolumeMovedAlone,
-    /// engine, `fold.rs`: of names that come back the last one is forgotten (P-141).
+    /// engine, `reload.rs`: of names that come back the last one is forgotten (P-141).
     UnfoldedInPart,
     /// naming, `cold.rs`: that names were used is not noted (P-152).
     UseOfNamesForgotten,

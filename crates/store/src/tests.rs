@@ -415,7 +415,7 @@ fn an_unreadable_sector_in_the_journal_hides_no_proof() {
     let (mut rig, store, _) = three_commits(1);
     let (start, handle) = {
         let handle = store.view(Io::BLOCKING, |view| view.blob(1)).unwrap();
-        (store.journal_end().unwrap().offset, handle)
+        (store.single_steps().journal_end().unwrap().offset, handle)
     };
     let chunk = handle.segment.chunks()[0];
     let row = rig.superblocks[0].layout.slot_offset(chunk.slot).unwrap()
@@ -445,7 +445,7 @@ fn a_journal_that_is_rotten_in_the_middle_is_refused() {
 #[test]
 fn a_torn_last_journal_record_is_cut() {
     let (mut rig, store, _) = three_commits(1);
-    let end = store.journal_end().unwrap().at.position;
+    let end = store.single_steps().journal_end().unwrap().at.position;
     drop(store);
     rot_journal(&rig, 0, end - 4096);
     let (store, report) = rig.reopen();
@@ -460,7 +460,7 @@ fn a_forged_record_in_the_journal_proves_nothing() {
     let (mut rig, store) = Rig::new(1, 64 << 20);
     store.commit(Io::BLOCKING).unwrap();
     let (pool, epoch, position, sequence) = {
-        let end = store.journal_end().unwrap();
+        let end = store.single_steps().journal_end().unwrap();
         (store.log().pool_id(), end.epoch, end.at.position, end.at.sequence)
     };
     // Before the value in its record: the header, the operation, the key, the length.

@@ -255,7 +255,7 @@ impl Repacker {
         self.engine.commit(Io::BLOCKING)?;
         for some in moved.chunks(BLOBS_PER_UPDATE) {
             assert!(some.iter().all(|(_, _, to)| to.tertiary().there != 0), "blobs move only to what was copied out");
-            self.engine.cleaning().enter_moved(some, true)?;
+            self.engine.moving().enter_moved(some)?;
         }
         self.engine.commit(Io::BLOCKING)?;
         done.segments_emptied = emptied.iter().filter(|victim| victim.live_bytes() == 0).count() as u64;
@@ -303,11 +303,11 @@ impl Repacker {
                 left.insert(victim);
                 continue;
             }
-            match self.engine.cleaning().append_copy(
+            match self.engine.moving().append_copy(
                 &handle,
                 inode,
                 file_offset,
-                &self.engine.cleaning().cold_stream(&victims[victim]),
+                &self.engine.moving().cold_stream(&victims[victim]),
             ) {
                 Ok((value, to)) => copied.push((victim, (handle, value, to))),
                 Err(Error::Damaged { .. }) => self.leave(&victims[victim], victim, &mut left),
@@ -342,7 +342,7 @@ impl Repacker {
         };
         let mut live = Vec::new();
         for (row_block, entries) in rows {
-            let blobs = self.engine.cleaning().live_blobs(segment, row_block, &entries)?.into_iter();
+            let blobs = self.engine.moving().live_blobs(segment, row_block, &entries)?.into_iter();
             live.extend(blobs.map(|(handle, inode, file_offset)| LiveBlob { victim, handle, inode, file_offset }));
         }
         Ok(Some(live))

@@ -396,7 +396,7 @@ impl Uploader {
     }
 
     fn move_all_out(&self, segment: &Arc<Segment>) -> Result<(), Error> {
-        let key = self.engine.cleaning().cold_stream(segment);
+        let key = self.engine.moving().cold_stream(segment);
         for (row_block, entries) in entries_of_segment(self.engine.log(), segment) {
             for entries in entries.chunks(BLOBS_PER_UPDATE) {
                 // What is damaged stays, and the segment with it.

@@ -4,10 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stere_device::Completion;
-use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceState, SegmentChunks};
+use stere_format::{BLOCK_BYTES, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks};
 use stere_log::Segment;
 
-use super::Written;
+/// A chunk under way to its slot.
+pub(crate) struct Written {
+    pub segment: Arc<Segment>,
+    pub(super) place: Arc<SegmentChunks>,
+    pub(super) slots: Vec<(usize, ChunkPlace)>,
+    /// Those of the slots that were taken for it.
+    pub(super) taken: Vec<ChunkPlace>,
+    pub bytes: u64,
+}
 
 /// What the mender remembers; nothing of it is needed after a crash.
 #[derive(Default)]
@@ -35,6 +43,13 @@ pub(crate) struct Mender {
 }
 
 impl Mender {
+    /// Gives chunks that no device gave another chance; whether there are any.
+    pub fn try_unreadable_again(&mut self) -> bool {
+        let unreadable = std::mem::take(&mut self.unreadable);
+        self.impossible.retain(|chunk| !unreadable.contains(chunk));
+        !unreadable.is_empty()
+    }
+
     /// The devices changed: what was impossible may be possible.
     pub fn forget_failures(&mut self) {
         self.impossible.clear();

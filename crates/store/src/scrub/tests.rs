@@ -223,7 +223,7 @@ fn scrubbing_repairs_superblocks_and_the_journal() {
     rig.devices[0].corrupt(offsets[0] + 40, 8);
     rig.devices[0].corrupt(offsets[1] + 40, 8);
     rig.devices[1].corrupt(offsets[3] + 40, 8);
-    let start = store.journal_start().unwrap().position % layout.journal_bytes;
+    let start = store.single_steps().journal_start().unwrap().position % layout.journal_bytes;
     rig.devices[1].corrupt(layout.journal_offset + start + 200, 10);
     let report = store.scrubber.scrub().unwrap();
     assert!(report.is_clean() && report.repaired_blocks == 4, "{report:?}");
@@ -507,7 +507,7 @@ fn a_node_that_is_only_in_memory_is_written_again() {
     rig.read_superblocks();
     let (store, _) = rig.reopen();
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
-    let root = store.root().unwrap();
+    let root = store.single_steps().root().unwrap();
     let segment = store.segments().get(root.address.segment).unwrap();
     for copy in 0..segment.scheme.width() {
         let (device, start) = place(&rig, &segment, copy, root.address.row_block);

@@ -167,7 +167,7 @@ fn a_segment_with_holes_goes_where_the_cleaner_has_room() {
     assert!(segment.is_sealed() && neighbours.len() > 4, "a full segment with several files: {}", neighbours.len());
     neighbours[3..].iter().for_each(|inode| remove_file(&store, *inode));
     store.commit(Io::BLOCKING).unwrap();
-    let clean = || store.clean_once(98).unwrap();
+    let clean = || store.single_steps().clean_once(98).unwrap();
     assert_eq!(clean(), None, "three files moved to a segment that is begun for them would free none");
     store.cleaning().relocate_blob(&blob_of(100), None).unwrap();
     assert!(clean().is_some_and(|emptied| emptied > 0), "there is room for them in the cleaner's segment");

@@ -59,12 +59,12 @@ fn a_checkpoint_under_way_keeps_what_it_names() {
     let (mut rig, store) = Rig::new(1, 64 << 20);
     write_file(&store, SINGLE, 100, &content(1, 6 << 20));
     store.commit(Io::BLOCKING).unwrap();
-    let frozen = store.begin_checkpoint().unwrap().unwrap();
+    let frozen = store.single_steps().begin_checkpoint().unwrap().unwrap();
     remove_file(&store, 100);
     let before = slots_free(&store);
     assert!(store.release_by_proof().unwrap());
     assert_eq!(slots_free(&store), before, "the checkpoint that is being written names the file");
-    store.finish_checkpoint(&frozen).unwrap();
+    store.single_steps().finish_checkpoint(&frozen).unwrap();
     assert!(store.release_by_proof().unwrap());
     assert!(slots_free(&store) >= before + 5);
     write_file(&store, SINGLE, 101, &content(2, 6 << 20));

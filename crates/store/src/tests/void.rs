@@ -107,7 +107,7 @@ fn writing_again_in_order_passes_few_deletions() {
         });
         put.unwrap();
         assert_eq!(found(&store, position + 1, u64::MAX, 1), []);
-        let behind = store.void_end_behind(&key(position + 1));
+        let behind = store.single_steps().void_end_behind(&key(position + 1));
         assert_eq!(behind, Some(key(u64::MAX)), "what lies behind {position} is known to be nothing");
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn cut_everywhere(
 fn try_to_mend(store: &Store) {
     while let Ok(progress) = store.rebuilder.mend_step(MIB / 2) {
         // Some of it is entered while the rest is on its way, as it is where there is more to mend.
-        if progress.is_done || store.enter_rebuilt_but(256 << 10).is_err() {
+        if progress.is_done || store.single_steps().enter_rebuilt_but(256 << 10).is_err() {
             break;
         }
     }

@@ -1,0 +1,52 @@
+//! Which devices mirror the journal, and how large it is on them. Read next: `checkpoint.rs`, which changes them.
+
+use stere_format::Superblock;
+use stere_journal::Mirror;
+
+use crate::engine::Engine;
+
+/// With one mirror only, its device takes what was synced since the last checkpoint with it.
+const JOURNAL_MIRRORS_MIN: usize = 2;
+
+/// Who shall mirror the journal: those who do and can, and more until there are as many as copies of metadata.
+pub(crate) fn wanted_mirrors(engine: &Engine, current: &[Mirror], region_bytes: u64) -> Vec<Mirror> {
+    let stripe = &engine.log.stripe;
+    let count = engine.places().meta_scheme().width().min(Superblock::JOURNAL_DEVICES_MAX);
+    let mut able: Vec<Mirror> = current.iter().filter(|mirror| stripe.is_open(mirror.device)).cloned().collect();
+    for device in stripe.devices() {
+        let is_new = !able.iter().any(|mirror| mirror.device == device.index());
+        let is_fit = stripe.is_open(device.index()) && device.layout().journal_bytes >= region_bytes;
+        if is_new && is_fit {
+            able.push(Mirror { device: device.index(), offset: device.layout().journal_offset });
+        }
+    }
+    // Every commit waits for the mirrors: slow ones only where there are not enough others.
+    let slow = if able.len() > count { stripe.slow_devices() } else { Vec::new() };
+    let (able, slow): (Vec<Mirror>, Vec<Mirror>) = able.into_iter().partition(|mirror| !slow.contains(&mirror.device));
+    let kept = able.iter().filter(|mirror| current.contains(mirror)).count();
+    let wanted: Vec<Mirror> = able.into_iter().chain(slow).take(count.max(kept)).collect();
+    if wanted.is_empty() { current.to_vec() } else { wanted }
+}
+
+/// The same, and how large the journal shall be: where the others are too small for what it is, it shrinks to what a second one
+/// has room for. The caller makes the change with a checkpoint, which leaves the journal empty.
+pub(crate) fn wanted_journal(engine: &Engine, current: &[Mirror], region_bytes: u64) -> (Vec<Mirror>, u64) {
+    let mirrors = wanted_mirrors(engine, current, region_bytes);
+    if mirrors.len() >= JOURNAL_MIRRORS_MIN.min(engine.places().meta_scheme().width()) {
+        return (mirrors, region_bytes);
+    }
+    let stripe = &engine.log.stripe;
+    let others = stripe.devices().into_iter().filter(|device| {
+        stripe.is_open(device.index()) && mirrors.iter().all(|mirror| mirror.device != device.index())
+    });
+    match others.map(|device| device.layout().journal_bytes).max() {
+        Some(smaller) if smaller < region_bytes => (wanted_mirrors(engine, current, smaller), smaller),
+        _ => (mirrors, region_bytes),
+    }
+}
+
+/// Whether a checkpoint would give the journal another set of mirrors.
+pub(crate) fn lacks_mirrors(engine: &Engine) -> bool {
+    let journal = engine.journal.lock();
+    wanted_journal(engine, &journal.mirrors, journal.region_bytes) != (journal.mirrors.clone(), journal.region_bytes)
+}
