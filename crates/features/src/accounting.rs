@@ -212,6 +212,7 @@ impl Quotas {
                 recount.walk.skip();
             }
         }
+        assert!(state.recount.is_none(), "one directory is counted at a time");
         state.recount = Some(recount);
         Ok(true)
     }

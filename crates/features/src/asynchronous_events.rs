@@ -198,6 +198,10 @@ impl AsynchronousEvents {
             return Ok(Some(caller.now.seconds));
         }
         let after = after_serving(value, served, caller.now.seconds);
+        assert!(
+            after.as_ref().is_none_or(|after| after.is_given_up == value.is_given_up || after.failures >= FAILURES_MAX),
+            "only what failed often is given up"
+        );
         let key = Key::follow(inode);
         let kept = self.core.store.update(caller.io, |transaction| {
             let Some(now) = transaction.get(&key)?.and_then(|bytes| FollowValue::decode(&bytes).ok()) else {
@@ -407,6 +411,7 @@ fn after_serving(value: &FollowValue, served: Served, now: i64) -> Option<Follow
             let cut =
                 (0..=cause.len().min(FollowValue::CAUSE_BYTES_MAX)).rev().find(|end| cause.is_char_boundary(*end));
             let cause = cause[..cut.unwrap_or(0)].to_owned();
+            assert!(cause.len() <= FollowValue::CAUSE_BYTES_MAX, "a cause fits its record");
             let is_given_up = failures >= FAILURES_MAX;
             Some(FollowValue { failures, is_given_up, next_seconds: now + pause, cause, ..value.clone() })
         }

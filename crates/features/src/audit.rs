@@ -111,6 +111,7 @@ impl Readers {
                 self.inputs.remove(&oldest);
             }
             self.order.push_back(process);
+            assert!(self.order.len() <= READERS_MAX, "processes that are remembered are bounded");
         }
         let inputs = self.inputs.entry(process).or_default();
         if inputs.contains(&inode) {
@@ -121,6 +122,8 @@ impl Readers {
             inputs.remove(0);
         }
         inputs.push(inode);
+        assert!(inputs.len() <= WATCHED_INPUTS_MAX + 1, "what is remembered of a process is bounded");
+        assert_eq!(self.inputs.len(), self.order.len(), "every process that is remembered can be forgotten");
     }
 
     /// What a process opened to read but this file.

@@ -167,6 +167,7 @@ impl MultipleNames {
             }
             // What is looked at counts too, or a long run of files would be one step.
             counted += keys.div_ceil(8);
+            assert!(next.is_none_or(|next| next >= at), "names are counted in order");
             match next.filter(|next| *next > at) {
                 Some(next) => at = next,
                 None => return Ok(NamedInValue::ALL),

@@ -289,6 +289,7 @@ impl Reconciler {
                 None => return Ok(!state.pending.is_empty()),
             },
         };
+        assert!(state.job.is_none(), "a job that is at work waits nowhere");
         state.in_hand = Some((job.root, job.number));
         // Status and new work must not wait for the moving.
         drop(state);
@@ -430,6 +431,7 @@ impl Reconciler {
                 if done.moved_bytes > 0 {
                     self.encryption.note_stored_anew(inode);
                 }
+                assert!(done.next.is_none_or(|next| next >= from), "a file is gone through in order");
                 job.file = done.next.map(|next| (inode, next));
                 progress.files += u64::from(job.file.is_none());
                 if job.file.is_none() {
@@ -444,6 +446,7 @@ impl Reconciler {
                 let mut twins = self.twins.lock();
                 let done = self.core.files.deduplicator.deduplicate(&context, inode, from, left, domain, &mut twins)?;
                 progress.moved_bytes += done.compared_bytes;
+                assert!(done.next.is_none_or(|next| next >= from), "a file is gone through in order");
                 job.twin = done.next.map(|next| (inode, next, domain));
             }
             match job.walk.next(&self.core.store, &self.core.names, caller.io)? {
@@ -500,6 +503,7 @@ impl Reconciler {
             decision = decision.or_more(&so_far, &classes);
             if is_known {
                 job.linked.insert(met.inode, (decision, count + 1));
+                assert!(job.linked.len() <= LINKED_MAX, "files that one walk remembers are bounded");
             }
             if !is_known || count + 1 < value.nlink {
                 decision = decision.or_more(&before, &classes);

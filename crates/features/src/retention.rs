@@ -211,6 +211,8 @@ impl Retentions {
             })?;
             Ok::<_, Error>(waiting)
         })?;
+        assert!(waiting.len() <= FILES_PER_STEP, "one step looks at a bounded number of files");
+        assert!(waiting.first().is_none_or(|first| *first >= from), "the list is gone through in order");
         let mut outcome = Ok(());
         for inode in &waiting {
             // One that cannot be read must not keep the others from it.
@@ -250,6 +252,7 @@ impl Retentions {
         self.core.changing(caller, inode, None, |transaction, value| {
             if is_due(value) && own_retain(value).is_none() {
                 let until = retain.begins(now).map(Retention::Until);
+                assert!(until.is_some(), "a directory that says nothing retains nothing");
                 set_own_retain(value, until.map(|retention| Retain { retention, after: 0 }));
                 transaction.delete(Key::retention(inode));
             }

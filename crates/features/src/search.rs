@@ -216,6 +216,7 @@ impl Find<'_> {
                 self.noted.forget_names();
                 let removals = self.search.core.files.table.removals();
                 let end = self.candidates.len().min(at + BATCH);
+                assert!(at <= end, "what the index told is gone through in order");
                 for (inode, value) in self.read_candidates(caller, &self.candidates[at..end])? {
                     unless_away(self.look_at_inode(caller, inode, value, removals, &mut found))?;
                 }
@@ -311,7 +312,10 @@ impl Find<'_> {
                     return Err(failure);
                 }
                 match next {
-                    Some(next) if inodes.len() < BATCH && keys <= KEYS_PER_BATCH => at = next,
+                    Some(next) if inodes.len() < BATCH && keys <= KEYS_PER_BATCH => {
+                        assert!(next >= at, "inodes are read in order");
+                        at = next;
+                    }
                     next => return Ok((inodes, next)),
                 }
             }

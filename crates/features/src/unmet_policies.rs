@@ -56,6 +56,7 @@ impl UnmetPolicies {
         if possible >= wished {
             return None;
         }
+        assert!(devices <= usize::from(wished), "devices that are enough keep what is wished");
         let (loss, least) = (plural(usize::from(wished), "device"), usize::from(wished) + 1);
         let whose = if only == 0 { "the pool has" } else { "only= names" };
         Some(format!(

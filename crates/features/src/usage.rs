@@ -84,6 +84,7 @@ impl UsageWalk<'_> {
             self.usage.shared_bytes += fact.shared_bytes;
             let Scheme { data, parity } = fact.scheme;
             *self.usage.scheme_bytes.entry((data, parity)).or_default() += fact.stored_bytes;
+            assert!(data > 0, "what is stored lies in data units");
             // Every unit of a segment takes its part: a k-th of the content, on data and parity alike.
             let unit_bytes = fact.stored_bytes.div_ceil(u64::from(data));
             for device in fact.devices {

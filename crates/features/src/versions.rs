@@ -274,6 +274,7 @@ impl Versions {
 
     /// What there is no room for is not kept: neither a full pool nor a quota refuses a change because of what was there before it.
     fn keep_copy(&self, caller: &Caller<'_>, inode: u64, file: &Unchanged<'_>) -> Result<(), Error> {
+        assert_eq!(file.value.flags & OF_VERSIONS, 0, "a version has no versions");
         let Some((directory, name)) = self.place_of(caller.io, inode, &file.value)? else { return Ok(()) };
         let kept = self
             .begin_copy(caller, directory, file)
@@ -384,6 +385,7 @@ impl Versions {
         let (mut kept, own) = (value.clone(), self.kept_of_own(transaction, found.inode, value)?);
         forget_own(&mut kept);
         let is_kept = self.shelve(transaction, caller, place, found.inode, &mut kept, own)?;
+        assert!(!is_kept || kept.flags & OF_VERSIONS != 0, "what is kept is marked as a version");
         if is_kept && unlink.is_in_use {
             self.open.lock().insert(found.inode);
         }

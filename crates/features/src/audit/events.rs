@@ -49,6 +49,7 @@ impl Audit {
         (by.uid, by.gid) = (caller.uid, caller.gid);
         let (path, inode, owner) = (watched.path.clone(), watched.inode, watched.owner);
         let new_path = if watched.is_secret { Vec::new() } else { cut(new_path) };
+        assert!(!watched.is_secret || path.is_empty(), "what is encrypted is not named in a record");
         self.list.put_audit(AuditValue { time: caller.now, event, refused, inode, owner, by, path, new_path });
     }
 
@@ -202,6 +203,7 @@ impl Audit {
         }
         let record = session.watched.provenance.then(|| self.put_written(caller, &session.watched, &who));
         session.writers.push(Writer { process, record });
+        assert!(session.writers.len() <= WRITERS_MAX && session.threads.len() <= WRITERS_MAX, "writers are bounded");
         drop(sessions);
         self.try_flush(caller);
     }
@@ -217,6 +219,8 @@ impl Audit {
             0 => Vec::new(),
             _ => self.readers.lock().read_by(process, watched.inode),
         };
+        assert!(!watched.is_secret || watched.path.is_empty(), "what is encrypted is not named in a record");
+        assert!(!inputs.contains(&watched.inode), "a file is not made from itself");
         let command = who.command.clone();
         let (inode, owner, path, by) = (watched.inode, watched.owner, watched.path.clone(), who.by.clone());
         let value = ProvenanceValue { time: caller.now, inode, owner, by, path, command, inputs };

@@ -74,7 +74,9 @@ impl List {
 
     /// Takes a record that is longer than it was.
     pub fn put_provenance_again(&self, number: u64, value: ProvenanceValue) {
-        self.waiting.lock().push(Pending::Provenance(number, value));
+        let mut waiting = self.waiting.lock();
+        assert!(number < waiting.next.provenance_next, "a record that is put again was put before");
+        waiting.push(Pending::Provenance(number, value));
     }
 
     pub fn put_audit(&self, value: AuditValue) {
@@ -92,6 +94,7 @@ impl Waiting {
             return;
         }
         self.pending.push_back(record);
+        assert!(self.pending.len() <= PENDING_MAX, "records that wait are bounded");
     }
 }
 

@@ -39,6 +39,7 @@ pub fn candidates(searches: &Searches, caller: &Caller<'_>, search: &Search) -> 
     for cover in &covers {
         let limit = best.as_ref().map_or(CANDIDATES_MAX, Vec::len);
         if let Some(found) = gather(searches, &caller.skipping_offloaded(), cover, limit)? {
+            assert!(found.len() <= limit, "candidates are bounded");
             best = Some(found);
         }
     }

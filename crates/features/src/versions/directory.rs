@@ -150,6 +150,7 @@ impl Versions {
             at = next_moment(at);
             name = moment_name(at);
         }
+        assert!(at >= caller.now, "a version is as old as its change, or a moment younger");
         let key = self.encryption.name_key(transaction, drawer, &above)?;
         (value.parent, value.rdev) = (drawer, hint(&above));
         self.core.names.insert(transaction, drawer, &mut above, name.as_bytes(), key.as_deref(), inode, kind)?;

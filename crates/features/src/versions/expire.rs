@@ -31,6 +31,7 @@ impl Versions {
         let limit = budget.clamp(1, GONE_PER_STEP);
         let now = ORDER_BY_MOMENT.saturating_add(u64::try_from(caller.now.seconds).unwrap_or(0));
         let due = self.next_to_go(caller.io, now + 1, limit)?;
+        assert!(due.len() <= limit, "one step removes a bounded number");
         self.remove_versions(caller, &due)?;
         let counted = self.count_versions(caller, limit)?;
         let pressed = self.make_room(caller, limit)?;
@@ -97,6 +98,7 @@ impl Versions {
             let excess = self.excess(caller.io, drawer)?;
             let some = &excess[..excess.len().min(left)];
             self.remove_versions(caller, some)?;
+            assert!(some.len() <= left, "one step removes a bounded number");
             left -= some.len();
             if some.len() < excess.len() {
                 return Ok(true);
