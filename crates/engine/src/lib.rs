@@ -5,14 +5,12 @@
 //! the newest checkpoint plus the journal behind it. Moving data (cleaning, and everything else that relocates) is: append
 //! the blob to another stream, then change its one entry in the blob map.
 //!
-//! An `Engine` (`engine.rs`) holds the state of a mounted pool; what has one job is a handle over it. `Devices`, `Rebuilder`
-//! and `Checker` work on it from above. What the crate `store` puts on it (scrub, health, forecasts, the tier) asks for what
-//! it needs by the methods in `upkeep.rs`. Read next: `engine.rs`.
+//! An `Engine` (`engine.rs`) holds the state of a mounted pool; what has one job is a handle over it. `Devices` and
+//! `Rebuilder` work on it from above. What the crates `tier` and `store` put on it asks for what it needs by the methods in
+//! `upkeep.rs` and `still.rs`. Read next: `engine.rs`.
 
 mod access;
-mod accounts;
 mod batch;
-mod check;
 mod checkpoint;
 mod checkpointer;
 mod clean;
@@ -47,6 +45,7 @@ mod resize;
 mod rows;
 mod single_steps;
 mod space;
+mod still;
 mod stranded;
 mod superblock;
 mod transaction;
@@ -60,7 +59,6 @@ mod void;
 mod wish;
 mod write;
 
-pub use check::{CheckReport, Checker, Finding};
 pub use clean::{BLOBS_PER_UPDATE, Cleaning};
 pub use cleaner::CleanerPolicy;
 pub use content::{Content, NewBlob, Owner, Placement};
@@ -78,6 +76,7 @@ pub use relocate::{Move, Moved, Recoded};
 pub use rows::{Damage, Rows, ScrubReport, Standing, parse_header, standing, stripe_error, usage_of};
 pub use single_steps::{HalfCheckpoint, JournalEnd, SingleSteps};
 pub use space::{Capacity, Reservation, Statistics, takes_more};
+pub use still::StillState;
 pub use transaction::{Settler, Transaction, blob_usage_bytes};
 pub use twin_copies::TwinCopies;
 pub use upkeep::{CheckpointHeld, ChunksHeld, SegmentChange};

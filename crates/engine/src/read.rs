@@ -176,7 +176,7 @@ impl Engine {
     }
 
     /// A node of the tree, from memory or from the log.
-    pub(crate) fn node(&self, reference: &NodeReference) -> Result<Arc<Node>, Error> {
+    pub fn node(&self, reference: &NodeReference) -> Result<Arc<Node>, Error> {
         if let Some(node) = self.cache.get(reference) {
             return Ok(node);
         }

@@ -47,7 +47,7 @@ impl Engine {
     }
 
     /// A fold, what it holds, and how long that is; none if it has ended.
-    pub(crate) fn read_fold(&self, io: Io<'_>, number: u64) -> Result<Option<(FoldValue, Bundle, u32)>, Error> {
+    pub fn read_fold(&self, io: Io<'_>, number: u64) -> Result<Option<(FoldValue, Bundle, u32)>, Error> {
         let found = self.view_through(io, |view| {
             let Some(bytes) = view.get(&Key::fold(number))? else { return Ok(None) };
             let fold = decode(&bytes)?;

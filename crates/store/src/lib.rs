@@ -5,6 +5,8 @@
 //! order in which they may call each other; the engine knows none of them. Read next: `scrub.rs`, the tier's and the engine's
 //! `lib.rs`.
 
+mod accounts;
+mod check;
 mod forecast;
 mod health;
 mod loss;
@@ -13,17 +15,17 @@ mod scrub;
 #[cfg(test)]
 mod tests;
 
+pub use check::{CheckReport, Checker, Finding};
 pub use forecast::{Change, Forecast, Forecaster};
 pub use health::{Health, HealthMonitor, HealthState};
 pub use loss::{ClassLoss, Loss, Losses};
 pub use scrub::{ScrubProgress, Scrubber};
 pub use stere_device::{Call, Cancellation, PendingRead};
 pub use stere_engine::{
-    Capacity, CheckReport, Checker, CleanerPolicy, Cleaning, Content, Damage, DamageLog, DeviceIn, DeviceUsage,
-    Devices, Engine, Error, Finding, FoldInfo, HealthLimits, Label, Lies, MendProgress, MendStatus, MetadataWish, Move,
-    Moved, NewBlob, Offload, Owner, Piece, Placement, Places, Rebuilder, Recoded, RecoveryReport, Reservation,
-    ScrubReport, Settler, SharedDomains, Statistics, StoreOptions, ToFold, Transaction, Value, View, blob_usage_bytes,
-    takes_more, usual_metadata_copies,
+    Capacity, CleanerPolicy, Cleaning, Content, Damage, DamageLog, DeviceIn, DeviceUsage, Devices, Engine, Error,
+    FoldInfo, HealthLimits, Label, Lies, MendProgress, MendStatus, MetadataWish, Move, Moved, NewBlob, Offload, Owner,
+    Piece, Placement, Places, Rebuilder, Recoded, RecoveryReport, Reservation, ScrubReport, Settler, SharedDomains,
+    Statistics, StoreOptions, ToFold, Transaction, Value, View, blob_usage_bytes, takes_more, usual_metadata_copies,
 };
 pub use stere_format::ScrubCursor;
 pub use stere_log::{Io, RepairTotals};

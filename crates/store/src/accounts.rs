@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use stere_engine::{Error, blob_usage_bytes};
 use stere_format::{BlobValue, Key, key, sector_aligned};
 
 use crate::check::Checker;
-use crate::error::Error;
-use crate::transaction::blob_usage_bytes;
 
 impl Checker {
     /// Counts the live bytes of all segments and corrects those that say something else; returns how many did. Call it while
@@ -19,16 +18,12 @@ impl Checker {
         self.engine.checkpoint()?;
         let live = self.count_live_bytes()?;
         let mut corrected = 0;
-        for segment in self.engine.log.segments.everywhere() {
+        for segment in self.engine.log().segments.everywhere() {
             let counted = live.get(&segment.id).copied().unwrap_or(0);
             let delta = i128::from(counted) - i128::from(segment.live_bytes());
             let Ok(delta) = i64::try_from(delta) else { continue };
             if delta != 0 {
-                segment.add_live_bytes(delta);
-                if !segment.is_released() {
-                    self.engine.space.add_live(segment.scheme, delta);
-                }
-                self.engine.log.touch(&segment);
+                self.engine.correct_live_bytes(&segment, delta);
                 corrected += 1;
             }
         }
@@ -37,11 +32,12 @@ impl Checker {
 
     fn count_live_bytes(&self) -> Result<BTreeMap<u64, u64>, Error> {
         let mut live: BTreeMap<u64, u64> = BTreeMap::new();
-        for part in &self.engine.checkpointer.lock().parts {
+        let still = self.engine.hold_still();
+        for part in still.parts() {
             *live.entry(part.address.segment).or_default() += u64::from(sector_aligned(part.address.length));
         }
-        let root = self.engine.inner.read().tree.root;
-        let mut wanted: Vec<_> = root.into_iter().collect();
+        let mut wanted: Vec<_> = still.root().into_iter().collect();
+        drop(still);
         while let Some(reference) = wanted.pop() {
             *live.entry(reference.address.segment).or_default() += u64::from(sector_aligned(reference.address.length));
             if reference.level > 0 {

@@ -4,19 +4,13 @@
 //! too; its changes wait for that long. Content is read after that, held in place. What belongs to names (directories, links) is checked by the naming layer with the same view. Read next:
 //! `docs/design/` on recovery.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use stere_format::{BlobFlags, BlobValue, CheckpointPart, ExtentFlags, ExtentValue, Key, key, sector_aligned};
+use stere_engine::{Engine, Error, StillState, blob_usage_bytes};
+use stere_format::{BlobFlags, BlobValue, ExtentFlags, ExtentValue, Key, key, sector_aligned};
 use stere_log::{Io, Segment};
 use stere_tree::NodeIo;
-
-use crate::error::Error;
-use crate::read::NeededNodes;
-use crate::transaction::blob_usage_bytes;
-use crate::view::View;
-use crate::{Inner, engine::Engine};
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,16 +140,14 @@ impl Checker {
         // Before the lock is taken, for this may wait for volumes.
         let folded = self.read_folds(&mut report);
         {
-            let _cleaner = self.engine.cleaner.lock();
-            let checkpointer = self.engine.checkpointer.lock();
-            let inner = self.engine.inner.read();
-            if inner.frozen.is_some() {
+            let still = self.engine.hold_still();
+            if still.is_half_way() {
                 let cause = "a checkpoint failed half-way; mount the pool again, then check it".into();
                 return Err(Error::ReadOnly { cause });
             }
-            self.check_nodes(&inner, &checkpointer.parts, &mut report, &mut live);
-            let extents = self.gather_extents(&inner, &mut report, folded)?;
-            self.check_blobs(&inner, &mut report, &mut live, extents, data.then_some(&mut contents))?;
+            self.check_nodes(&still, &mut report, &mut live);
+            let extents = self.gather_extents(&still, &mut report, folded)?;
+            self.check_blobs(&still, &mut report, &mut live, extents, data.then_some(&mut contents))?;
             self.check_segments(&mut report, &live);
         }
         for content in contents {
@@ -164,15 +156,9 @@ impl Checker {
         Ok(report)
     }
 
-    fn check_nodes(
-        &self,
-        inner: &Inner,
-        parts: &[CheckpointPart],
-        report: &mut CheckReport,
-        live: &mut FxHashMap<u64, u64>,
-    ) {
-        let root = inner.tree.root;
-        for part in parts {
+    fn check_nodes(&self, still: &StillState<'_>, report: &mut CheckReport, live: &mut FxHashMap<u64, u64>) {
+        let root = still.root();
+        for part in still.parts() {
             *live.entry(part.address.segment).or_default() += u64::from(sector_aligned(part.address.length));
         }
         match stere_tree::check(root, &mut ReadNodes(&self.engine), |_, _| {}) {
@@ -186,45 +172,10 @@ impl Checker {
         }
     }
 
-    /// Calls `visit` for all keys of a range in the state that `inner` is.
-    fn each_key_of(
-        &self,
-        inner: &Inner,
-        mut from: Key,
-        to: Key,
-        mut visit: impl FnMut(&Key, &[u8]),
-    ) -> Result<(), Error> {
-        let mut needed = NeededNodes::default();
-        loop {
-            let mut last = None;
-            let view = View::new(
-                inner,
-                needed.cache(&self.engine.cache),
-                &self.engine.log.segments,
-                crate::view::Offloaded::Through,
-            );
-            let outcome = view.scan(from, to, |key, value| {
-                visit(key, value);
-                last = Some(*key);
-                ControlFlow::Continue(())
-            });
-            let Some(miss) = view.take_missed() else { return outcome };
-            let missed = self.engine.pin(&miss);
-            self.engine.fetch_missed(Io::BLOCKING, missed, &mut needed)?;
-            match last.map(|last| last.successor()) {
-                None => {}
-                Some(Some(next)) => from = next,
-                Some(None) => return Ok(()),
-            }
-        }
-    }
-
     /// What the extents say that were put away. That some cannot be read is told, and what they name is not taken for unnamed.
     fn read_folds(&self, report: &mut CheckReport) -> FxHashMap<u64, Extents> {
-        let numbers: Vec<(u64, u64)> =
-            self.engine.inner.read().folds.values().map(|(number, fold)| (number, fold.directory)).collect();
         let mut folded = FxHashMap::default();
-        for (number, directory) in numbers {
+        for (number, directory) in self.engine.offloaded_ranges() {
             match self.engine.read_fold(Io::BLOCKING, number) {
                 Ok(Some((_, bundle, _))) => {
                     let mut extents = Extents::default();
@@ -244,14 +195,14 @@ impl Checker {
 
     fn gather_extents(
         &self,
-        inner: &Inner,
+        still: &StillState<'_>,
         report: &mut CheckReport,
         mut folded: FxHashMap<u64, Extents>,
     ) -> Result<Extents, Error> {
         let mut extents = Extents::default();
         let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
-        self.each_key_of(inner, from, to, |key, value| extents.add(report, key, value))?;
-        for (number, fold) in inner.folds.values() {
+        still.each_key(from, to, |key, value| extents.add(report, key, value))?;
+        for (number, fold) in still.offloaded() {
             match folded.remove(&number) {
                 Some(of_fold) => extents.add_all(of_fold),
                 None => extents.is_partial = true,
@@ -263,7 +214,7 @@ impl Checker {
 
     fn check_blobs(
         &self,
-        inner: &Inner,
+        still: &StillState<'_>,
         report: &mut CheckReport,
         live: &mut FxHashMap<u64, u64>,
         extents: Extents,
@@ -272,7 +223,7 @@ impl Checker {
         let Extents { mut named, bundles, is_partial, keys } = extents;
         report.keys += keys;
         let (from, to) = (Key::blob(0), Key::new(key::tree::SEGMENTS, 0, 0, 0));
-        self.each_key_of(inner, from, to, |key, bytes| match BlobValue::decode(bytes) {
+        still.each_key(from, to, |key, bytes| match BlobValue::decode(bytes) {
             Ok(value) => {
                 let usage = blob_usage_bytes(&value);
                 *live.entry(value.address.segment).or_default() += usage;
@@ -284,7 +235,7 @@ impl Checker {
                     check_blob(report, key.object, &value, name.as_ref());
                 }
                 if let Some(contents) = &mut contents {
-                    let segment = self.engine.log.segments.get(value.address.segment);
+                    let segment = self.engine.log().segments.get(value.address.segment);
                     contents.push(Content { blob: key.object, value, inode: name.map(|name| name.inode), segment });
                 }
             }
@@ -308,7 +259,7 @@ impl Checker {
             report.unread_bytes += u64::from(value.address.length);
             return;
         }
-        if let Err(error) = self.engine.log.read_blocks(segment, &value.address, &value.checksums) {
+        if let Err(error) = self.engine.log().read_blocks(segment, &value.address, &value.checksums) {
             if self.engine.is_readable_from_volumes_only(segment) {
                 report.unread_bytes += u64::from(value.address.length);
                 return;
@@ -318,7 +269,7 @@ impl Checker {
     }
 
     fn check_segments(&self, report: &mut CheckReport, live: &FxHashMap<u64, u64>) {
-        let segments = self.engine.log.segments.everywhere();
+        let segments = self.engine.log().segments.everywhere();
         report.segments = segments.len() as u64;
         let mut slots = FxHashMap::default();
         for segment in &segments {
