@@ -135,6 +135,7 @@ impl Cartridge<'_> {
                 name: name.to_owned(),
             };
             let mut block = header.encode();
+            assert!(payload.len() <= unit && block.len() == CartridgeBlock::SIZE, "a block holds a unit at most");
             block.extend_from_slice(payload);
             match self.drive.write(&block)? {
                 Write::Well => {}
@@ -178,6 +179,7 @@ impl Cartridge<'_> {
         }
         // What is put is read back, and read one day.
         self.drive.learn()?;
+        assert!(self.drive.is_at_end_of(files), "writing begins only where the tape was seen to end");
         self.write_file(CartridgeKind::Object, name, ordinal, bytes)
     }
 
@@ -214,6 +216,8 @@ impl Cartridge<'_> {
         if !self.drive.is_at_end_of(files) {
             self.go_to_end(files)?;
         }
+        assert!(self.drive.is_at_end_of(files), "writing begins only where the tape was seen to end");
+        assert!(entries.iter().all(|entry| entry.file < files), "an index tells of files before it");
         let index = CartridgeIndex { files, entries };
         self.write_file(CartridgeKind::Index, "", ordinal, &index.encode())
     }
@@ -277,6 +281,7 @@ impl Cartridge<'_> {
             return Err(self.stale());
         }
         let payload = header.payload_of(block).map_err(|error| self.damaged(entry, error.to_string()))?;
+        assert!(wanted.start >= at * unit, "blocks are read in order");
         let start = (wanted.start - at * unit) as usize;
         let part = &payload[start.min(payload.len())..];
         let count = (part.len() as u64).min(wanted.end - wanted.start);

@@ -159,7 +159,11 @@ impl Catalogue {
         }
         self.remove(&entry.name);
         self.names.insert(entry.name.clone(), (barcode.to_owned(), entry.file));
-        self.cartridges.entry(barcode.to_owned()).or_default().entries.insert(entry.file, entry);
+        let before = self.cartridges.entry(barcode.to_owned()).or_default().entries.insert(entry.file, entry);
+        if let Some(before) = before {
+            // A file holds one object; what it was thought to hold is not there.
+            self.names.remove(&before.name);
+        }
     }
 
     /// Its object is dead from now on.
@@ -167,7 +171,9 @@ impl Catalogue {
         let (barcode, file) = self.names.remove(name)?;
         let known = self.cartridges.get_mut(&barcode)?;
         known.is_indexed = false;
-        known.entries.remove(&file)
+        let removed = known.entries.remove(&file);
+        assert!(removed.as_ref().is_none_or(|entry| entry.name == name), "a name leads to its own object");
+        removed
     }
 
     pub fn next_ordinal(&mut self) -> u64 {
@@ -178,7 +184,9 @@ impl Catalogue {
     /// Which cartridge has an object, and where.
     pub fn find(&self, name: &str) -> Option<(&str, &CartridgeEntry)> {
         let (barcode, file) = self.names.get(name)?;
-        Some((barcode, self.cartridges.get(barcode)?.entries.get(file)?))
+        let entry = self.cartridges.get(barcode)?.entries.get(file)?;
+        assert_eq!(entry.name, name, "a name leads to its own object");
+        Some((barcode, entry))
     }
 
     pub fn known(&self, barcode: &str) -> Known {
@@ -258,6 +266,18 @@ mod tests {
 
     fn entry(file: u32, ordinal: u64, name: &str) -> CartridgeEntry {
         CartridgeEntry { file, unit_bytes: 4096, ordinal, object_bytes: 10, name: name.into() }
+    }
+
+    #[test]
+    fn a_file_holds_one_object() {
+        let mut catalogue = Catalogue::default();
+        for line in ["object A 1 4096 5 10 x", "object A 1 4096 6 10 y"] {
+            catalogue.apply(line).expect("it is well formed");
+        }
+        assert!(catalogue.find("x").is_none(), "what is there is another object");
+        assert_eq!(catalogue.find("y").map(|(barcode, entry)| (barcode, entry.file)), Some(("A", 1)));
+        catalogue.kill("y").expect("it is in memory");
+        assert!(catalogue.known("A").entries.is_empty());
     }
 
     #[test]

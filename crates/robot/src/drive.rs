@@ -217,6 +217,7 @@ impl Drive {
     }
 
     fn read_once(&mut self, into: &mut [u8]) -> Result<Read, RobotError> {
+        assert!(!into.is_empty() && into.len() < 1 << 24, "the length of a block fits its command");
         let was_at = self.leave();
         let size = (into.len() as u32).to_be_bytes();
         // Shorter blocks are no mistake.
@@ -257,6 +258,7 @@ impl Drive {
     }
 
     pub fn write(&mut self, block: &[u8]) -> Result<Write, RobotError> {
+        assert!(!block.is_empty() && block.len() < 1 << 24, "the length of a block fits its command");
         let was_at = self.leave();
         let size = (block.len() as u32).to_be_bytes();
         let command = [0x0a, 0, size[1], size[2], size[3], 0];
@@ -286,6 +288,7 @@ impl Drive {
             Space::Filemarks => 1,
             Space::EndOfData => 3,
         };
+        assert!(count.unsigned_abs() <= Drive::SPACE_MAX, "a distance fits its command");
         let [_, c0, c1, c2] = count.to_be_bytes();
         match self.run("SPACE", &[0x11, code, c0, c1, c2, 0], LONG) {
             Ok(_) => {
@@ -359,7 +362,9 @@ impl Drive {
                 if !self.locate(file, block)? && self.go_to_file(file)? == Spaced::Stopped {
                     return Ok(Spaced::Stopped);
                 }
-                block - self.at.map_or(0, |(_, at)| at)
+                let at = self.at.map_or(0, |(_, at)| at);
+                assert!(at <= block, "a file is gone to before the block that is wanted of it");
+                block - at
             }
         };
         match ahead {
@@ -374,7 +379,12 @@ impl Drive {
     /// Goes on over so many blocks of this file.
     pub fn skip_blocks(&mut self, count: u32) -> Result<Spaced, RobotError> {
         let to = self.at.map(|(file, block)| (file, block + u64::from(count)));
-        if count == 0 { Ok(Spaced::Done) } else { self.space(Space::Blocks, count as i32, to) }
+        match count {
+            0 => Ok(Spaced::Done),
+            // What says that it has so many blocks is no file of ours.
+            _ if count > Drive::SPACE_MAX => Ok(Spaced::Stopped),
+            _ => self.space(Space::Blocks, count as i32, to),
+        }
     }
 
     /// Goes behind the filemark that ends this file.

@@ -283,6 +283,7 @@ impl Library {
         let bays: Vec<schedule::Bay> = state.bays.iter().map(view).collect();
         let requests: Vec<Request> = state.waiting.iter().map(|waiting| waiting.request.clone()).collect();
         let (bay, at) = schedule::choose(&bays, &requests)?;
+        assert!(state.bays[bay].drive.is_some(), "a drive that is chosen is free");
         let waiting = state.waiting.swap_remove(at);
         state.waiting.iter_mut().for_each(|other| other.request.passed += 1);
         let drive = state.bays[bay].drive.take()?;
@@ -297,6 +298,7 @@ impl Library {
         (bay, mut drive): (usize, Drive),
         mut waiting: Waiting,
     ) -> MutexGuard<'a, State> {
+        assert!(state.bays[bay].drive.is_none(), "who works with a drive took it");
         let before = state.bays[bay].loaded.clone();
         // The others see the drive as that cartridge's from now on.
         state.bays[bay].loaded = Some(waiting.request.cartridge.clone());
@@ -310,6 +312,7 @@ impl Library {
         }
         let mut state = self.state.lock();
         let place = &mut state.bays[bay];
+        assert!(place.drive.is_none(), "nobody else took the drive meanwhile");
         place.is_locating = drive.is_locating();
         (place.drive, place.loaded, place.is_checked) = (Some(drive), loaded.barcode, loaded.is_checked);
         place.failures = if is_drives_fault { place.failures + 1 } else { 0 };
@@ -324,7 +327,10 @@ impl Library {
                 tracing::warn!(library = self.options.name, %error, "a drive failed; it is tried once more");
                 state.waiting.push(waiting);
             }
-            outcome => drop(state.done.insert(waiting.request.ticket, outcome)),
+            outcome => {
+                let before = state.done.insert(waiting.request.ticket, outcome);
+                assert!(before.is_none(), "a request ends once");
+            }
         }
         self.changed.notify_all();
         state

@@ -257,7 +257,9 @@ impl Library {
         match self.append(drive, barcode, name, bytes) {
             Err(RobotError::Stale { .. }) => {
                 self.look(drive, barcode)?;
-                self.append(drive, barcode, name, bytes)
+                // Of which not all is known takes nothing.
+                let standing = self.state.lock().catalogue.known(barcode).standing;
+                if standing == Standing::Ours { self.append(drive, barcode, name, bytes) } else { Err(no_room()) }
             }
             // It takes nothing more there; what it has may still be read.
             Err(error) if matches!(error.key(), Some(SenseKey::Medium | SenseKey::Protected)) => {
@@ -274,6 +276,7 @@ impl Library {
             let mut state = self.state.lock();
             (state.catalogue.known(barcode), state.catalogue.next_ordinal())
         };
+        assert_eq!(known.standing, Standing::Ours, "only cartridges of ours are written to");
         let mut cartridge = self.cartridge(drive, barcode);
         if known.is_ragged {
             if !cartridge.end_ragged(known.files)? {

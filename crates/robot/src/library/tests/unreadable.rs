@@ -69,6 +69,25 @@ fn a_beginning_that_cannot_be_read_for_a_while_loses_nothing() {
     }
 }
 
+/// P-214: nor is anything put there when that is found out while something is to be put.
+#[test]
+fn nothing_is_put_behind_what_turns_out_not_to_be_known() {
+    let simulated = simulated(Model::INSTANT, 1, 2);
+    let library = open(&simulated);
+    library.put("a", &content(1, 3000)).unwrap();
+    simulated.reset();
+    // Another machine had the library for a while.
+    open(&simulated).put("b", &content(2, 3000)).unwrap();
+    simulated.reset();
+    simulated.spoil("SIM001", [2]);
+    let before = simulated.records("SIM001");
+    library.put("c", &content(3, 3000)).unwrap();
+    assert_eq!(simulated.records("SIM001"), before, "nothing is put behind what is not known");
+    assert_eq!(whole(&library, "c").unwrap(), content(3, 3000));
+    let complaint = library.cartridges()[0].complaint.clone().unwrap_or_default();
+    assert!(complaint.contains("beginnings of 1 of its files"), "{complaint}");
+}
+
 /// P-228: a block that cannot be read, behind a drive that was switched off and on, is an error after a bounded number of tries.
 #[test]
 fn an_unreadable_block_behind_a_reset_ends_as_an_error() {
