@@ -230,6 +230,10 @@ impl Claim {
             self.phase = Phase::Held;
             return Next::Held;
         }
+        assert!(
+            watched.as_ref().is_none_or(|watched| watched.len() == self.devices.len()),
+            "every device that is taken was watched"
+        );
         self.phase = Phase::Taking { written: 0, watched };
         Next::Wait { milliseconds: 0 }
     }
@@ -237,6 +241,8 @@ impl Claim {
     /// Writes the next heartbeat. A device that takes none would take no data either. An owner that was watched and has woken since is not
     /// written over; one that wakes just now sees the claim at its next beat, so the claim settles for longer than that takes.
     fn take(&mut self, written: usize, mut watched: Option<Vec<Seen>>, now_ms: u64) -> Result<Next, Error> {
+        assert!(!self.is_reader, "a reader writes no heartbeat");
+        assert!(written < self.devices.len(), "devices are taken one after the other");
         if let Some(before) = &watched {
             let now = self.devices[written].look().unwrap_or(Seen::Nothing);
             if before[written] != now && now.is_live() {

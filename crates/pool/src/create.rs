@@ -82,6 +82,7 @@ pub fn chunk_bytes_for(smallest_bytes: u64) -> u32 {
     while chunk_bytes > CHUNK_BYTES_MIN && slots(chunk_bytes) < SLOTS_WANTED {
         chunk_bytes /= 2;
     }
+    assert!(chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes));
     chunk_bytes
 }
 
@@ -94,6 +95,7 @@ pub fn create(
     check_texts(&devices, options)?;
     check_contents(&devices, options.force)?;
     let copies = metadata_copies(options.metadata_copies, &devices)?;
+    assert!((1..=devices.len()).contains(&copies), "each copy of metadata has a device of its own");
     let layouts = layouts(&devices, options)?;
     let plan = Plan::draw(&devices, layouts, copies, options, randomness);
     for new in &devices {
@@ -295,6 +297,7 @@ fn journal_devices(devices: &[NewDevice], copies: usize) -> Vec<DeviceIndex> {
     let count = copies.min(Superblock::JOURNAL_DEVICES_MAX);
     let mut chosen: Vec<DeviceIndex> = order.into_iter().take(count).map(|index| index as DeviceIndex).collect();
     chosen.sort_unstable();
+    assert!(!chosen.is_empty() && chosen.len() <= Superblock::JOURNAL_DEVICES_MAX, "a journal has mirrors");
     chosen
 }
 

@@ -64,7 +64,7 @@ impl Quiescence {
             return Ok(*waits);
         }
         let now = caller.now.seconds;
-        let is_quiet = now - self.changed_last(caller.io, unit)? >= UNIT_QUIET_SECONDS;
+        let is_quiet = now.saturating_sub(self.changed_last(caller.io, unit)?) >= UNIT_QUIET_SECONDS;
         let mut since = self.since.lock();
         let waits = !is_quiet && now - *since.entry(unit).or_insert(now) < UNIT_WAIT_SECONDS_MAX;
         if !waits {
