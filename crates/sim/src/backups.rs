@@ -55,6 +55,31 @@ pub(crate) struct Backups {
     rotten: BTreeSet<PathBuf>,
 }
 
+impl Backups {
+    /// P-105: each copy is as it was written, and of a content that was to be there.
+    fn judge_copies(&mut self, disk: &SimDisk) -> Result<(), Stop> {
+        let wrong = |error: stere_backup::Error| Stop::Failure(format!("a destination that is there again: {error}"));
+        let mut destination = Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)).map_err(wrong)?;
+        let found = destination.check(&|| false).map_err(wrong)?;
+        let rotten = std::mem::take(&mut self.rotten);
+        let is_rotten = |path: &[u8]| rotten.contains(&root().join(std::ffi::OsStr::from_bytes(path)));
+        if let Some((path, why)) = found.bad.iter().find(|(path, _)| !is_rotten(path)) {
+            return Err(Stop::Failure(format!("{} at a backup: {why}", String::from_utf8_lossy(path))));
+        }
+        // What a run replaced is there no more; what is told is copied anew by the next.
+        self.rotten = rotten.into_iter().filter(|path| disk.content(path).is_some()).collect();
+        for (path, _) in destination.list(None).map_err(wrong)? {
+            let copy = disk.content(&place(&path));
+            let may_be = self.may_be.get(&path).is_some_and(|known| known.iter().any(|one| Some(one) == copy.as_ref()));
+            if !may_be && !self.rotten.contains(&place(&path)) {
+                let path = String::from_utf8_lossy(&path);
+                return Err(Stop::Failure(format!("the copy of {path} is nothing that was to be there")));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What came of a run.
 #[derive(Debug, Default)]
 struct Ran {
@@ -222,7 +247,7 @@ pub(crate) fn back_up(history: &mut History, trouble: DiskTrouble) -> Result<(),
         Err(_) if !matches!(trouble, DiskTrouble::None | DiskTrouble::Away) => history.summary.backups_cut += 1,
         Err(error) => return Err(Stop::Failure(format!("a run of a backup with {trouble:?}: {error}"))),
     }
-    judge_copies(history, &disk)
+    history.backups.judge_copies(&disk)
 }
 
 /// What a mount does: meets all files, copies what has to be copied. The inner error is one of the disk.
@@ -327,36 +352,12 @@ fn is_to_be_encrypted(history: &mut History, inode: u64, path: &[u8]) -> Result<
     Ok(false)
 }
 
-/// P-105: each copy is as it was written, and of a content that was to be there.
-fn judge_copies(history: &mut History, disk: &SimDisk) -> Result<(), Stop> {
-    let wrong = |error: stere_backup::Error| Stop::Failure(format!("a destination that is there again: {error}"));
-    let mut destination = Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)).map_err(wrong)?;
-    let found = destination.check(&|| false).map_err(wrong)?;
-    let rotten = std::mem::take(&mut history.backups.rotten);
-    let is_rotten = |path: &[u8]| rotten.contains(&root().join(std::ffi::OsStr::from_bytes(path)));
-    if let Some((path, why)) = found.bad.iter().find(|(path, _)| !is_rotten(path)) {
-        return Err(Stop::Failure(format!("{} at a backup: {why}", String::from_utf8_lossy(path))));
-    }
-    // What a run replaced is there no more; what is told is copied anew by the next.
-    history.backups.rotten = rotten.into_iter().filter(|path| disk.content(path).is_some()).collect();
-    for (path, _) in destination.list(None).map_err(wrong)? {
-        let copy = disk.content(&place(&path));
-        let may_be =
-            history.backups.may_be.get(&path).is_some_and(|known| known.iter().any(|one| Some(one) == copy.as_ref()));
-        if !may_be && !history.backups.rotten.contains(&place(&path)) {
-            let path = String::from_utf8_lossy(&path);
-            return Err(Stop::Failure(format!("the copy of {path} is nothing that was to be there")));
-        }
-    }
-    Ok(())
-}
-
 /// P-105: what rots is found, and no other bytes are given back than were copied.
 pub(crate) fn prove_backup(history: &mut History, rots: bool) -> Result<(), Stop> {
     let Some(disk) = history.backups.disk.clone().filter(|_| history.plan.pool.areas.has(Area::Backups)) else {
         return Ok(());
     };
-    judge_copies(history, &disk)?;
+    history.backups.judge_copies(&disk)?;
     let wrong = |error: stere_backup::Error| Stop::Failure(format!("proving a backup: {error}"));
     let rotten = if rots { disk.rot(&root().join("current"), &mut history.random) } else { Vec::new() };
     history.backups.rotten.extend(rotten.iter().cloned());

@@ -19,7 +19,7 @@ use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Model, Node, ROOT};
 use crate::operation::Path;
 use crate::pool::{PoolUnderTest, caller};
-use crate::{execute::names, life, tertiary};
+use crate::{execute::names, tertiary};
 
 /// Made between the two copies.
 const LATE: &[u8] = b"late";
@@ -191,10 +191,10 @@ pub(crate) fn rescue_from_volumes(history: &mut History) -> Result<(), Stop> {
     // What passed plugins stays a hole.
     let is_plain = is_plain && !history.plan.pool.passes_plugins;
     let is_well = history.pool.is_calm()
-        && life::away(history).is_none()
+        && history.pool.away().is_none()
         && !history.pool.has_lost_member()
         && !history.plan.may_fill;
-    if !is_plain || !is_well || !history.mounted().store.tier.media.has_volumes() || history.kept_image.is_some() {
+    if !is_plain || !is_well || !history.mounted().store.tier.media.has_volumes() || history.pool.kept_image.is_some() {
         return Ok(());
     }
     send_everything_down(history)?;

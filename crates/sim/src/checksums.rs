@@ -8,10 +8,10 @@ use stere_device::Device;
 use stere_format::{Address, BLOCK_BYTES, BlobValue, DeviceLayout, Key, SegmentValue};
 use stere_stripe::row_pieces;
 
+use crate::execute::names;
 use crate::history::{History, Stop};
 use crate::medium::Survival;
 use crate::model::ROOT;
-use crate::{execute::names, life};
 
 const ATTRIBUTE: &[u8] = b"user.stere.checksum";
 
@@ -50,10 +50,11 @@ pub(crate) fn wish_checksum(history: &mut History, inode: u64, pick: usize) -> R
 
 /// A change that no CRC tells is found where there is a digest (P-120).
 pub(crate) fn prove_digests(history: &mut History) -> Result<(), Stop> {
-    let is_whole = history.summary.changes == 0 && !history.pool.has_struck(|_| true) && history.kept_image.is_none();
+    let is_whole =
+        history.summary.changes == 0 && !history.pool.has_struck(|_| true) && history.pool.kept_image.is_none();
     if history.plan.pool.checksums.is_empty()
         || !is_whole
-        || life::away(history).is_some()
+        || history.pool.away().is_some()
         || history.pool.has_lost_member()
     {
         return Ok(());

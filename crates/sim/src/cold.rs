@@ -25,7 +25,7 @@ use crate::tertiary::{self, TIER};
 use crate::volume::VolumeTrouble;
 use crate::{
     execute::{contents, names},
-    life, limits, retention,
+    retention,
 };
 
 const NAMES: &[u8] = b"user.stere.names";
@@ -115,11 +115,11 @@ impl PoolUnderTest {
 }
 
 fn has_cold(history: &History) -> bool {
-    let is_whole = history.pool.is_calm() && life::away(history).is_none() && !history.pool.has_lost_member();
+    let is_whole = history.pool.is_calm() && history.pool.away().is_none() && !history.pool.has_lost_member();
     history.plan.pool.areas.has(Area::Cold)
         && !history.plan.may_fill
         && history.plan.budget != Budget::Beyond
-        && !limits::has_quotas(history)
+        && !history.quotas.are_on()
         && is_whole
         && history.mounted().store.failure().is_none()
         && history.mounted().store.tier.media.has_volumes()

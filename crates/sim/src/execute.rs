@@ -177,7 +177,7 @@ fn execute_other(history: &mut History, operation: &Operation) -> Result<(), Sto
             recovery::recover(history, *manner, *again)
         }
         Operation::Faults { device, .. } | Operation::KeepImage { device }
-            if history.plan.budget == Budget::Tolerated && !life::may_suffer(history, usize::from(*device)) =>
+            if history.plan.budget == Budget::Tolerated && !history.pool.may_suffer(usize::from(*device)) =>
         {
             Ok(())
         }
@@ -191,7 +191,7 @@ fn execute_other(history: &mut History, operation: &Operation) -> Result<(), Sto
             let index = usize::from(*device);
             let mut image = history.machine.images().swap_remove(index);
             image.crash(&crate::medium::Survival::Everything, &mut history.random);
-            history.kept_image = Some((index, image));
+            history.pool.kept_image = Some((index, image));
             Ok(())
         }
         Operation::TakeAway { device, events } => {
@@ -207,7 +207,8 @@ fn execute_other(history: &mut History, operation: &Operation) -> Result<(), Sto
         Operation::TryRivals => rivals::try_rivals(history),
         Operation::TryTakeover { manner } => takeover::try_takeover(history, *manner),
         Operation::BringBack { device } => {
-            history.returning = Some(usize::from(*device)).filter(|device| *device < history.machine.device_count());
+            history.pool.returning =
+                Some(usize::from(*device)).filter(|device| *device < history.machine.device_count());
             Ok(())
         }
         Operation::Mend => life::mend(history),
@@ -276,7 +277,7 @@ fn execute_change(history: &mut History, operation: &Operation) -> Result<(), St
         Operation::Retain { path, days } => retention::retain(history, *path, *days),
         Operation::Limit { holder, manner, room, days } => limits::limit(history, *holder, *manner, *room, *days),
         Operation::PassDays { days } => {
-            if limits::has_quotas(history) {
+            if history.quotas.are_on() {
                 history.sync_all()?;
             }
             retention::pass_days(history, *days);

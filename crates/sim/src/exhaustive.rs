@@ -4,13 +4,10 @@
 //! A workload runs once, with an image of all devices kept at each crash point; each image is then crashed, mounted and judged on
 //! a machine of its own. What a crash within an operation may leave is what could be left before it, or its result.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::area::Areas;
-use crate::content::Content;
 use crate::encryption::Encrypts;
 use crate::history::{Budget, History, Plan, Stop};
 use crate::medium::{Medium, Survival};
@@ -19,6 +16,7 @@ use crate::operation::{Operation, Path, Target};
 use crate::pool::PoolConfig;
 use crate::random::Random;
 use crate::recovery;
+use crate::remains::Remains;
 
 const A: Path = Path { directory: 0, name: 0 };
 const B: Path = Path { directory: 0, name: 1 };
@@ -105,29 +103,6 @@ fn plan(devices: usize) -> Plan {
     Plan { seed: 1, pool, budget: Budget::None, may_fill: false, canary: false }
 }
 
-/// The names and contents that a crash may leave.
-#[derive(Clone)]
-struct Allowed {
-    states: Vec<Model>,
-    held: BTreeMap<u64, Vec<Rc<Content>>>,
-}
-
-impl Allowed {
-    fn of(history: &History) -> Allowed {
-        Allowed { states: history.states.clone(), held: history.held.clone() }
-    }
-
-    /// What a crash within an operation may leave.
-    fn within(before: &Allowed, after: &Allowed) -> Allowed {
-        let mut both = before.clone();
-        both.states.extend(after.states.iter().cloned());
-        for (inode, contents) in &after.held {
-            both.held.entry(*inode).or_default().extend(contents.iter().cloned());
-        }
-        both
-    }
-}
-
 struct Bench {
     base: Vec<Medium>,
     model: Model,
@@ -186,10 +161,10 @@ impl Bench {
         self.runner.note_all_durable();
         drop(self.runner.machine.take_boundaries());
         for operation in operations.iter().copied().chain([&Operation::SyncAll]) {
-            let before = Allowed::of(&self.runner);
+            let before = self.runner.remains.clone();
             self.runner.step(operation).map_err(text_of)?;
-            let after = Allowed::of(&self.runner);
-            let within = Allowed::within(&before, &after);
+            let after = self.runner.remains.clone();
+            let within = Remains::within(&before, &after);
             for image in self.runner.machine.take_boundaries() {
                 self.crash(&image, &within)?;
             }
@@ -200,7 +175,7 @@ impl Bench {
     }
 
     /// Judges what several sets of surviving writes lead to.
-    fn crash(&mut self, image: &[Medium], allowed: &Allowed) -> Result<(), String> {
+    fn crash(&mut self, image: &[Medium], allowed: &Remains) -> Result<(), String> {
         self.outcome.crash_points += 1;
         for survivals in survivals_of(image) {
             self.outcome.recoveries += 1;
@@ -208,7 +183,7 @@ impl Bench {
             judge.pool.mounted = None;
             judge.machine.set_images(image.to_vec());
             judge.machine.power_on(&mut |device, _| survivals[device].clone());
-            (judge.states, judge.held) = (allowed.states.clone(), allowed.held.clone());
+            judge.remains = allowed.clone();
             let random = self.random.fork();
             judge.random = random;
             let judged = judge.plan.pool.mount(&judge.machine).and_then(|mounted| {

@@ -22,7 +22,7 @@ use crate::pool::caller;
 use crate::random::Random;
 use crate::{
     execute::{contents, names},
-    limits, lists, recovery, retention,
+    lists, recovery, retention,
 };
 
 const ATTRIBUTE: &[u8] = b"user.stere.plugins";
@@ -217,7 +217,7 @@ pub(crate) fn check_followers(history: &mut History) -> Result<(), Stop> {
 /// What is removed is told of, also if the power goes off in between.
 pub(crate) fn prove_followers(history: &mut History) -> Result<(), Stop> {
     check_followers(history)?;
-    let is_bounded = limits::has_quotas(history) || history.plan.pool.keeps_versions;
+    let is_bounded = history.quotas.are_on() || history.plan.pool.keeps_versions;
     let may = history.plan.has_followers() && history.plan.budget != Budget::Beyond && lists::is_undisturbed(history);
     if !may || is_bounded || history.model.lookup(ROOT, GOES).is_ok() {
         return Ok(());

@@ -131,14 +131,11 @@ pub(crate) fn try_hanging(history: &mut History, moment: u8) -> Result<(), Stop>
 /// Nothing fails or lacks anything, and there is nothing else that decides where a file lies or whether it may be made.
 pub(crate) fn may_fail_devices(history: &History, name: &[u8], bytes: u64) -> bool {
     let machine = &history.machine;
-    let is_well = history.pool.is_calm()
-        && history.exposed.is_none()
-        && history.kept_image.is_none()
-        && life::away(history).is_none();
+    let is_well = history.pool.is_well();
     let is_armed = (0..machine.device_count()).any(|device| machine.is_faulty(device) || machine.is_away(device));
     let is_usual = |state| matches!(state, DeviceState::Active | DeviceState::Spare);
     let is_whole = history.pool.members().iter().all(|(_, entry)| is_usual(entry.device_state()));
-    let is_plain = !history.plan.may_fill && !history.plan.pool.keeps_versions && !limits::has_quotas(history);
+    let is_plain = !history.plan.may_fill && !history.plan.pool.keeps_versions && !history.quotas.are_on();
     let has_room = limits::check_inode_room(history).and(limits::check_growth(history, 0, bytes)).is_ok();
     // What these add decides neither where files lie nor who may make them.
     let harmless = [Area::Records, Area::Followers, Area::Backups, Area::Failing];

@@ -9,7 +9,6 @@
 //! (which step an operation is), `execute/judge.rs` (the comparison), `recovery.rs` (crashes), `run.rs` (seeds).
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,16 +25,16 @@ use crate::encryption::{self, Nonces};
 use crate::fault::FaultKind;
 use crate::limits::{self, Quotas};
 use crate::lists::{self, Lists};
-use crate::medium::Medium;
 use crate::model::{Errno, Model};
 use crate::observe::{self, Trouble};
 use crate::operation::{CrashManner, Operation, SLOTS};
 use crate::places::{self, PlacesKnown};
 use crate::pool::{Mounted, PoolConfig, PoolUnderTest, superuser};
 use crate::random::Random;
+use crate::remains::Remains;
 use crate::single::AILMENTS;
+use crate::summary::{Summary, Trace};
 use crate::takeover::MANNERS;
-use crate::tertiary::TierCounts;
 use crate::versions::{self, Digests};
 use crate::{checksums, execute, followers, plugins, prove, recovery, retention, trials};
 
@@ -89,70 +88,6 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What a history did, for the totals.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Summary {
-    pub operations: u64,
-    pub crashes: u64,
-    /// Crashes with writes that were not flushed.
-    pub torn_crashes: u64,
-    pub remounts: u64,
-    pub no_space: u64,
-    /// How often a quota refused.
-    pub over_quota: u64,
-    pub faults: u64,
-    pub faults_by_kind: [u64; FaultKind::ALL.len()],
-    pub ended_early: u64,
-    /// How often everything was made whole again after a device had been away.
-    pub mended: u64,
-    /// Devices added, replaced, emptied, given up, taken away and brought back by a person.
-    pub changes: u64,
-    pub groups_cut: u64,
-    /// How often the loss of a device was played beside the history, and borne.
-    pub proofs: u64,
-    pub tier: TierCounts,
-    /// How often a version was read.
-    pub versions: u64,
-    /// How often a change that no CRC tells was looked for.
-    pub digests_proven: u64,
-    /// How often a plugin failed and was looked at.
-    pub plugin_troubles: u64,
-    /// How often what is said of lists was compared with what holds, for all files.
-    pub lists_compared: u64,
-    /// How often what holds was proven of a file.
-    pub lists_proven: u64,
-    /// How often a file was cut into records and looked at.
-    pub records_proven: u64,
-    /// Files with several names whose records were as the strictest of them asks.
-    pub several_names_proven: u64,
-    /// How often what a plugin was told last was compared with all files.
-    pub told_compared: u64,
-    /// How often it was looked at where all files lie, and how many of their segments somebody had asked to lie somewhere.
-    pub places_compared: u64,
-    pub places_met: u64,
-    /// How often all accounts were compared with the model, and how often a limit of stored bytes was reached.
-    pub accounts_compared: u64,
-    pub stored_reached: u64,
-    /// Keys of names that were put away, and how often it was proven what goes.
-    pub names_put_away: u64,
-    pub names_proven: u64,
-    /// Backups that came to their end, that did not, and that were proven.
-    pub backups_done: u64,
-    pub backups_cut: u64,
-    pub backups_proven: u64,
-    /// Single copies that were there again after their device had not answered, by what it did not do.
-    pub singles_kept: [u64; AILMENTS.len()],
-    /// Nearly full pools in which what was written stayed within its bound.
-    pub nearly_full: u64,
-    /// Devices that hung and answered again, and that never did.
-    pub hangs: [u64; 2],
-    /// Devices whose place a spare took and that came back intact, by how they had failed.
-    pub takeovers: [u64; MANNERS],
-    /// Mounts of pools that several machines reach, attempts that were refused, and owners that found another one.
-    pub rivals: [u64; 3],
-    pub trace: u64,
-}
-
 pub(crate) struct Slot {
     pub inode: u64,
     pub handle: Handle,
@@ -164,21 +99,10 @@ pub(crate) struct History {
     pub pool: PoolUnderTest,
     pub model: Model,
     pub slots: [Option<Slot>; SLOTS as usize],
-    /// The names after each operation since the last acknowledged sync, that sync's state first.
-    pub states: Vec<Model>,
-    /// The contents of each file since it was last made durable, that content first.
-    pub held: BTreeMap<u64, Vec<Rc<Content>>>,
+    /// What a crash may leave.
+    pub remains: Remains,
     pub random: Random,
     pub crash_manner: CrashManner,
-    pub kept_image: Option<(usize, Medium)>,
-    /// The device that was away, as long as not everything is known to be whole without it.
-    pub exposed: Option<usize>,
-    /// The device that comes back at the next mount.
-    pub returning: Option<usize>,
-    /// The device that a person took away.
-    pub offline: Option<usize>,
-    /// Whether devices changed since everything was last found whole.
-    pub has_changed_devices: bool,
     pub fill_count: u32,
     /// Reads that failed, as they may, because of volumes.
     pub reads_refused: Cell<u64>,
@@ -278,19 +202,13 @@ impl History {
         let model = Model::default();
         let mut history = History {
             plan: plan.clone(),
-            pool: PoolUnderTest { machine: machine.clone(), mounted: Some(mounted) },
+            pool: PoolUnderTest::new(machine.clone(), mounted),
             machine,
-            states: vec![model.clone()],
+            remains: Remains::new(&model, plan.budget),
             model,
             slots: Default::default(),
-            held: BTreeMap::new(),
             random,
             crash_manner: CrashManner::Mixed,
-            kept_image: None,
-            exposed: None,
-            returning: None,
-            offline: None,
-            has_changed_devices: false,
             fill_count: 0,
             reads_refused: Cell::new(0),
             summary: Summary::default(),
@@ -315,7 +233,7 @@ impl History {
     }
 
     fn finished(&self) -> Summary {
-        let mut summary = Summary { trace: self.machine.trace(), ..self.summary };
+        let mut summary = Summary { trace: Trace(self.machine.trace()), ..self.summary };
         summary.tier.reads_refused = self.reads_refused.get();
         for (kind, _) in self.machine.faults_struck() {
             summary.faults += 1;
@@ -348,7 +266,7 @@ impl History {
     /// The end of every history: everything is compared, the pool closed, mounted again and compared again.
     fn finish(&mut self) -> Result<(), Stop> {
         self.machine.disarm();
-        let limits = (0..crate::limits::HOLDERS).filter(|_| limits::has_quotas(self));
+        let limits = (0..crate::limits::HOLDERS).filter(|_| self.quotas.are_on());
         let lifted: Vec<_> = limits.map(|holder| Operation::Limit { holder, manner: 4, room: 0, days: 0 }).collect();
         for operation in &lifted {
             self.step(operation)?;
@@ -377,7 +295,7 @@ impl History {
             self.pool.show_room();
         }
         let is_trouble = matches!(errno, libc::EIO | libc::EROFS);
-        let struck = self.pool.has_struck(|_| true) || self.kept_image.is_some();
+        let struck = self.pool.has_struck(|_| true) || self.pool.kept_image.is_some();
         match self.plan.budget {
             // What cannot be read cannot be moved together either, so damage takes room that was counted on.
             Budget::Beyond if (is_trouble || errno == libc::ENOSPC) && struck => Stop::Over,
@@ -475,22 +393,21 @@ impl History {
 
     /// The names changed: one more state that a crash may leave.
     pub(crate) fn note_names(&mut self) {
-        lists::note_several_names(self);
-        self.states.push(self.model.without_handles());
+        if self.plan.has_lists() || self.plan.pool.areas.has(Area::Places) {
+            self.lists.note_several_names(&self.model);
+        }
+        self.remains.note_names(&self.model);
     }
 
     /// A file's content changed: one more version of whose bytes a crash may leave some.
     pub(crate) fn note_content(&mut self, inode: u64, content: Rc<Content>) {
         versions::note_held(self, &content);
-        self.held.entry(inode).or_default().push(content);
+        self.remains.note_content(inode, content);
     }
 
     /// Everything in the store is durable: names, and what files had handed over.
     pub(crate) fn note_commit(&mut self) {
-        // Beyond what copies bear, older states may come back: then any that ever was is right.
-        if self.plan.budget != Budget::Beyond {
-            self.states.clear();
-        }
+        self.remains.forget_names();
         self.note_names();
     }
 
@@ -498,19 +415,17 @@ impl History {
     pub(crate) fn note_durable(&mut self, inode: u64) {
         let content = self.model.nodes.get(&inode).and_then(|node| node.content()).cloned();
         match content {
-            Some(content) if self.plan.budget == Budget::Beyond => self.note_content(inode, content),
-            Some(content) => drop(self.held.insert(inode, vec![content])),
+            Some(content) if self.remains.keep_all() => self.note_content(inode, content),
+            Some(content) => self.remains.set_durable(inode, content),
             None => {}
         }
     }
 
     pub(crate) fn note_all_durable(&mut self) {
-        if self.plan.budget != Budget::Beyond {
-            self.held.clear();
-        }
+        self.remains.forget_contents();
         let inodes: Vec<u64> = self.model.nodes.keys().copied().collect();
         inodes.into_iter().for_each(|inode| self.note_durable(inode));
         self.note_commit();
-        limits::note_quotas_durable(self);
+        self.quotas.note_durable();
     }
 }

@@ -22,6 +22,24 @@ const ROUNDS_MAX: usize = 1000;
 pub(crate) const SLOTS_PLENTY: u32 = 12;
 
 impl PoolUnderTest {
+    /// The device that is away and may come back.
+    pub(crate) fn away(&self) -> Option<usize> {
+        let mut absent = self.machine.absent().into_iter();
+        absent.find(|device| !self.machine.is_lost(*device)).or(self.offline)
+    }
+
+    /// Whether faults of this device can be borne: no other one fails, or has anything that is not known to be safe again.
+    pub(crate) fn may_suffer(&self, device: usize) -> bool {
+        let is_another = |other: usize| other != device;
+        let is_armed = (0..self.machine.device_count()).any(|at| is_another(at) && self.machine.is_faulty(at));
+        let has_struck = self.machine.faults_struck().iter().any(|(kind, at)| {
+            let counts = !kind.is_absence() && *kind != FaultKind::SlowDevice;
+            counts && is_another(*at)
+        });
+        let is_kept = self.kept_image.as_ref().is_some_and(|(at, _)| is_another(*at));
+        !is_armed && !has_struck && !is_kept && !self.exposed.is_some_and(is_another)
+    }
+
     fn device_states(&self) -> Vec<DeviceState> {
         self.members().into_iter().map(|(_, entry)| entry.device_state()).collect()
     }
@@ -43,7 +61,7 @@ impl PoolUnderTest {
 /// A device goes away, at an event from now on or at once.
 pub(crate) fn take_away(history: &mut History, device: usize, events: u64) {
     if may_go(history, device) {
-        history.exposed = Some(device);
+        history.pool.exposed = Some(device);
         history.machine.take_away_after(device, events);
     }
 }
@@ -51,7 +69,7 @@ pub(crate) fn take_away(history: &mut History, device: usize, events: u64) {
 /// The same, for ever.
 pub(crate) fn lose(history: &mut History, device: usize, events: u64) {
     if may_go(history, device) {
-        history.exposed = Some(device);
+        history.pool.exposed = Some(device);
         history.machine.lose_after(device, events);
     }
 }
@@ -60,26 +78,8 @@ pub(crate) fn may_go(history: &History, device: usize) -> bool {
     let members = history.pool.members();
     let is_member = members.iter().any(|(number, _)| *number == device);
     let is_bearable = history.plan.budget == Budget::Tolerated && is_member && members.len() > 1;
-    let is_spared = away(history).is_none() && places::places_can_spare(history, device);
-    is_bearable && may_suffer(history, device) && is_spared && !history.machine.is_lost(device)
-}
-
-/// The device that is away and may come back.
-pub(crate) fn away(history: &History) -> Option<usize> {
-    let mut absent = history.machine.absent().into_iter();
-    absent.find(|device| !history.machine.is_lost(*device)).or(history.offline)
-}
-
-/// Whether faults of this device can be borne: no other one fails, or has anything that is not known to be safe again.
-pub(crate) fn may_suffer(history: &History, device: usize) -> bool {
-    let is_another = |other: usize| other != device;
-    let is_armed = (0..history.machine.device_count()).any(|at| is_another(at) && history.machine.is_faulty(at));
-    let has_struck = history.machine.faults_struck().iter().any(|(kind, at)| {
-        let counts = !kind.is_absence() && *kind != FaultKind::SlowDevice;
-        counts && is_another(*at)
-    });
-    let is_kept = history.kept_image.as_ref().is_some_and(|(at, _)| is_another(*at));
-    !is_armed && !has_struck && !is_kept && !history.exposed.is_some_and(is_another)
+    let is_spared = history.pool.away().is_none() && places::places_can_spare(history, device);
+    is_bearable && history.pool.may_suffer(device) && is_spared && !history.machine.is_lost(device)
 }
 
 /// Some of what there is to mend.
@@ -95,7 +95,10 @@ pub(crate) fn mend_some(history: &mut History, steps: u8) -> Result<(), Stop> {
 
 /// Scrubs and mends until nothing is left to do, which must come, and demands that everything is safe then.
 pub(crate) fn mend(history: &mut History) -> Result<(), Stop> {
-    if history.exposed.is_none() && !history.has_changed_devices || away(history).is_some() || !history.pool.is_calm() {
+    if history.pool.exposed.is_none() && !history.pool.has_changed_devices
+        || history.pool.away().is_some()
+        || !history.pool.is_calm()
+    {
         return Ok(());
     }
     give_up_lost(history)?;
@@ -127,7 +130,7 @@ pub(crate) fn mend(history: &mut History) -> Result<(), Stop> {
     let kept = history.mounted().store.commit(Io::BLOCKING);
     history.must("commit after mending", kept.map_err(Error::from))?;
     // Somebody may have gone away or begun to fail in the middle of it, which is then not at its end.
-    if away(history).is_some() || !history.pool.is_calm() || history.pool.has_lost_member() {
+    if history.pool.away().is_some() || !history.pool.is_calm() || history.pool.has_lost_member() {
         return Ok(());
     }
     if let Some(text) = lacks(history) {
@@ -138,7 +141,7 @@ pub(crate) fn mend(history: &mut History) -> Result<(), Stop> {
         return if must_be_safe(history) { Err(Stop::Failure(text.into())) } else { Ok(()) };
     }
     history.machine.cancel_away();
-    (history.exposed, history.has_changed_devices) = (None, false);
+    (history.pool.exposed, history.pool.has_changed_devices) = (None, false);
     history.summary.mended += 1;
     if !must_be_safe(history) || history.plan.budget != Budget::Tolerated {
         return Ok(());

@@ -63,6 +63,27 @@ pub(crate) struct Quotas {
     since_sync: Vec<[Held; HOLDERS as usize]>,
 }
 
+impl Quotas {
+    /// Whether accounts are kept.
+    pub(crate) fn are_on(&self) -> bool {
+        self.is_on
+    }
+
+    fn account_of(&self, number: usize) -> Account {
+        match number {
+            0 => Account { holder: Holder::User, number: 0 },
+            1 => Account { holder: Holder::Group, number: 0 },
+            2 => Account { holder: Holder::Volume, number: self.volume },
+            _ => Account { holder: Holder::User, number: AccountValue::OTHERS },
+        }
+    }
+
+    /// Everything is durable: whiles that began have begun for good.
+    pub(crate) fn note_durable(&mut self) {
+        self.since_sync = vec![self.held];
+    }
+}
+
 impl Held {
     fn grace_seconds(&self) -> i64 {
         self.days * DAY_SECONDS + HALF_DAY_SECONDS
@@ -113,17 +134,8 @@ fn in_blocks(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK)
 }
 
-fn account_of(history: &History, number: usize) -> Account {
-    match number {
-        0 => Account { holder: Holder::User, number: 0 },
-        1 => Account { holder: Holder::Group, number: 0 },
-        2 => Account { holder: Holder::Volume, number: history.quotas.volume },
-        _ => Account { holder: Holder::User, number: AccountValue::OTHERS },
-    }
-}
-
 fn account(history: &History, number: usize) -> Result<AccountValue, Error> {
-    let whose = account_of(history, number);
+    let whose = history.quotas.account_of(number);
     let accounts = history.mounted().files.quotas().accounts(Io::BLOCKING, whose.holder)?;
     Ok(accounts.into_iter().find(|info| info.account == whose).map(|info| info.value).unwrap_or_default())
 }
@@ -218,11 +230,6 @@ pub(crate) fn leaves_out(history: &mut History, mode: u32) -> bool {
     sets_aside && (history.quotas.is_on || history.plan.has_accounts())
 }
 
-/// Whether accounts are kept.
-pub(crate) fn has_quotas(history: &History) -> bool {
-    history.quotas.is_on
-}
-
 fn begin_quotas(history: &mut History) -> Result<bool, Stop> {
     let may_not = history.plan.may_fill || history.plan.pool.keeps_versions || history.plan.budget == Budget::Beyond;
     // What has no name when the root becomes a volume is not of that volume.
@@ -273,7 +280,7 @@ pub(crate) fn limit(history: &mut History, holder: u8, manner: u8, room: u16, da
         ..Limits::default()
     };
     held.watch(used, now);
-    let (whose, before) = (account_of(history, usize::from(holder)), history.quotas.held);
+    let (whose, before) = (history.quotas.account_of(usize::from(holder)), history.quotas.held);
     let set = history.mounted().files.quotas().set_quota(&caller(&history.machine), whose, limits);
     history.quotas.held[usize::from(holder)] = held;
     history.quotas.since_sync = vec![before, history.quotas.held];
@@ -326,7 +333,7 @@ pub(crate) fn check_quotas(history: &mut History) -> Result<(), Stop> {
         let value = account(history, number);
         let value = history.must("an account", value)?;
         if (value.bytes, value.inodes) != used {
-            let (whose, is) = (account_of(history, number), (value.bytes, value.inodes));
+            let (whose, is) = (history.quotas.account_of(number), (value.bytes, value.inodes));
             return Err(Stop::Failure(format!("the account of {whose} says {is:?}, and {used:?} is right")));
         }
     }
@@ -388,11 +395,6 @@ fn read_quotas(history: &mut History) -> Result<Option<[Held; HOLDERS as usize]>
         }
     }
     Ok(Some(held))
-}
-
-/// Everything is durable: whiles that began have begun for good.
-pub(crate) fn note_quotas_durable(history: &mut History) {
-    history.quotas.since_sync = vec![history.quotas.held];
 }
 
 /// Whether limits are the same, and whiles began at about the same time.

@@ -20,7 +20,7 @@ use crate::pool::{caller, superuser};
 use crate::random::Random;
 use crate::{
     execute::{contents, names},
-    life, limits, observe,
+    observe,
 };
 
 /// Who says something.
@@ -63,6 +63,52 @@ pub(crate) struct Lists {
     class: Vec<usize>,
     /// Files that had several names.
     pub(crate) named_twice: BTreeSet<u64>,
+}
+
+impl Lists {
+    /// Notes which files have several names.
+    pub(crate) fn note_several_names(&mut self, model: &Model) {
+        let several = model.nodes.iter().filter(|(_, node)| node.nlink > 1 && node.content().is_some());
+        self.named_twice.extend(several.map(|(inode, _)| *inode));
+    }
+
+    /// What holds for a file, from what everybody above it says.
+    fn held(&self, model: &Model, file: u64, list: usize) -> Held {
+        if let Some(locked) = locked(model, file, list) {
+            return Some((locked, true));
+        }
+        let places = places(model);
+        let (own, of_class) = (attribute(list), SETTINGS[*self.class.last()?][list]);
+        let name = places.get(&file)?.1.clone();
+        let (mut at, mut is_classed) = (file, false);
+        loop {
+            let attributes = &model.nodes.get(&at)?.attributes;
+            let rules = attributes.get(RULES_ATTRIBUTE).filter(|_| at != file);
+            if let Some(decided) = rules.and_then(|text| decided(text, list, &name)) {
+                return Some((decided.to_owned(), false));
+            }
+            if let Some(value) = attributes.get(&own) {
+                return Some((String::from_utf8_lossy(value).into_owned(), false));
+            }
+            if let Some(class) = attributes.get(CLASS_ATTRIBUTE).filter(|_| !is_classed) {
+                is_classed = true;
+                if class == CLASS.as_bytes() && !of_class.is_empty() {
+                    return Some((of_class.to_owned(), false));
+                }
+            }
+            if at == ROOT {
+                return None;
+            }
+            at = places.get(&at)?.0;
+        }
+    }
+
+    /// Files with one name, which they always had.
+    fn listed_files(&self, model: &Model) -> Vec<u64> {
+        let is_plain =
+            |inode: &u64, node: &Node| node.content().is_some() && node.nlink == 1 && !self.named_twice.contains(inode);
+        model.nodes.iter().filter(|(inode, node)| is_plain(inode, node)).map(|(inode, _)| *inode).collect()
+    }
 }
 
 fn attribute(list: usize) -> Vec<u8> {
@@ -133,14 +179,6 @@ pub(crate) fn begin_lists(history: &mut History) -> Result<(), Stop> {
     history.must("making a class", created)?;
     history.lists.class = vec![0];
     history.sync_all()
-}
-
-/// Notes which files have several names.
-pub(crate) fn note_several_names(history: &mut History) {
-    if history.plan.has_lists() || history.plan.pool.areas.has(Area::Places) {
-        let several = history.model.nodes.iter().filter(|(_, node)| node.nlink > 1 && node.content().is_some());
-        history.lists.named_twice.extend(several.map(|(inode, _)| *inode));
-    }
 }
 
 /// Says something of a list, of a file, a directory or the root.
@@ -264,49 +302,10 @@ fn locked(model: &Model, inode: u64, list: usize) -> Option<String> {
     }
 }
 
-/// What holds for a file, from what everybody above it says.
-fn held(history: &History, file: u64, list: usize) -> Held {
-    if let Some(locked) = locked(&history.model, file, list) {
-        return Some((locked, true));
-    }
-    let places = places(&history.model);
-    let (own, of_class) = (attribute(list), SETTINGS[*history.lists.class.last()?][list]);
-    let name = places.get(&file)?.1.clone();
-    let (mut at, mut is_classed) = (file, false);
-    loop {
-        let attributes = &history.model.nodes.get(&at)?.attributes;
-        let rules = attributes.get(RULES_ATTRIBUTE).filter(|_| at != file);
-        if let Some(decided) = rules.and_then(|text| decided(text, list, &name)) {
-            return Some((decided.to_owned(), false));
-        }
-        if let Some(value) = attributes.get(&own) {
-            return Some((String::from_utf8_lossy(value).into_owned(), false));
-        }
-        if let Some(class) = attributes.get(CLASS_ATTRIBUTE).filter(|_| !is_classed) {
-            is_classed = true;
-            if class == CLASS.as_bytes() && !of_class.is_empty() {
-                return Some((of_class.to_owned(), false));
-            }
-        }
-        if at == ROOT {
-            return None;
-        }
-        at = places.get(&at)?.0;
-    }
-}
-
 /// Whether nothing is wrong that could keep the background from its work.
 pub(crate) fn is_undisturbed(history: &History) -> bool {
-    let is_whole = history.pool.is_calm() && life::away(history).is_none() && !history.pool.has_lost_member();
+    let is_whole = history.pool.is_calm() && history.pool.away().is_none() && !history.pool.has_lost_member();
     is_whole && !history.mounted().store.tier.media.has_volumes() && history.mounted().store.failure().is_none()
-}
-
-/// Files with one name, which they always had.
-fn listed_files(history: &History) -> Vec<u64> {
-    let is_plain = |inode: &u64, node: &Node| {
-        node.content().is_some() && node.nlink == 1 && !history.lists.named_twice.contains(inode)
-    };
-    history.model.nodes.iter().filter(|(inode, node)| is_plain(inode, node)).map(|(inode, _)| *inode).collect()
 }
 
 /// After a crash: the class says what it said before or after its last change.
@@ -340,9 +339,9 @@ pub(crate) fn check_lists(history: &mut History) -> Result<(), Stop> {
     }
     history.machine.disarm();
     settle_background(history)?;
-    for file in listed_files(history) {
+    for file in history.lists.listed_files(&history.model) {
         for (list, list_name) in LISTS.iter().enumerate() {
-            let held = held(history, file, list).map(|(value, _)| value);
+            let held = history.lists.held(&history.model, file, list).map(|(value, _)| value);
             let unsaid = (list == 1).then(|| "none".to_owned());
             let name = format!("user.stere.effective.{list_name}");
             let real = history.mounted().files.getxattr(&caller(&history.machine), file, name.as_bytes());
@@ -376,11 +375,11 @@ pub(crate) fn settle_background(history: &mut History) -> Result<(), Stop> {
 
 /// Proves of some files what holds for them.
 pub(crate) fn prove_lists(history: &mut History) -> Result<(), Stop> {
-    if !history.plan.has_lists() || !is_undisturbed(history) || limits::has_quotas(history) {
+    if !history.plan.has_lists() || !is_undisturbed(history) || history.quotas.are_on() {
         return Ok(());
     }
     check_lists(history)?;
-    let mut files = listed_files(history);
+    let mut files = history.lists.listed_files(&history.model);
     files.retain(|file| {
         let is_open = history.slots.iter().flatten().any(|slot| slot.inode == *file);
         !is_open && history.model.check_changeable(*file).is_ok()
@@ -394,7 +393,7 @@ pub(crate) fn prove_lists(history: &mut History) -> Result<(), Stop> {
 
 /// One change more than there are to be versions leaves as many as there are to be.
 fn prove_versions_of(history: &mut History, file: u64) -> Result<(), Stop> {
-    let held = held(history, file, 0);
+    let held = history.lists.held(&history.model, file, 0);
     let count: usize = match held.as_ref().map(|(value, _)| value.split(',').next().unwrap_or_default()) {
         Some("no") | None => 0,
         Some(number) => number.parse().unwrap_or(0),
@@ -470,7 +469,7 @@ fn prove_passing(history: &mut History) -> Result<(), Stop> {
     names::made(history, directory, name, file, Node::new(Kind::File(Default::default()), 0o644))?;
     history.model.open(file);
     history.sync_all()?;
-    let passes = held(history, file, 1).is_some_and(|(value, _)| value != "none");
+    let passes = history.lists.held(&history.model, file, 1).is_some_and(|(value, _)| value != "none");
     let data = pattern(file, 5000);
     history.machine.played.set(Some(PluginTrouble::Traps));
     let user = caller(&history.machine);

@@ -176,7 +176,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.no_space,
         totals.over_quota,
         totals.faults,
-        totals.with_faults,
+        outcome.with_faults,
         totals.groups_cut,
         totals.changes,
         totals.mended,
@@ -193,7 +193,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
          names: {} keys put away, {} times proven; tiers: {} times released in order, {} units came, {} went down, {} times followers known, {} fetched ahead, {} turns; \
          backups: {} done, {} cut, {} proven; single copies kept: {} while reads failed, {} while writes failed, {} in silence; {} nearly full pools; \
          devices that hung: {} answered again, {} never; spares took over from devices that came back: {:?}; several machines: {} mounts, {} refused, {} lost",
-        totals.with_volumes,
+        outcome.with_volumes,
         tier.segments_uploaded,
         tier.segments_released,
         tier.segments_staged,

@@ -16,6 +16,7 @@ use stere_store::{Io, Label};
 
 use crate::area::{Area, further};
 use crate::content::pattern;
+use crate::execute::{contents, names};
 use crate::history::{Budget, History, Plan, Slot, Stop};
 use crate::life::{self, SLOTS_PLENTY};
 use crate::lists::{self, places};
@@ -24,10 +25,6 @@ use crate::operation::{Operation, Path};
 use crate::pool::{PoolConfig, caller};
 use crate::random::Random;
 use crate::run::MIB;
-use crate::{
-    execute::{contents, names},
-    limits,
-};
 
 /// Devices that such a pool has at least.
 const DEVICES_MIN: usize = 4;
@@ -66,6 +63,27 @@ pub(crate) struct PlacesKnown {
     tags: BTreeMap<String, Vec<Vec<String>>>,
     /// Files that share content with others.
     sharing: BTreeSet<u64>,
+}
+
+impl PlacesKnown {
+    /// Every device has the tags that it got, or that a crash may have left it.
+    fn check_labels(&mut self, members: Vec<(usize, DeviceEntry)>) -> Result<(), Stop> {
+        for (_, entry) in members {
+            let Some(possible) = self.tags.get_mut(&entry.name) else { continue };
+            if !possible.contains(&entry.tags) {
+                let text =
+                    format!("device {} has the tags {:?}, one of {possible:?} is right", entry.index, entry.tags);
+                return Err(Stop::Failure(text));
+            }
+            *possible = vec![entry.tags];
+        }
+        Ok(())
+    }
+
+    /// Two files share what one of them had.
+    pub(crate) fn note_sharing(&mut self, one: u64, other: u64) {
+        self.sharing.extend([one, other]);
+    }
 }
 
 /// What somebody says of placement.
@@ -163,7 +181,7 @@ fn open_of(history: &History, words: &str, without: Option<usize>, change: Optio
     let is_open = |number: usize, entry: &DeviceEntry| {
         let usage = store.devices.device_usage(entry.index).unwrap_or_default();
         let is_there = usage.is_attached && !usage.is_suspended && !history.machine.absent().contains(&number);
-        let stays = Some(number) != without && Some(number) != history.exposed;
+        let stays = Some(number) != without && Some(number) != history.pool.exposed;
         is_there && stays && entry.device_state() == DeviceState::Active
     };
     let relabelled = history.pool.members().into_iter().map(|(number, mut entry)| {
@@ -228,7 +246,7 @@ pub(crate) fn label(history: &mut History, device: usize, tags: u8) -> Result<()
     let change = Some((entry.index, tags.as_slice()));
     let required = &history.places.required;
     let may = required.iter().all(|words| open_of(history, words, None, change) >= history.plan.least());
-    if !history.plan.has_places() || !may || life::away(history).is_some() {
+    if !history.plan.has_places() || !may || history.pool.away().is_some() {
         return Ok(());
     }
     // Cut short, it leaves those that it has now.
@@ -237,24 +255,7 @@ pub(crate) fn label(history: &mut History, device: usize, tags: u8) -> Result<()
     let labelled = history.mounted().store.devices.label_device(entry.index, label);
     history.must("labelling a device", labelled.map_err(Error::from))?;
     history.places.tags.insert(entry.name, vec![tags]);
-    check_labels(history)
-}
-
-fn check_labels(history: &mut History) -> Result<(), Stop> {
-    for (_, entry) in history.pool.members() {
-        let Some(possible) = history.places.tags.get_mut(&entry.name) else { continue };
-        if !possible.contains(&entry.tags) {
-            let text = format!("device {} has the tags {:?}, one of {possible:?} is right", entry.index, entry.tags);
-            return Err(Stop::Failure(text));
-        }
-        *possible = vec![entry.tags];
-    }
-    Ok(())
-}
-
-/// Two files share what one of them had.
-pub(crate) fn note_sharing(history: &mut History, one: u64, other: u64) {
-    history.places.sharing.extend([one, other]);
+    history.places.check_labels(history.pool.members())
 }
 
 /// P-142: after each step, nothing lies on a device that its segment does not allow, but what lay there when words came to mean others.
@@ -322,7 +323,7 @@ pub(crate) fn check_places(history: &mut History) -> Result<(), Stop> {
         return Ok(());
     }
     history.machine.disarm();
-    check_labels(history)?;
+    history.places.check_labels(history.pool.members())?;
     history.sync_all()?;
     life::mend_all(history)?;
     watch_places(history)?;
@@ -415,7 +416,7 @@ fn segments_of(history: &mut History, file: u64) -> Result<BTreeSet<u64>, Stop> 
 /// What is written now lies at once where it must.
 pub(crate) fn prove_places(history: &mut History) -> Result<(), Stop> {
     check_places(history)?;
-    let is_bounded = limits::has_quotas(history) || history.plan.pool.keeps_versions;
+    let is_bounded = history.quotas.are_on() || history.plan.pool.keeps_versions;
     if !history.plan.has_places() || is_bounded || !lists::is_undisturbed(history) {
         return Ok(());
     }

@@ -17,7 +17,7 @@ use crate::followers::{self, Told};
 use crate::history::{Budget, History, Plan, Slot, Stop};
 use crate::model::{Kind, Node, ROOT};
 use crate::pool::caller;
-use crate::{execute::names, life, limits, observe};
+use crate::{execute::names, observe};
 
 const ATTRIBUTE: &[u8] = b"user.stere.plugins";
 const NAME: &str = "played";
@@ -128,8 +128,8 @@ pub(crate) fn wish_plugins(history: &mut History, inode: u64, pick: usize) -> Re
 
 /// The plugin fails for a while.
 pub(crate) fn prove_plugins(history: &mut History) -> Result<(), Stop> {
-    let is_undisturbed = history.pool.is_calm() && life::away(history).is_none() && !history.pool.has_lost_member();
-    let is_other = history.plan.may_fill || history.plan.budget == Budget::Beyond || limits::has_quotas(history);
+    let is_undisturbed = history.pool.is_calm() && history.pool.away().is_none() && !history.pool.has_lost_member();
+    let is_other = history.plan.may_fill || history.plan.budget == Budget::Beyond || history.quotas.are_on();
     // What is removed would stay as a version that the model does not know.
     let is_other = is_other || history.plan.pool.keeps_versions;
     if !history.plan.passes_plugins() || is_other || !is_undisturbed || history.mounted().store.tier.media.has_volumes()

@@ -10,6 +10,7 @@ use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 use crate::area::Areas;
 use crate::device::Machine;
 use crate::encryption::Encrypts;
+use crate::medium::Medium;
 
 /// What a pool is made of.
 #[derive(Debug, Clone)]
@@ -48,6 +49,40 @@ pub(crate) struct PoolUnderTest {
     pub machine: Arc<Machine>,
     /// None only while it is closed.
     pub mounted: Option<Mounted>,
+    /// What a device held at some time, which it holds again from the next mount on.
+    pub kept_image: Option<(usize, Medium)>,
+    /// The device that was away, as long as not everything is known to be whole without it.
+    pub exposed: Option<usize>,
+    /// The device that comes back at the next mount.
+    pub returning: Option<usize>,
+    /// The device that a person took away.
+    pub offline: Option<usize>,
+    /// Whether devices changed since everything was last found whole.
+    pub has_changed_devices: bool,
+}
+
+impl PoolUnderTest {
+    pub(crate) fn new(machine: Arc<Machine>, mounted: Mounted) -> PoolUnderTest {
+        PoolUnderTest {
+            machine,
+            mounted: Some(mounted),
+            kept_image: None,
+            exposed: None,
+            returning: None,
+            offline: None,
+            has_changed_devices: false,
+        }
+    }
+
+    /// No device was away, is away or is to be set back, so that everything has all its copies.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.exposed.is_none() && self.away().is_none() && self.kept_image.is_none()
+    }
+
+    /// Whole, and nothing went wrong on any device.
+    pub(crate) fn is_well(&self) -> bool {
+        self.is_calm() && self.is_whole()
+    }
 }
 
 impl PoolConfig {

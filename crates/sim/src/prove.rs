@@ -37,7 +37,7 @@ pub(crate) fn prove_safe(history: &mut History) -> Result<(), Stop> {
     // not called safe. Nor is what another fault struck that nobody has looked at since.
     let is_struck = history.machine.faults_struck().len() > struck_before;
     let is_short =
-        is_struck || life::away(history).is_some() || history.pool.has_lost_member() || life::lacks(history).is_some();
+        is_struck || history.pool.away().is_some() || history.pool.has_lost_member() || life::lacks(history).is_some();
     if is_short || !life::must_be_safe(history) {
         return Ok(());
     }
@@ -77,7 +77,10 @@ pub(crate) fn prove_safe(history: &mut History) -> Result<(), Stop> {
 pub(crate) fn lonely_sync(history: &mut History, device: usize, events: u64) -> Result<(), Stop> {
     const NAME: &[u8] = b"lonely";
     const BYTES: usize = 150_000;
-    if !life::may_go(history, device) || !history.pool.is_calm() || history.plan.may_fill || history.has_changed_devices
+    if !life::may_go(history, device)
+        || !history.pool.is_calm()
+        || history.plan.may_fill
+        || history.pool.has_changed_devices
     {
         return Ok(());
     }
@@ -86,7 +89,7 @@ pub(crate) fn lonely_sync(history: &mut History, device: usize, events: u64) -> 
         return Ok(());
     }
     // What was removed would stay as a version, with its one copy; what limits make of it nobody notes.
-    if history.plan.pool.keeps_versions || limits::has_quotas(history) {
+    if history.plan.pool.keeps_versions || history.quotas.are_on() {
         return Ok(());
     }
     history.machine.disarm();
@@ -106,13 +109,13 @@ pub(crate) fn lonely_sync(history: &mut History, device: usize, events: u64) -> 
     if history.machine.went_unflushed(device) {
         history.machine.power_off();
         recovery::recover(history, CrashManner::Nothing, None)?;
-        history.returning = Some(device);
+        history.pool.returning = Some(device);
         names::remove_name(history, ROOT, NAME, false)?;
         return history.sync_all();
     }
     history.machine.cancel_away();
     history.release(Slot { inode, handle })?;
-    history.returning = Some(device);
+    history.pool.returning = Some(device);
     names::remove_name(history, ROOT, NAME, false)?;
     // A crash must not bring it back: it alone of all files is lost with one device.
     history.sync_all()
@@ -143,10 +146,10 @@ pub(crate) fn prove_policies(history: &mut History) -> Result<(), Stop> {
 
 /// Scrubs; where copies bear the faults, what it leaves is whole.
 pub(crate) fn scrub(history: &mut History) -> Result<(), Stop> {
-    let is_whole = history.exposed.is_none() && life::away(history).is_none() && history.kept_image.is_none();
+    let is_whole = history.pool.is_whole();
     let struck = history.machine.faults_struck();
     let is_stopped = struck.iter().any(|(kind, _)| kind.may_stop_writing() || kind.is_absence());
-    if history.plan.budget == Budget::Beyond || !is_whole || is_stopped || history.has_changed_devices {
+    if history.plan.budget == Budget::Beyond || !is_whole || is_stopped || history.pool.has_changed_devices {
         return Ok(());
     }
     let rates: Vec<_> = (0..history.machine.device_count()).map(|device| history.machine.rates(device)).collect();
@@ -192,8 +195,8 @@ pub(crate) fn prove_repaired(history: &mut History) -> Result<(), Stop> {
 pub(crate) fn is_only_slow(history: &History) -> bool {
     let struck = history.machine.faults_struck();
     let is_slow = struck.iter().all(|(kind, _)| *kind == FaultKind::SlowDevice);
-    let is_whole = history.summary.changes == 0 && history.exposed.is_none() && !history.plan.may_fill;
-    history.plan.budget == Budget::Tolerated && is_slow && is_whole && history.offline.is_none()
+    let is_whole = history.summary.changes == 0 && history.pool.exposed.is_none() && !history.plan.may_fill;
+    history.plan.budget == Budget::Tolerated && is_slow && is_whole && history.pool.offline.is_none()
 }
 
 /// Runs reads, which wait for no slow device whose bytes are elsewhere.
@@ -212,10 +215,7 @@ pub(crate) fn without_waiting<T>(
 
 /// After a crash: where the pool holds everything to be whole, it is.
 pub(crate) fn prove_claims(history: &mut History) -> Result<(), Stop> {
-    let is_whole = history.exposed.is_none()
-        && life::away(history).is_none()
-        && history.kept_image.is_none()
-        && history.pool.is_calm();
+    let is_whole = history.pool.is_well();
     let is_asked = history.plan.budget == Budget::Tolerated && is_whole && history.random.chance(1, 4);
     if !is_asked || !life::must_be_safe(history) || life::lacks(history).is_some() {
         return Ok(());

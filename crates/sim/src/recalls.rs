@@ -9,7 +9,6 @@ use std::ops::ControlFlow;
 use stere_store::RecallMode;
 
 use crate::history::{History, Stop};
-use crate::life;
 use crate::model::Model;
 use crate::observe::{self, Trouble};
 use crate::operation::Target;
@@ -101,7 +100,7 @@ fn must_be_there_later(history: &mut History, inode: u64) -> Result<(), Stop> {
     }
     let is_short = history.plan.may_fill
         || !history.pool.is_calm()
-        || life::away(history).is_some()
+        || history.pool.away().is_some()
         || history.pool.has_lost_member();
     match is_short {
         true => Ok(()),

@@ -16,7 +16,7 @@ use crate::pool::caller;
 use crate::random::Random;
 use crate::{
     execute::{contents, names},
-    limits, lists,
+    lists,
 };
 
 const ATTRIBUTE: &[u8] = b"user.stere.record";
@@ -68,7 +68,7 @@ pub(crate) fn ask_records(history: &mut History, path: Option<Path>, pick: u8) -
 
 /// P-118: what is written is cut as is asked for now.
 pub(crate) fn prove_records(history: &mut History) -> Result<(), Stop> {
-    let is_bounded = history.plan.may_fill || limits::has_quotas(history);
+    let is_bounded = history.plan.may_fill || history.quotas.are_on();
     if !history.plan.has_records() || is_bounded || !lists::is_undisturbed(history) {
         return Ok(());
     }

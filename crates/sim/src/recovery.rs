@@ -10,6 +10,17 @@ use crate::random::Random;
 use crate::{accounts, followers, limits, lists, places, prove};
 
 impl PoolUnderTest {
+    /// What happens to devices while the pool is not mounted.
+    pub(crate) fn change_devices(&mut self) {
+        if let Some(device) = self.returning.take() {
+            self.machine.bring_back(device);
+        }
+        if let Some((device, image)) = self.kept_image.take() {
+            self.machine.set_image(device, image);
+            self.machine.note_fault(FaultKind::StaleDevice, device);
+        }
+    }
+
     pub(crate) fn calm(&self) {
         for device in 0..self.machine.device_count() {
             self.machine.set_faults(device, crate::fault::FaultRates::none());
@@ -35,7 +46,7 @@ pub(crate) fn remount(history: &mut History) -> Result<(), Stop> {
         return Err(history.unexpected("close", libc::EROFS, &text));
     }
     history.note_all_durable();
-    change_devices(history);
+    history.pool.change_devices();
     history.machine.forget_catalogues();
     let absent = history.machine.absent();
     match history.plan.pool.mount(&history.machine) {
@@ -60,17 +71,6 @@ pub(crate) fn remount(history: &mut History) -> Result<(), Stop> {
     }
 }
 
-/// What happens to devices while the pool is not mounted.
-fn change_devices(history: &mut History) {
-    if let Some(device) = history.returning.take() {
-        history.machine.bring_back(device);
-    }
-    if let Some((device, image)) = history.kept_image.take() {
-        history.machine.set_image(device, image);
-        history.machine.note_fault(FaultKind::StaleDevice, device);
-    }
-}
-
 /// Power comes back; `again`: and goes once more after so many events of the recovery.
 pub(crate) fn recover(history: &mut History, manner: CrashManner, mut again: Option<u32>) -> Result<(), Stop> {
     history.summary.crashes += 1;
@@ -81,7 +81,7 @@ pub(crate) fn recover(history: &mut History, manner: CrashManner, mut again: Opt
         history.summary.torn_crashes +=
             u64::from(history.machine.images().iter().any(|image| image.pending_count() > 0));
         history.machine.power_on(&mut |_, random| survival(manner, random));
-        change_devices(history);
+        history.pool.change_devices();
         if let Some(events) = again.take() {
             history.machine.power_off_after(u64::from(events));
         }
@@ -131,38 +131,11 @@ pub(crate) fn recover(history: &mut History, manner: CrashManner, mut again: Opt
 pub(crate) fn compare_recovered(history: &mut History) -> Result<(), Stop> {
     let seen = history.observe();
     let seen = seen.map_err(|trouble| history.trouble(trouble))?;
-    let mut nearest = None;
-    let mut is_found = false;
-    for (back, state) in history.states.iter().rev().enumerate() {
-        match state.difference(&seen) {
-            None => {
-                is_found = true;
-                if history.verbose {
-                    println!("     names as {back} changes before the crash, of {}", history.states.len());
-                }
-                break;
-            }
-            Some(difference) => nearest = nearest.or(Some(difference)),
-        }
+    let back = history.remains.find_names(&seen).map_err(Stop::Failure)?;
+    if history.verbose {
+        println!("     names as {back} changes before the crash, of {}", history.remains.states());
     }
-    if !is_found {
-        let oldest = history.states.first().and_then(|state| state.difference(&seen));
-        let text = format!(
-            "the recovered names are none of the {} states since the last sync: against the newest: {}; against the synced: {}",
-            history.states.len(),
-            nearest.unwrap_or_default(),
-            oldest.unwrap_or_default()
-        );
-        return Err(Stop::Failure(text));
-    }
-    for (inode, node) in &seen.nodes {
-        let Some(content) = node.content() else { continue };
-        let held = history.held.get(inode).map_or(&[][..], Vec::as_slice);
-        if let Err(text) = content.may_remain_of(held) {
-            let text = format!("after a crash {} (inode {inode}): {text}", seen.path_of(*inode));
-            return Err(Stop::Failure(text));
-        }
-    }
+    history.remains.check_contents(&seen).map_err(Stop::Failure)?;
     adopt(history, seen)?;
     history.check()
 }

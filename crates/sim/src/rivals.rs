@@ -22,9 +22,9 @@ use crate::encryption::Encrypts;
 use crate::history::{Budget, History, Stop};
 use crate::medium::Survival;
 use crate::model::ROOT;
+use crate::observe;
 use crate::pool::{Mounted, PoolConfig, caller, name_of};
 use crate::random::Random;
-use crate::{life, limits, observe};
 
 /// As `crates/multihost` has it.
 const SETTLE_MS: u64 = 500;
@@ -479,9 +479,9 @@ pub(crate) fn try_rivals(history: &mut History) -> Result<(), Stop> {
     let machine = &history.machine;
     let is_armed = (0..machine.device_count()).any(|device| machine.is_faulty(device));
     let is_plain = history.plan.pool.encrypts == Encrypts::Nothing && !history.plan.pool.passes_plugins;
-    let is_calm = history.pool.is_calm() && history.kept_image.is_none() && life::away(history).is_none();
+    let is_calm = history.pool.is_calm() && history.pool.kept_image.is_none() && history.pool.away().is_none();
     let is_plain =
-        is_plain && !history.plan.may_fill && !limits::has_quotas(history) && machine.state.lock().volumes.is_empty();
+        is_plain && !history.plan.may_fill && !history.quotas.are_on() && machine.state.lock().volumes.is_empty();
     if is_armed || !is_calm || !is_plain || history.plan.budget == Budget::Beyond {
         return Ok(());
     }

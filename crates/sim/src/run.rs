@@ -11,13 +11,12 @@ use crate::area::{self, Area, Areas};
 use crate::checksums::wishes_of;
 use crate::encryption::Encrypts;
 use crate::fault::FaultKind;
-use crate::history::{Budget, Failure, History, Plan, Summary};
+use crate::history::{Budget, Failure, History, Plan};
 use crate::operation::{Generator, Operation, Profile};
 use crate::pool::PoolConfig;
 use crate::random::Random;
-use crate::single::AILMENTS;
+use crate::summary::{Count, Summary};
 use crate::takeover::MANNERS;
-use crate::tertiary::TierCounts;
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// No history takes so long, on the busiest machine: half a minute of processor time is the most that was seen.
@@ -57,102 +56,17 @@ pub struct FailedSeed {
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub histories: u64,
-    pub totals: Totals,
+    pub totals: Summary,
+    /// Histories that faults struck, and that copied something to volumes.
+    pub with_faults: u64,
+    pub with_volumes: u64,
     pub failed: Vec<FailedSeed>,
 }
 
-/// Sums over histories.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Totals {
-    pub operations: u64,
-    pub crashes: u64,
-    pub torn_crashes: u64,
-    pub remounts: u64,
-    pub no_space: u64,
-    pub over_quota: u64,
-    pub faults: u64,
-    pub faults_by_kind: [u64; FaultKind::ALL.len()],
-    pub with_faults: u64,
-    pub ended_early: u64,
-    pub mended: u64,
-    pub changes: u64,
-    pub groups_cut: u64,
-    pub proofs: u64,
-    pub tier: TierCounts,
-    pub with_volumes: u64,
-    pub versions: u64,
-    pub digests_proven: u64,
-    pub plugin_troubles: u64,
-    pub lists_compared: u64,
-    pub lists_proven: u64,
-    pub records_proven: u64,
-    pub several_names_proven: u64,
-    pub told_compared: u64,
-    pub places_compared: u64,
-    pub places_met: u64,
-    pub accounts_compared: u64,
-    pub stored_reached: u64,
-    pub names_put_away: u64,
-    pub names_proven: u64,
-    pub backups_done: u64,
-    pub backups_cut: u64,
-    pub backups_proven: u64,
-    pub singles_kept: [u64; AILMENTS.len()],
-    pub nearly_full: u64,
-    pub hangs: [u64; 2],
-    pub takeovers: [u64; MANNERS],
-    pub rivals: [u64; 3],
-}
-
-impl Totals {
+impl Outcome {
     fn add(&mut self, summary: &Summary) {
-        self.operations += summary.operations;
-        self.crashes += summary.crashes;
-        self.torn_crashes += summary.torn_crashes;
-        self.remounts += summary.remounts;
-        self.no_space += summary.no_space;
-        self.over_quota += summary.over_quota;
-        self.faults += summary.faults;
-        for (total, count) in self.faults_by_kind.iter_mut().zip(summary.faults_by_kind) {
-            *total += count;
-        }
+        self.totals.add(summary);
         self.with_faults += u64::from(summary.faults > 0);
-        self.ended_early += summary.ended_early;
-        self.mended += summary.mended;
-        self.changes += summary.changes;
-        self.groups_cut += summary.groups_cut;
-        self.proofs += summary.proofs;
-        self.tier.add(&summary.tier);
-        self.versions += summary.versions;
-        self.digests_proven += summary.digests_proven;
-        self.plugin_troubles += summary.plugin_troubles;
-        self.lists_compared += summary.lists_compared;
-        self.lists_proven += summary.lists_proven;
-        self.records_proven += summary.records_proven;
-        self.several_names_proven += summary.several_names_proven;
-        self.told_compared += summary.told_compared;
-        self.places_compared += summary.places_compared;
-        self.places_met += summary.places_met;
-        self.accounts_compared += summary.accounts_compared;
-        self.stored_reached += summary.stored_reached;
-        self.names_put_away += summary.names_put_away;
-        self.names_proven += summary.names_proven;
-        self.backups_done += summary.backups_done;
-        self.backups_cut += summary.backups_cut;
-        self.backups_proven += summary.backups_proven;
-        for (total, count) in self.singles_kept.iter_mut().zip(summary.singles_kept) {
-            *total += count;
-        }
-        self.nearly_full += summary.nearly_full;
-        for (total, count) in self.hangs.iter_mut().zip(summary.hangs) {
-            *total += count;
-        }
-        for (total, count) in self.takeovers.iter_mut().zip(summary.takeovers) {
-            *total += count;
-        }
-        for (total, count) in self.rivals.iter_mut().zip(summary.rivals) {
-            *total += count;
-        }
         self.with_volumes += u64::from(summary.tier.segments_uploaded > 0);
     }
 }
@@ -343,7 +257,7 @@ fn run_on_threads(request: &Request, failures_max: usize, under_way: &UnderWay) 
                     let mut outcome = outcome.lock();
                     outcome.histories += 1;
                     match result {
-                        Ok(summary) => outcome.totals.add(&summary),
+                        Ok(summary) => outcome.add(&summary),
                         Err(failure) => outcome.failed.push(FailedSeed { seed, failure }),
                     }
                     if outcome.failed.len() >= failures_max {

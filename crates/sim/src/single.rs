@@ -62,7 +62,7 @@ pub(crate) fn try_single(history: &mut History, ailment: u8, verb: u8) -> Result
     history.machine.pass(HOURS_NS);
     history.machine.set_ailment(device, None);
     history.summary.singles_kept[at] += 1;
-    history.has_changed_devices = true;
+    history.pool.has_changed_devices = true;
     worked?;
     if AILMENTS[at] != Ailment::Unreadable {
         // It takes part again from the next mount on.
@@ -89,20 +89,17 @@ pub(crate) fn try_single(history: &mut History, ailment: u8, verb: u8) -> Result
 /// Nothing fails or lacks anything, and there is nothing else that decides where the file lies or whether it may be made.
 fn may_try_single(history: &History) -> bool {
     let machine = &history.machine;
-    let is_well = history.pool.is_calm()
-        && history.exposed.is_none()
-        && history.kept_image.is_none()
-        && life::away(history).is_none();
+    let is_well = history.pool.is_well();
     let is_armed = (0..machine.device_count()).any(|device| machine.is_faulty(device));
     let members = history.pool.members();
     let is_whole = members.iter().all(|(_, entry)| entry.device_state() == DeviceState::Active);
-    let is_plain = !history.plan.may_fill && !history.plan.pool.keeps_versions && !limits::has_quotas(history);
+    let is_plain = !history.plan.may_fill && !history.plan.pool.keeps_versions && !history.quotas.are_on();
     let has_room = limits::check_inode_room(history).and(limits::check_growth(history, 0, BYTES as u64)).is_ok();
     let is_bare = history.model.lookup(ROOT, NAME).is_err() && history.plan.pool.areas == Areas::NONE;
     is_well
         && !is_armed
         && history.plan.budget != Budget::Beyond
-        && !history.has_changed_devices
+        && !history.pool.has_changed_devices
         && is_whole
         && is_plain
         && has_room
@@ -117,7 +114,7 @@ fn bring_devices(history: &mut History) -> Result<(), Stop> {
     if history.random.chance(1, 3) {
         change::add_device(history, 200, true)?;
     }
-    match history.has_changed_devices {
+    match history.pool.has_changed_devices {
         true => life::mend_all(history),
         false => Ok(()),
     }

@@ -126,7 +126,7 @@ fn take_over(
 fn fail_for_a_while(history: &mut History, device: usize, manner: Manner) {
     match manner {
         Manner::Gone => {
-            history.exposed = Some(device);
+            history.pool.exposed = Some(device);
             history.machine.take_away_after(device, 0);
         }
         Manner::Ails(ailment) => history.machine.set_ailment(device, Some(ailment)),
@@ -195,7 +195,7 @@ fn come_back(history: &mut History, device: usize, manner: Manner) -> Result<(),
 
 /// What came back is emptied and taken for good, or used again.
 fn part_with(history: &mut History, device: usize, single: u64) -> Result<(), Stop> {
-    history.exposed = None;
+    history.pool.exposed = None;
     let Some(entry) = history.pool.member(device) else { return history.verify_file(single) };
     // A slot is free with the checkpoint after the one that emptied it.
     for _ in 0..2 {

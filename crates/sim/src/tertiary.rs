@@ -21,7 +21,7 @@ use crate::observe::{self, Trouble};
 use crate::operation::{Path, Releasing};
 use crate::pool::{Mounted, PoolUnderTest, caller, superuser};
 use crate::volume::{Harm, VolumeTrouble, name_of, number_of};
-use crate::{execute::names, life, trials};
+use crate::{execute::names, trials};
 
 /// Volumes of a history at most.
 pub const VOLUMES_MAX: usize = 3;
@@ -32,70 +32,6 @@ const PIECE_BYTES: u64 = 4096;
 pub(crate) const TIER: &[u8] = b"user.stere.tier";
 /// What says that something stays on devices.
 pub(crate) const PIN_ATTRIBUTE: &[u8] = b"user.stere.pin";
-
-/// What histories did with volumes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct TierCounts {
-    pub segments_uploaded: u64,
-    pub segments_released: u64,
-    pub segments_staged: u64,
-    pub harms: u64,
-    pub troubles: u64,
-    /// Reads that failed, as they may.
-    pub reads_refused: u64,
-    /// Writes that came between while another read a volume.
-    pub changed_meanwhile: u64,
-    /// Objects emptied into others.
-    pub segments_repacked: u64,
-    /// Volumes of which an heir had everything.
-    pub volumes_retired: u64,
-    /// Released by marks.
-    pub segments_evicted: u64,
-    /// Reads that were told to come back, or refused, as the mount was told.
-    pub reads_put_off: u64,
-    /// How often everything that was to go down had gone.
-    pub settled: u64,
-    /// How often volumes alone gave everything back.
-    pub rescues: u64,
-    /// Files of which all content had gone down then.
-    pub files_rescued: u64,
-    /// How often a server erred for an hour, and everything went on by itself.
-    pub outlasted: u64,
-    /// How often what went first was as the order says, a unit came or went down as one, what follows was known or fetched ahead, and turns
-    /// were taken.
-    pub heats_proven: u64,
-    pub units_proven: u64,
-    pub units_down: u64,
-    pub followers_proven: u64,
-    pub ahead_proven: u64,
-    pub turns_taken: u64,
-}
-
-impl TierCounts {
-    pub fn add(&mut self, other: &TierCounts) {
-        self.segments_uploaded += other.segments_uploaded;
-        self.segments_released += other.segments_released;
-        self.segments_staged += other.segments_staged;
-        self.harms += other.harms;
-        self.troubles += other.troubles;
-        self.reads_refused += other.reads_refused;
-        self.changed_meanwhile += other.changed_meanwhile;
-        self.segments_repacked += other.segments_repacked;
-        self.volumes_retired += other.volumes_retired;
-        self.segments_evicted += other.segments_evicted;
-        self.reads_put_off += other.reads_put_off;
-        self.settled += other.settled;
-        self.rescues += other.rescues;
-        self.files_rescued += other.files_rescued;
-        self.outlasted += other.outlasted;
-        self.heats_proven += other.heats_proven;
-        self.units_proven += other.units_proven;
-        self.units_down += other.units_down;
-        self.followers_proven += other.followers_proven;
-        self.ahead_proven += other.ahead_proven;
-        self.turns_taken += other.turns_taken;
-    }
-}
 
 /// How a volume of the table is reached.
 fn reach(machine: &Arc<Machine>, entry: &VolumeEntry) -> Option<Arc<dyn Volume>> {
@@ -396,7 +332,7 @@ pub(crate) fn settle_volumes(history: &mut History) -> Result<(), Stop> {
             continue;
         }
         let is_local = history.pool.is_calm()
-            && life::away(history).is_none()
+            && history.pool.away().is_none()
             && !history.pool.has_lost_member()
             && !history.plan.may_fill;
         let waiting = history.pool.waiting_segments();

@@ -31,7 +31,7 @@ use crate::random::Random;
 use crate::tertiary::{self, TIER};
 use crate::{
     execute::{contents, names},
-    life, limits, observe,
+    observe,
 };
 
 pub(crate) const UNIT: &[u8] = b"user.stere.unit";
@@ -157,8 +157,8 @@ impl PoolUnderTest {
 }
 
 pub(crate) fn execute_tiers(history: &mut History, step: TierStep) -> Result<(), Stop> {
-    let is_whole = history.pool.is_calm() && life::away(history).is_none() && !history.pool.has_lost_member();
-    let is_bounded = history.plan.may_fill || limits::has_quotas(history) || history.plan.budget == Budget::Beyond;
+    let is_whole = history.pool.is_calm() && history.pool.away().is_none() && !history.pool.has_lost_member();
+    let is_bounded = history.plan.may_fill || history.quotas.are_on() || history.plan.budget == Budget::Beyond;
     // Of a file with several names it is not said here in which unit it is.
     let is_plain = history.model.nodes.values().all(|node| node.content().is_none() || node.nlink <= 1);
     match step {
@@ -317,7 +317,7 @@ fn make_apart(history: &mut History, count: u64, seed: u64) -> Result<Vec<u64>, 
     let device_bytes: u64 = history.plan.pool.device_bytes.iter().sum();
     let needed_bytes = count * u64::from(history.plan.pool.chunk_bytes) * CHUNKS_MAX;
     let used_percent = u64::from(history.mounted().store.space().used_percent());
-    if used_percent + needed_bytes * 100 / device_bytes.max(1) > USED_PERCENT_MAX || history.has_changed_devices {
+    if used_percent + needed_bytes * 100 / device_bytes.max(1) > USED_PERCENT_MAX || history.pool.has_changed_devices {
         return Ok(Vec::new());
     }
     let mut made = Vec::new();

@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 use crate::area::{Area, further};
 use crate::history::{History, Stop};
 use crate::library::LibraryTrouble;
-use crate::life;
 use crate::observe::Trouble;
 use crate::operation::{CrashManner, Operation, Path, Releasing, Target};
 use crate::pool::caller;
@@ -211,7 +210,7 @@ fn outlast_errors(history: &mut History) -> Result<(), Stop> {
     }
     let store = &history.mounted().store;
     let is_local = history.pool.is_calm()
-        && life::away(history).is_none()
+        && history.pool.away().is_none()
         && !history.pool.has_lost_member()
         && !history.plan.may_fill;
     let is_stuck = !store.tier.stager.stuck_uploads().is_empty()

@@ -75,7 +75,7 @@ fn histories_of_failing_devices_prove_something() {
 fn histories_with_faults_pass() {
     let outcome = run::run_many(&request(150, &FaultKind::ALL), 1);
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
-    assert!(outcome.totals.with_faults > 20, "{:?}", outcome.totals);
+    assert!(outcome.with_faults > 20, "{:?}", outcome.totals);
     assert!(outcome.totals.tier.changed_meanwhile > 0, "{:?}", outcome.totals);
 }
 

@@ -11,7 +11,7 @@ use crate::history::{History, Slot, Stop};
 use crate::model::{Errno, Kind, Node, ROOT};
 use crate::operation::Between;
 use crate::pool::{PoolUnderTest, caller};
-use crate::{execute::names, limits, places, room, unwaited};
+use crate::{execute::names, limits, room, unwaited};
 
 const PUNCH_HOLE: u32 = 2;
 const KEEP_SIZE: u32 = 1;
@@ -57,7 +57,7 @@ pub(crate) fn write_meanwhile(
     between: Between,
 ) -> Result<(), Stop> {
     // Where there may be no room, nobody could say what a part of it left behind.
-    if history.plan.may_fill || limits::has_quotas(history) || history.model.check_changeable(inode).is_err() {
+    if history.plan.may_fill || history.quotas.are_on() || history.model.check_changeable(inode).is_err() {
         return write(history, inode, offset, data);
     }
     let files = history.mounted().files.clone();
@@ -184,7 +184,7 @@ pub(crate) fn copy(history: &mut History, from: (u64, u64), to: (u64, u64), leng
     let copied = source.read(from.1, length);
     let count = copied.len() as u64;
     let overlaps = from.0 == to.0 && from.1 < to.1 + count && to.1 < from.1 + count;
-    places::note_sharing(history, from.0, to.0);
+    history.places.note_sharing(from.0, to.0);
     let real = history.mounted().files.copy_range(&caller(&history.machine), from.0, from.1, to.0, to.1, length);
     let mut after = (*history.model.content(to.0)).clone();
     let end = if count > 0 { to.1 + count } else { 0 };

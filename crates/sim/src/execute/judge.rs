@@ -83,7 +83,7 @@ impl History {
                 Ok(Some(value))
             }
             Err(stop @ (Stop::Power | Stop::Refused)) => {
-                self.states.extend(after.ok().map(|after| after.without_handles()));
+                after.iter().for_each(|after| self.remains.note_names(after));
                 Err(stop)
             }
             outcome => outcome,

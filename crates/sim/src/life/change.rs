@@ -97,7 +97,7 @@ pub(crate) fn note_change(
     outcome: Result<(), stere_store::Error>,
 ) -> Result<(), Stop> {
     use stere_store::Error as Refusal;
-    history.has_changed_devices = true;
+    history.pool.has_changed_devices = true;
     match outcome {
         Err(Refusal::NotEmpty { .. } | Refusal::WouldLose { .. }) if !history.machine.is_off() => Ok(()),
         Err(Refusal::NoSpace) if history.plan.may_fill => Ok(()),
@@ -156,7 +156,7 @@ pub(crate) fn replace_device(history: &mut History, device: usize, mebibytes: u3
     };
     let is_away = history.machine.absent().contains(&device);
     // What is away for a time comes back; and nothing is replaced by what is smaller.
-    let is_wanted = (!is_away || history.machine.is_lost(device)) && history.offline != Some(device);
+    let is_wanted = (!is_away || history.machine.is_lost(device)) && history.pool.offline != Some(device);
     let is_wanted = is_wanted && places::places_can_spare(history, device);
     if !is_wanted || u64::from(mebibytes) << 20 < old.size_bytes {
         return Ok(());
@@ -208,14 +208,14 @@ pub(crate) fn offline(history: &mut History, device: usize) -> Result<(), Stop> 
     if entry.device_state() != DeviceState::Active || !is_there || !life::may_go(history, device) {
         return Ok(());
     }
-    (history.exposed, history.offline) = (Some(device), Some(device));
+    (history.pool.exposed, history.pool.offline) = (Some(device), Some(device));
     let changed = history.mounted().store.devices.set_device_state(entry.index, DeviceState::Offline);
     note_change(history, "taking a device offline", changed)
 }
 
 /// A device comes back to the pool while that is mounted: judged, then attached.
 pub(crate) fn online(history: &mut History, device: usize) -> Result<(), Stop> {
-    let is_back = life::away(history) == Some(device) && !history.machine.is_lost(device);
+    let is_back = history.pool.away() == Some(device) && !history.machine.is_lost(device);
     let Some(entry) = history.pool.member(device).filter(|_| is_back) else { return Ok(()) };
     if history.mounted().store.devices.device_usage(entry.index).is_ok_and(|usage| usage.is_attached) {
         // Its old opening may never write again.
@@ -223,7 +223,7 @@ pub(crate) fn online(history: &mut History, device: usize) -> Result<(), Stop> {
         note_change(history, "going on without a device", gone)?;
     }
     history.machine.bring_back(device);
-    history.returning = None;
+    history.pool.returning = None;
     let Some(own) = history.pool.settled_superblock(device) else {
         return if history.pool.is_calm() && !history.machine.is_off() {
             Err(Stop::Failure(format!("device {device} is back without a superblock")))
@@ -244,8 +244,8 @@ pub(crate) fn online(history: &mut History, device: usize) -> Result<(), Stop> {
     let device_in = DeviceIn { index: entry.index, superblock: own, device: history.pool.device(device), read_cost: 1 };
     let attached = history.mounted().store.devices.attach_device(device_in);
     note_change(history, "attaching a device that is back", attached)?;
-    if history.offline == Some(device) {
-        history.offline = None;
+    if history.pool.offline == Some(device) {
+        history.pool.offline = None;
     }
     Ok(())
 }
