@@ -1,5 +1,5 @@
-//! Areas: what a history takes part in beside the usual. Which, its seed says, and what an area adds takes the place of other steps: so
-//! histories stay as many and as long as they are, whatever areas there come to be.
+//! Areas: what a history takes part in beside the usual. Which, its seed says (`features.rs`), and what an area adds takes the
+//! place of other steps: so histories stay as many and as long as they are, whatever areas there come to be.
 //!
 //! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`, `trials.rs`, `cold.rs`, `tiers.rs`, `hanging.rs`, `takeover.rs`, `rivals.rs`.
 
@@ -58,22 +58,6 @@ pub struct Areas(u16);
 impl Areas {
     pub const NONE: Areas = Areas(0);
 
-    /// Those of a seed. Other choices go by the same number: of the pools that pass plugins (6 and 14) none, so that those stay what they are.
-    pub fn of(seed: u64) -> Areas {
-        match seed % 16 {
-            13 if seed / 16 % 2 == 1 => Areas::only(Area::Tiers),
-            5 | 7 | 13 => Areas::only(Area::Lists),
-            0 | 9 => Areas::only(Area::Records),
-            3 | 12 => Areas::only(Area::Followers),
-            2 | 10 => Areas::only(Area::Backups),
-            4 | 11 => Areas::only(Area::Places),
-            1 | 15 => Areas::only(Area::Accounts),
-            8 if seed / 16 % 2 == 0 => Areas::only(Area::Volumes),
-            8 => Areas::only(Area::Cold),
-            _ => Areas::NONE,
-        }
-    }
-
     pub fn only(area: Area) -> Areas {
         Areas(1 << area as u8)
     }
@@ -83,35 +67,28 @@ impl Areas {
     }
 }
 
+/// Puts what an area does into a history.
+type Strew = fn(&mut Vec<Operation>, &mut Random);
+
+const STREWN: [(Area, Strew); 9] = [
+    (Area::Lists, crate::lists::strew),
+    (Area::Records, crate::records::strew),
+    (Area::Followers, crate::followers::strew),
+    (Area::Backups, crate::backups::strew),
+    (Area::Places, crate::places::strew),
+    (Area::Accounts, crate::accounts::strew),
+    (Area::Volumes, crate::trials::strew),
+    (Area::Cold, crate::cold::strew),
+    (Area::Tiers, crate::tiers::strew),
+];
+
 /// Puts what the areas do into a history, in place of as many steps at its end.
 pub fn strew(areas: Areas, operations: &mut Vec<Operation>, random: &mut Random) {
     let length = operations.len();
-    if areas.has(Area::Lists) {
-        crate::lists::strew(operations, random);
-    }
-    if areas.has(Area::Records) {
-        crate::records::strew(operations, random);
-    }
-    if areas.has(Area::Followers) {
-        crate::followers::strew(operations, random);
-    }
-    if areas.has(Area::Backups) {
-        crate::backups::strew(operations, random);
-    }
-    if areas.has(Area::Places) {
-        crate::places::strew(operations, random);
-    }
-    if areas.has(Area::Accounts) {
-        crate::accounts::strew(operations, random);
-    }
-    if areas.has(Area::Volumes) {
-        crate::trials::strew(operations, random);
-    }
-    if areas.has(Area::Cold) {
-        crate::cold::strew(operations, random);
-    }
-    if areas.has(Area::Tiers) {
-        crate::tiers::strew(operations, random);
+    for (area, strew) in STREWN {
+        if areas.has(area) {
+            strew(operations, random);
+        }
     }
     // What is proven at the end stays.
     let more = operations.len().saturating_sub(length);

@@ -21,16 +21,6 @@ const UNSEEN: [u8; 5] = [0xf1, 0x76, 0xec, 0x05, 0x01];
 /// What the files of a history are told, the root first; nothing if it is empty.
 pub type Wishes = &'static [&'static [u8]];
 
-/// Of histories by their seeds. Where the CRCs are not read, wrong bytes are: only where devices do nothing wrong.
-pub fn wishes_of(seed: u64, has_faults: bool) -> Wishes {
-    match (seed % 8, has_faults) {
-        (1, _) => &[b"blake3", b"crc32c", b"xxh3"],
-        (4, false) => &[b"xxh3", b"none", b"blake3"],
-        (4, true) => &[b"xxh3", b"blake3", b"crc32c"],
-        _ => &[],
-    }
-}
-
 /// A pool with wishes has the first of them from its first operation on.
 pub(crate) fn begin_checksums(history: &mut History) -> Result<(), Stop> {
     match history.plan.pool.checksums.first() {

@@ -7,8 +7,6 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::area::Areas;
-use crate::encryption::Encrypts;
 use crate::history::{Budget, History, Plan, Stop};
 use crate::medium::{Medium, Survival};
 use crate::model::{Model, RenameManner};
@@ -86,20 +84,7 @@ pub fn operations() -> Vec<Operation> {
 }
 
 fn plan(devices: usize) -> Plan {
-    let pool = PoolConfig {
-        device_bytes: vec![64 << 20; devices],
-        block_bytes: vec![512; devices],
-        chunk_bytes: 1 << 20,
-        memory_bytes: 8 << 20,
-        dirty_bytes_max: 64 << 20,
-        dirty_steps_max: 2,
-        greedy: false,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&vec![64 << 20; devices]).dirty(64 << 20, 2);
     Plan { seed: 1, pool, budget: Budget::None, may_fill: false, canary: false }
 }
 

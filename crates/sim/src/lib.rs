@@ -24,6 +24,7 @@ pub mod encryption;
 mod execute;
 pub mod exhaustive;
 pub mod fault;
+mod features;
 pub mod followers;
 mod hang;
 mod hanging;

@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use stere_naming::{Error, OpenFlags, ROOT, SetMode};
 
-use crate::area::Areas;
 use crate::content::pattern;
 use crate::device::Machine;
-use crate::encryption::Encrypts;
 use crate::history::{History, Stop};
 use crate::pool::{Mounted, PoolConfig, caller};
 use crate::random::Random;
@@ -61,20 +59,11 @@ pub(crate) fn try_nearly_full(history: &mut History, seed: u64) -> Result<(), St
     let mut random = Random::new(seed);
     let machine = Machine::new(random.fork());
     let size_bytes = *random.pick(&[64, 72, 100]) * MIB;
-    let config = PoolConfig {
-        device_bytes: vec![size_bytes; 2],
-        block_bytes: vec![4096; 2],
-        chunk_bytes: 1 << 20,
-        memory_bytes: *random.pick(&[16 << 20, 64 << 20]),
-        dirty_bytes_max: *random.pick(&[1 << 20, 64 << 20]),
-        dirty_steps_max: random.between(1, 5),
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-        greedy: random.chance(1, 2),
-    };
+    let memory_bytes = *random.pick(&[16 << 20, 64 << 20]);
+    let dirty_bytes_max = *random.pick(&[1 << 20, 64 << 20]);
+    let config = PoolConfig::of(&[size_bytes; 2]).blocks(&[4096; 2]).memory(memory_bytes);
+    let config = config.dirty(dirty_bytes_max, random.between(1, 5));
+    let config = if random.chance(1, 2) { config.greedy() } else { config };
     let mounted = config.create(&machine).map_err(Stop::Failure)?;
     let make = |name: &[u8]| must("mkdir", mounted.files.mkdir(&caller(&machine), ROOT, name, 0o755));
     let directories = [make(b"pressed")?.inode, make(b"plain")?.inode];

@@ -7,7 +7,7 @@ use stere_naming::{AccessTimes, Caller, FileSystem, Io, Options};
 use stere_pool::{Assembly, Candidate, Holds, OpenOptions, identify};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
-use crate::area::Areas;
+use crate::area::{Area, Areas};
 use crate::device::Machine;
 use crate::encryption::Encrypts;
 use crate::medium::Medium;
@@ -86,6 +86,60 @@ impl PoolUnderTest {
 }
 
 impl PoolConfig {
+    /// A small pool on devices of these sizes, plain in every way that is not said further.
+    pub fn of(device_bytes: &[u64]) -> PoolConfig {
+        PoolConfig {
+            device_bytes: device_bytes.to_vec(),
+            block_bytes: vec![512; device_bytes.len()],
+            chunk_bytes: 1 << 20,
+            memory_bytes: 8 << 20,
+            dirty_bytes_max: 1 << 20,
+            dirty_steps_max: 3,
+            greedy: false,
+            encrypts: Encrypts::Nothing,
+            keeps_versions: false,
+            checksums: &[],
+            passes_plugins: false,
+            areas: Areas::NONE,
+        }
+    }
+
+    /// The blocks of its devices, one after the other.
+    pub fn blocks(self, block_bytes: &[u32]) -> PoolConfig {
+        assert_eq!(block_bytes.len(), self.device_bytes.len(), "each device has blocks of one size");
+        PoolConfig { block_bytes: block_bytes.to_vec(), ..self }
+    }
+
+    pub fn chunks(self, chunk_bytes: u32) -> PoolConfig {
+        PoolConfig { chunk_bytes, ..self }
+    }
+
+    pub fn memory(self, memory_bytes: usize) -> PoolConfig {
+        PoolConfig { memory_bytes, ..self }
+    }
+
+    /// How much may be dirty, and for how many steps.
+    pub fn dirty(self, dirty_bytes_max: u64, dirty_steps_max: u64) -> PoolConfig {
+        PoolConfig { dirty_bytes_max, dirty_steps_max, ..self }
+    }
+
+    /// The cleaner takes what is emptiest.
+    pub fn greedy(self) -> PoolConfig {
+        PoolConfig { greedy: true, ..self }
+    }
+
+    pub fn encrypts(self, encrypts: Encrypts) -> PoolConfig {
+        PoolConfig { encrypts, ..self }
+    }
+
+    pub fn keeps_versions(self) -> PoolConfig {
+        PoolConfig { keeps_versions: true, ..self }
+    }
+
+    pub fn takes_part_in(self, area: Area) -> PoolConfig {
+        PoolConfig { areas: Areas::only(area), ..self }
+    }
+
     fn store_options(&self, machine: &Machine) -> StoreOptions {
         let nonce = machine.draw() as u32;
         StoreOptions {

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::area::{self, Area, Areas};
-use crate::checksums::wishes_of;
-use crate::encryption::Encrypts;
 use crate::fault::FaultKind;
+use crate::features;
 use crate::history::{Budget, Failure, History, Plan};
 use crate::operation::{Generator, Operation, Profile};
 use crate::pool::PoolConfig;
@@ -76,22 +75,34 @@ fn draw_pool(random: &mut Random, profile: Profile) -> PoolConfig {
     let is_full = profile == Profile::Full;
     let count = if is_full { count.min(2) } else { count };
     let sizes = if is_full { [64, 64, 66, 72] } else { [64, 96, 200, 3000] };
-    let device_bytes = (0..count).map(|_| *random.pick(&sizes) * MIB + random.below(64) * 4096).collect();
+    let device_bytes: Vec<u64> = (0..count).map(|_| *random.pick(&sizes) * MIB + random.below(64) * 4096).collect();
     let chunk_bytes = *random.pick(&[1 << 20, 1 << 20, 2 << 20]);
-    PoolConfig {
-        device_bytes,
-        block_bytes: (0..count).map(|_| *random.pick(&[512, 512, 4096])).collect(),
-        chunk_bytes,
-        memory_bytes: *random.pick(&[8 << 20, 16 << 20, 64 << 20]),
-        dirty_bytes_max: *random.pick(&[256 << 10, 1 << 20, 64 << 20]),
-        dirty_steps_max: random.between(1, 5),
-        greedy: random.chance(1, 2),
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
+    let block_bytes: Vec<u32> = (0..count).map(|_| *random.pick(&[512, 512, 4096])).collect();
+    let memory_bytes = *random.pick(&[8 << 20, 16 << 20, 64 << 20]);
+    let dirty_bytes_max = *random.pick(&[256 << 10, 1 << 20, 64 << 20]);
+    let pool = PoolConfig::of(&device_bytes).blocks(&block_bytes).chunks(chunk_bytes).memory(memory_bytes);
+    let pool = pool.dirty(dirty_bytes_max, random.between(1, 5));
+    if random.chance(1, 2) { pool.greedy() } else { pool }
+}
+
+/// What a history bears, and the faults it meets: device, kind and rate.
+fn draw_faults(random: &mut Random, devices: usize, kinds: &[FaultKind]) -> (Budget, Vec<(u8, FaultKind, u32)>) {
+    let mut faults = Vec::new();
+    let mut budget = Budget::None;
+    if !kinds.is_empty() && random.chance(1, 2) {
+        budget = if devices > 1 && random.chance(3, 4) { Budget::Tolerated } else { Budget::Beyond };
+        let victim = random.below(devices as u64) as u8;
+        for _ in 0..random.between(1, 2) {
+            let device = if budget == Budget::Tolerated { victim } else { random.below(devices as u64) as u8 };
+            // Devices that come and go are one kind of many, and what most depends on.
+            let absences: Vec<FaultKind> = kinds.iter().copied().filter(|kind| kind.is_absence()).collect();
+            let wants_absence = random.chance(1, 4) && !absences.is_empty();
+            let kind = *random.pick(if wants_absence { &absences } else { kinds });
+            let rate = *random.pick(&[300, 3_000, 30_000, 200_000]);
+            faults.push((device, kind, rate));
+        }
     }
+    (budget, faults)
 }
 
 /// The history of a seed.
@@ -100,44 +111,12 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
     let drawn = Profile::draw(&mut random);
     let profile = request.profile.unwrap_or(drawn);
     let mut pool = draw_pool(&mut random, profile);
-    // Not drawn, so that the others stay the histories that they were.
-    pool.encrypts = match seed % 10 {
-        3 => Encrypts::Everything,
-        5 | 8 => Encrypts::Some,
-        _ => Encrypts::Nothing,
-    };
-    pool.keeps_versions = matches!(seed % 10, 5 | 6);
-    let areas = request.area.map_or_else(|| Areas::of(seed), Areas::only);
-    pool.areas = if profile == Profile::Full || request.without_areas { Areas::NONE } else { areas };
-    if pool.areas.has(Area::Backups) && seed % 16 == 10 && pool.encrypts == Encrypts::Nothing {
-        pool.encrypts = Encrypts::Some;
-    }
-    pool.keeps_versions |= pool.areas.has(Area::Lists);
-    // Versions count as well, which the model does not know.
-    pool.keeps_versions &= !pool.areas.has(Area::Accounts);
-    if pool.areas.has(Area::Places) {
-        // A version shares what its file had, wherever that lies.
-        pool.keeps_versions = false;
-        crate::places::furnish(&mut pool, seed);
-    }
+    let areas = request.area.map_or_else(|| features::areas_of(seed), Areas::only);
+    let has_areas = profile != Profile::Full && !request.without_areas;
+    features::give(&mut pool, seed, if has_areas { areas } else { Areas::NONE });
     let devices = pool.device_bytes.len();
-    let mut faults = Vec::new();
-    let mut budget = Budget::None;
-    if !request.faults.is_empty() && random.chance(1, 2) {
-        budget = if devices > 1 && random.chance(3, 4) { Budget::Tolerated } else { Budget::Beyond };
-        let victim = random.below(devices as u64) as u8;
-        for _ in 0..random.between(1, 2) {
-            let device = if budget == Budget::Tolerated { victim } else { random.below(devices as u64) as u8 };
-            // Devices that come and go are one kind of many, and what most depends on.
-            let absences: Vec<FaultKind> = request.faults.iter().copied().filter(|kind| kind.is_absence()).collect();
-            let wants_absence = random.chance(1, 4) && !absences.is_empty();
-            let kind = *random.pick(if wants_absence { &absences } else { &request.faults });
-            let rate = *random.pick(&[300, 3_000, 30_000, 200_000]);
-            faults.push((device, kind, rate));
-        }
-    }
-    pool.checksums = wishes_of(seed, budget != Budget::None);
-    pool.passes_plugins = seed % 8 == 6 || pool.areas.has(Area::Lists);
+    let (budget, faults) = draw_faults(&mut random, devices, &request.faults);
+    pool.checksums = features::checksums_of(seed, budget != Budget::None);
     let may_fill = profile == Profile::Full;
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };
@@ -145,7 +124,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         Generator::new(random.fork(), profile, devices).history(steps, &faults, !request.faults.is_empty());
     area::strew(plan.pool.areas, &mut operations, &mut Random::new(seed ^ 0xa4ea));
     // Drawn apart, so that the others stay the histories that they were.
-    if matches!(seed % 20, 2 | 10 | 11 | 19) && !plan.pool.areas.has(Area::Accounts) {
+    if features::has_limits(seed, plan.pool.areas) {
         crate::limits::strew(&mut operations, &mut Random::new(seed ^ 0x1147));
     }
     if !may_fill && !request.faults.is_empty() {
@@ -154,8 +133,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         operations.push(Operation::TrySingle { ailment: drawn.below(3) as u8, verb: drawn.below(4) as u8 });
         fail_devices(&mut operations, plan.pool.areas.has(Area::Failing), &mut drawn);
     }
-    // Of the areas none takes part here. It takes as long as some ten histories.
-    if seed % 64 == 14 {
+    if features::NEARLY_FULL.has(seed) {
         operations.push(Operation::TryNearlyFull { seed: Random::new(seed ^ 0xf011).next_u64() });
     }
     (plan, operations)

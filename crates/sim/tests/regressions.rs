@@ -1,6 +1,6 @@
 //! Histories that once failed.
 
-use stere_sim::area::{Area, Areas};
+use stere_sim::area::Area;
 use stere_sim::cold::ColdStep;
 use stere_sim::encryption::Encrypts;
 use stere_sim::fault::FaultKind;
@@ -13,20 +13,12 @@ use stere_sim::tiers::TierStep;
 /// P-1, P-3: in a nearly full pool a crash left data with one copy, for whose rewriting recovery found no room.
 #[test]
 fn recovery_of_a_full_pool_gives_data_its_copies_again() {
-    let pool = PoolConfig {
-        device_bytes: vec![69_226_496, 75_661_312],
-        block_bytes: vec![512, 4096],
-        chunk_bytes: 2 << 20,
-        memory_bytes: 64 << 20,
-        dirty_bytes_max: 1 << 20,
-        dirty_steps_max: 5,
-        greedy: true,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&[69_226_496, 75_661_312])
+        .blocks(&[512, 4096])
+        .chunks(2 << 20)
+        .memory(64 << 20)
+        .dirty(1 << 20, 5)
+        .greedy();
     let operations = [
         Operation::Faults { device: 0, kind: FaultKind::TransientReadError, per_million: 1_000 },
         Operation::Fill { bytes: 800_000 },
@@ -47,20 +39,7 @@ fn recovery_of_a_full_pool_gives_data_its_copies_again() {
 /// P-31: what a scrub had written again was not flushed, so that a power cut took it back, and the loss of the other device the rest.
 #[test]
 fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
-    let pool = PoolConfig {
-        device_bytes: vec![3_145_973_760, 209_715_200],
-        block_bytes: vec![512, 512],
-        chunk_bytes: 1 << 20,
-        memory_bytes: 8 << 20,
-        dirty_bytes_max: 1 << 20,
-        dirty_steps_max: 3,
-        greedy: false,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&[3_145_973_760, 209_715_200]);
     let path = |directory, name| Path { directory, name };
     let operations = [
         Operation::Write { target: Target::Slot(2), offset: 0, length: 275_581, seed: 1 },
@@ -92,20 +71,7 @@ fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
 /// stopped; the scrub took that for the truth, on all devices.
 #[test]
 fn a_row_of_a_checkpoint_that_never_was_is_not_taken_for_the_one_that_is() {
-    let pool = PoolConfig {
-        device_bytes: vec![3_145_949_184, 209_870_848, 100_872_192],
-        block_bytes: vec![512; 3],
-        chunk_bytes: 1 << 20,
-        memory_bytes: 8 << 20,
-        dirty_bytes_max: 256 << 10,
-        dirty_steps_max: 1,
-        greedy: true,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&[3_145_949_184, 209_870_848, 100_872_192]).dirty(256 << 10, 1).greedy();
     let path = Path { directory: 0, name: 2 };
     let operations = [
         Operation::Crash { manner: CrashManner::Mixed, again: None },
@@ -250,44 +216,22 @@ fn a_spare_that_comes_late_takes_over() {
 }
 
 fn two_devices() -> PoolConfig {
-    PoolConfig { device_bytes: vec![64 << 20, 96 << 20], block_bytes: vec![512, 4096], ..one_device() }
+    PoolConfig::of(&[64 << 20, 96 << 20]).blocks(&[512, 4096]).greedy()
 }
 
 fn one_device() -> PoolConfig {
-    PoolConfig {
-        device_bytes: vec![64 << 20],
-        block_bytes: vec![512],
-        chunk_bytes: 1 << 20,
-        memory_bytes: 8 << 20,
-        dirty_bytes_max: 1 << 20,
-        dirty_steps_max: 3,
-        greedy: true,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    }
+    PoolConfig::of(&[64 << 20]).greedy()
 }
 
 /// P-6: a crash tore many blocks of one device, which was held against it: it was given up, and in a full pool what had been
 /// accepted for it then had no room.
 #[test]
 fn what_a_crash_tore_is_not_held_against_devices() {
-    let pool = PoolConfig {
-        device_bytes: vec![67_358_720, 67_358_720, 67_358_720],
-        block_bytes: vec![4096, 512, 512],
-        chunk_bytes: 2 << 20,
-        memory_bytes: 16 << 20,
-        dirty_bytes_max: 256 << 10,
-        dirty_steps_max: 5,
-        greedy: false,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&[67_358_720, 67_358_720, 67_358_720])
+        .blocks(&[4096, 512, 512])
+        .chunks(2 << 20)
+        .memory(16 << 20)
+        .dirty(256 << 10, 5);
     for events in 2..6 {
         let operations = [
             Operation::Fill { bytes: 1_400_000 },
@@ -310,20 +254,7 @@ fn what_a_crash_tore_is_not_held_against_devices() {
 #[test]
 fn a_row_that_a_crash_tore_does_not_stop_the_cleaner() {
     let path = |directory, name| Path { directory, name };
-    let pool = PoolConfig {
-        device_bytes: vec![209_727_488, 3_145_728_000, 67_219_456],
-        block_bytes: vec![512; 3],
-        chunk_bytes: 2 << 20,
-        memory_bytes: 64 << 20,
-        dirty_bytes_max: 1 << 20,
-        dirty_steps_max: 3,
-        greedy: true,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&[209_727_488, 3_145_728_000, 67_219_456]).chunks(2 << 20).memory(64 << 20).greedy();
     let operations = [
         Operation::Mkdir { path: path(0, 3) },
         Operation::Mkdir { path: path(1, 5) },
@@ -401,20 +332,8 @@ fn a_device_that_goes_while_a_segment_comes_back_is_no_error() {
 /// P-6, P-82: a version that found no room refused the truncation that it was made for.
 #[test]
 fn a_version_that_finds_no_room_refuses_no_change() {
-    let pool = PoolConfig {
-        device_bytes: vec![67_215_360],
-        block_bytes: vec![512],
-        chunk_bytes: 2 << 20,
-        memory_bytes: 8 << 20,
-        dirty_bytes_max: 256 << 10,
-        dirty_steps_max: 5,
-        greedy: false,
-        encrypts: Encrypts::Some,
-        keeps_versions: true,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool =
+        PoolConfig::of(&[67_215_360]).chunks(2 << 20).dirty(256 << 10, 5).encrypts(Encrypts::Some).keeps_versions();
     let operations = [
         Operation::Allocate { target: Target::Slot(1), offset: 20_480, length: 4096, mode: 65 },
         Operation::ArmCrash { events: 3, manner: CrashManner::Everything },
@@ -432,20 +351,11 @@ fn a_version_that_finds_no_room_refuses_no_change() {
 /// P-6: what is left of an encrypted record that a truncation cuts takes as much room as before, and the note of what is dead some more.
 #[test]
 fn an_encrypted_file_is_cut_within_a_record_in_a_full_pool() {
-    let pool = PoolConfig {
-        device_bytes: vec![69_427_200, 67_244_032],
-        block_bytes: vec![4096, 4096],
-        chunk_bytes: 2 << 20,
-        memory_bytes: 8 << 20,
-        dirty_bytes_max: 64 << 20,
-        dirty_steps_max: 2,
-        greedy: false,
-        encrypts: Encrypts::Everything,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&[69_427_200, 67_244_032])
+        .blocks(&[4096, 4096])
+        .chunks(2 << 20)
+        .dirty(64 << 20, 2)
+        .encrypts(Encrypts::Everything);
     let operations = [
         Operation::Write { target: Target::Slot(1), offset: 0, length: 239_958, seed: 1 },
         Operation::Fill { bytes: 3_900_000 },
@@ -460,20 +370,7 @@ fn an_encrypted_file_is_cut_within_a_record_in_a_full_pool() {
 /// written over found no segment to begin.
 #[test]
 fn what_replaces_has_its_room_when_a_device_is_back_in_a_full_pool() {
-    let pool = PoolConfig {
-        device_bytes: vec![67_166_208, 67_330_048],
-        block_bytes: vec![512, 512],
-        chunk_bytes: 2 << 20,
-        memory_bytes: 8 << 20,
-        dirty_bytes_max: 256 << 10,
-        dirty_steps_max: 5,
-        greedy: true,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&[67_166_208, 67_330_048]).chunks(2 << 20).dirty(256 << 10, 5).greedy();
     let operations = [
         Operation::Offline { device: 0 },
         Operation::Fill { bytes: 900_000 },
@@ -492,20 +389,12 @@ fn what_replaces_has_its_room_when_a_device_is_back_in_a_full_pool() {
 /// is away but lies on all that are there.
 #[test]
 fn what_was_accepted_has_room_beside_metadata_that_is_owed_chunks() {
-    let pool = PoolConfig {
-        device_bytes: vec![69_238_784, 67_211_264],
-        block_bytes: vec![4096, 512],
-        chunk_bytes: 2 << 20,
-        memory_bytes: 8 << 20,
-        dirty_bytes_max: 64 << 20,
-        dirty_steps_max: 2,
-        greedy: true,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: true,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&[69_238_784, 67_211_264])
+        .blocks(&[4096, 512])
+        .chunks(2 << 20)
+        .dirty(64 << 20, 2)
+        .greedy()
+        .keeps_versions();
     let operations = [
         Operation::Lose { device: 1, events: 46 },
         Operation::AddDevice { mebibytes: 3000, spare: false },
@@ -523,20 +412,14 @@ fn what_was_accepted_has_room_beside_metadata_that_is_owed_chunks() {
 /// P-63: what had one copy on devices and one on a volume is read from there when the device is gone, and checking called it unreadable.
 #[test]
 fn what_a_volume_gives_is_not_called_unreadable() {
-    let pool = PoolConfig {
-        device_bytes: vec![3_145_850_880, 100_802_560],
-        block_bytes: vec![4096, 4096],
-        chunk_bytes: 1 << 20,
-        memory_bytes: 16 << 20,
-        dirty_bytes_max: 64 << 20,
-        dirty_steps_max: 5,
-        greedy: true,
-        encrypts: Encrypts::Some,
-        keeps_versions: true,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::only(Area::Tiers),
-    };
+    let pool = PoolConfig::of(&[3_145_850_880, 100_802_560])
+        .blocks(&[4096, 4096])
+        .memory(16 << 20)
+        .dirty(64 << 20, 5)
+        .greedy()
+        .encrypts(Encrypts::Some)
+        .keeps_versions()
+        .takes_part_in(Area::Tiers);
     let path = Path { directory: 3, name: 1 };
     let operations = [
         Operation::Mkdir { path: Path { directory: 0, name: 3 } },
@@ -568,20 +451,10 @@ fn what_a_volume_gives_is_not_called_unreadable() {
 /// P-152: a directory was used that had come back without the one it is in, and rules changed: the work of names stopped with an error.
 #[test]
 fn the_use_of_a_directory_that_came_back_alone_is_noted() {
-    let pool = PoolConfig {
-        device_bytes: vec![3_145_736_192, 100_818_944],
-        block_bytes: vec![512, 512],
-        chunk_bytes: 1 << 20,
-        memory_bytes: 8 << 20,
-        dirty_bytes_max: 1 << 20,
-        dirty_steps_max: 4,
-        greedy: false,
-        encrypts: Encrypts::Some,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::only(Area::Cold),
-    };
+    let pool = PoolConfig::of(&[3_145_736_192, 100_818_944])
+        .dirty(1 << 20, 4)
+        .encrypts(Encrypts::Some)
+        .takes_part_in(Area::Cold);
     let operations = [
         Operation::AddVolume { is_slow: false },
         Operation::Cold(ColdStep::Begin),
@@ -599,20 +472,7 @@ fn the_use_of_a_directory_that_came_back_alone_is_noted() {
 /// small device, so that what had been accepted found no room.
 #[test]
 fn what_was_accepted_has_room_when_a_device_was_given_up_in_a_full_pool() {
-    let pool = PoolConfig {
-        device_bytes: vec![75_595_776, 69_234_688],
-        block_bytes: vec![512, 4096],
-        chunk_bytes: 1 << 20,
-        memory_bytes: 16 << 20,
-        dirty_bytes_max: 64 << 20,
-        dirty_steps_max: 5,
-        greedy: false,
-        encrypts: Encrypts::Nothing,
-        keeps_versions: false,
-        checksums: &[],
-        passes_plugins: false,
-        areas: Areas::NONE,
-    };
+    let pool = PoolConfig::of(&[75_595_776, 69_234_688]).blocks(&[512, 4096]).memory(16 << 20).dirty(64 << 20, 5);
     let operations = [
         Operation::AddDevice { mebibytes: 200, spare: true },
         Operation::Lose { device: 0, events: 11 },
@@ -646,7 +506,7 @@ fn names_that_wait_for_a_volume_get_their_copies_when_there_are_devices() {
         Operation::Mend,
     ];
     for seed in [32_036_696, 1, 2, 3] {
-        let pool = PoolConfig { keeps_versions: true, areas: Areas::only(Area::Cold), ..two_devices() };
+        let pool = two_devices().keeps_versions().takes_part_in(Area::Cold);
         let plan = Plan { seed, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
         let outcome = run::run(&plan, &operations, false);
         assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
@@ -688,16 +548,7 @@ fn what_another_file_archived_gets_its_copies_when_there_are_devices() {
 fn what_a_pinned_file_shared_makes_room_when_that_file_is_gone() {
     let path = Path { directory: 2, name: 1 };
     let target = Target::Path(path);
-    let pool = PoolConfig {
-        device_bytes: vec![75_673_600],
-        block_bytes: vec![4096],
-        chunk_bytes: 2 << 20,
-        memory_bytes: 64 << 20,
-        dirty_bytes_max: 64 << 20,
-        dirty_steps_max: 1,
-        greedy: false,
-        ..one_device()
-    };
+    let pool = PoolConfig::of(&[75_673_600]).blocks(&[4096]).chunks(2 << 20).memory(64 << 20).dirty(64 << 20, 1);
     let operations = [
         Operation::Mkdir { path: Path { directory: 0, name: 3 } },
         Operation::Mkdir { path: Path { directory: 0, name: 4 } },
