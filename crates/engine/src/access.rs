@@ -104,7 +104,7 @@ impl Engine {
                             let deleted = writes.values().filter(|value| value.is_none()).count();
                             self.space.note_died(&usage, deleted);
                         }
-                        self.apply(&mut inner, writes, usage, next_inode);
+                        apply(self, &mut inner, writes, usage, next_inode);
                         on_effect.into_iter().for_each(|work| work());
                         return Ok(Some(value));
                     }
@@ -130,26 +130,6 @@ impl Engine {
         Ok(done.expect("what is not refusable is not refused"))
     }
 
-    fn apply(&self, inner: &mut Inner, writes: transaction::Writes, usage: transaction::Usage, next_inode: u64) {
-        if writes.is_empty() && next_inode == inner.next_inode {
-            return;
-        }
-        for (key, value) in writes {
-            inner.record(key, value);
-        }
-        for (segment, delta) in usage {
-            if delta != 0 {
-                segment.add_live_bytes(delta);
-                if !segment.is_released() {
-                    self.space.add_live(segment.scheme, delta);
-                }
-                self.log.touch(&segment);
-            }
-        }
-        inner.next_inode = next_inode;
-        inner.change += 1;
-    }
-
     /// Calls `visit` for all keys of a range that are in the tree, in bounded views.
     pub fn for_each_resident_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
         let mut from = from;
@@ -169,4 +149,25 @@ impl Engine {
             from = next;
         }
     }
+}
+
+/// Makes the changes of a transaction seen.
+fn apply(engine: &Engine, inner: &mut Inner, writes: transaction::Writes, usage: transaction::Usage, next_inode: u64) {
+    if writes.is_empty() && next_inode == inner.next_inode {
+        return;
+    }
+    for (key, value) in writes {
+        inner.record(key, value);
+    }
+    for (segment, delta) in usage {
+        if delta != 0 {
+            segment.add_live_bytes(delta);
+            if !segment.is_released() {
+                engine.space.add_live(segment.scheme, delta);
+            }
+            engine.log.touch(&segment);
+        }
+    }
+    inner.next_inode = next_inode;
+    inner.change += 1;
 }

@@ -24,6 +24,7 @@ use crate::condemn::choose_condemned;
 use crate::error::Error;
 use crate::freed::release_freed;
 use crate::mirrors::wanted_journal;
+use crate::stranded::Rerouting;
 use crate::superblock::store_superblocks;
 use crate::{FreedSegment, engine::Engine};
 use stere_journal::Journal;
@@ -100,7 +101,7 @@ impl Checkpoints<'_> {
         journal: &mut MutexGuard<'_, Journal>,
         clean: bool,
     ) -> Result<(), Error> {
-        self.engine.rerouting().settle_rows().map_err(|error| self.engine.fail(error))?;
+        Rerouting::of(self.engine).settle_rows().map_err(|error| self.engine.fail(error))?;
         let frozen = self.engine.freeze_unjournaled(journal);
         let outcome = self.engine.log.wait_for_rows().map_err(Error::from);
         let superblock = outcome

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::freed::release_freed;
 use crate::mirrors::wanted_journal;
+use crate::stranded::Rerouting;
 use stere_journal::Journal;
 
 impl Engine {
@@ -24,7 +25,7 @@ impl Engine {
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
         // What devices did not take is elsewhere before the checkpoint names it.
-        self.rerouting().settle_failures(journal)?;
+        Rerouting::of(self).settle_failures(journal)?;
         let (mirrors, region_bytes) = (journal.mirrors.clone(), journal.region_bytes);
         let (counters, change) = (batch.counters, batch.change);
         Ok(Some(Frozen { overlay, journal_start, counters, change, mirrors, region_bytes }))
@@ -51,7 +52,7 @@ impl Engine {
         if journal.mirrors.is_empty() || Batches::of(self).write_batch(&mut journal, false)?.is_none() {
             return Ok(false);
         }
-        if !self.rerouting().settle_failures(&mut journal)? || !journal.has_room(0) {
+        if !Rerouting::of(self).settle_failures(&mut journal)? || !journal.has_room(0) {
             return Ok(false);
         }
         Batches::of(self).prove(&mut journal)?;

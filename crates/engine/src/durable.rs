@@ -8,6 +8,7 @@ use stere_log::Io;
 use crate::batch::Batches;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::stranded::Rerouting;
 
 /// Data written without a commit; recovery verifies at most about this much.
 const UNPROVEN_BYTES_MAX: u64 = 128 << 20;
@@ -30,7 +31,7 @@ impl Engine {
                 return Err(Error::WouldBlock);
             }
             if Batches::of(self).write_batch(&mut journal, false)?.is_some()
-                && self.rerouting().settle_failures(&mut journal)?
+                && Rerouting::of(self).settle_failures(&mut journal)?
             {
                 return Ok(());
             }

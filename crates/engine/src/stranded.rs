@@ -24,12 +24,6 @@ pub struct Rerouting<'a> {
     pub(crate) engine: &'a Engine,
 }
 
-impl Engine {
-    pub(crate) fn rerouting(&self) -> Rerouting<'_> {
-        Rerouting::of(self)
-    }
-}
-
 impl<'a> Rerouting<'a> {
     pub(crate) fn of(engine: &'a Engine) -> Rerouting<'a> {
         Rerouting { engine }
