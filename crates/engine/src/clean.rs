@@ -51,10 +51,10 @@ impl<'a> Cleaning<'a> {
 impl Cleaning<'_> {
     /// Slots that new chunks can have: those of devices that take none do not count.
     pub(crate) fn slots_free(&self) -> u64 {
-        let devices = self.engine.log.stripe.open_devices();
+        let devices = self.engine.log.stripe.slots.open_devices();
         devices
             .into_iter()
-            .filter_map(|index| self.engine.log.stripe.slot_usage(index))
+            .filter_map(|index| self.engine.log.stripe.slots.usage(index))
             .map(|u| u64::from(u.free))
             .sum()
     }
@@ -62,7 +62,8 @@ impl Cleaning<'_> {
     /// Cleans while few segments are free, or, when nobody works, what is mostly dead. True when something was done.
     pub(crate) fn clean_in_background(&self, idle: bool) -> Result<bool, Error> {
         let Some(mut cleaner) = self.engine.cleaner.try_lock() else { return Ok(false) };
-        let capacity = self.engine.log.stripe.capacity(self.engine.fit(stere_format::Scheme { data: 1, parity: 0 }));
+        let capacity =
+            self.engine.log.stripe.slots.capacity(self.engine.fit(stere_format::Scheme { data: 1, parity: 0 }));
         let low = capacity.segments_free < (capacity.segments_total / 10).max(12);
         let percent = match (low, idle) {
             (true, _) => 80,
@@ -150,7 +151,7 @@ impl Cleaning<'_> {
         let now = self.engine.log.counters().1;
         let policy = self.engine.options.cleaner;
         let generation = self.engine.inner.read().generation;
-        let open = self.engine.log.stripe.open_devices();
+        let open = self.engine.log.stripe.slots.open_devices();
         self.engine
             .log
             .segments

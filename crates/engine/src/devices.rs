@@ -100,7 +100,7 @@ impl Devices {
     /// Devices may take so long for a write or flush, each for as long as there is another that writing can go on with.
     pub fn set_deadlines(&self, timeout: Option<Duration>) {
         let open = self.engine.open_devices();
-        for device in self.engine.log.stripe.devices() {
+        for device in self.engine.log.stripe.devices.all() {
             let has_other = open.iter().any(|index| *index != device.index());
             device.set_deadline(timeout.filter(|_| has_other));
         }
@@ -134,9 +134,9 @@ impl Devices {
         let stripe = &self.engine.log.stripe;
         let mut usage = DeviceUsage {
             slot_count: entry.slot_count,
-            is_attached: stripe.device(index).is_some(),
-            is_suspended: stripe.is_suspended(index),
-            free: stripe.slot_usage(index).map_or(0, |slots| slots.free),
+            is_attached: stripe.devices.get(index).is_some(),
+            is_suspended: stripe.slots.is_suspended(index),
+            free: stripe.slots.usage(index).map_or(0, |slots| slots.free),
             ..DeviceUsage::default()
         };
         usage.used = usage.slot_count.saturating_sub(usage.free);
@@ -153,11 +153,11 @@ impl Devices {
     /// Bytes of devices that no segment of this scheme can ever use, because the other devices are too small beside them.
     pub fn unusable_bytes(&self, scheme: Scheme) -> u64 {
         let stripe = &self.engine.log.stripe;
-        let open = stripe.devices();
-        let open = open.iter().filter(|device| stripe.is_open(device.index()));
+        let open = stripe.devices.all();
+        let open = open.iter().filter(|device| stripe.slots.is_open(device.index()));
         let slots: u64 = open.map(|device| u64::from(device.layout().slot_count)).sum();
         let scheme = self.engine.fit(scheme);
-        let usable = stripe.capacity(scheme).segments_total * scheme.width() as u64;
+        let usable = stripe.slots.capacity(scheme).segments_total * scheme.width() as u64;
         slots.saturating_sub(usable) * u64::from(self.engine.log.chunk_bytes())
     }
 
@@ -246,7 +246,7 @@ impl Devices {
         if entry.slot_count > new.superblock.layout.slot_count {
             return refused("it is smaller than the pool knows it; use `stere device replace`");
         }
-        if self.engine.log.stripe.device(index).is_some() && !self.engine.log.stripe.is_suspended(index) {
+        if self.engine.log.stripe.devices.get(index).is_some() && !self.engine.log.stripe.slots.is_suspended(index) {
             return refused("it is in use already");
         }
         if entry.device_state() == DeviceState::Offline {
@@ -326,7 +326,7 @@ impl Devices {
     fn write_superblock_of(&self, index: DeviceIndex) -> Result<(), Error> {
         let superblocks = self.engine.superblocks.lock();
         let own = superblocks.iter().find(|superblock| superblock.device_index == index);
-        let (Some(own), Some(device)) = (own, self.engine.log.stripe.device(index)) else {
+        let (Some(own), Some(device)) = (own, self.engine.log.stripe.devices.get(index)) else {
             return Err(Error::UnknownDevice { index });
         };
         let bytes = own.encode().map_err(|error| Error::Pool(error.to_string()))?;
@@ -350,7 +350,7 @@ impl Devices {
         let mut mender = self.engine.chunk_writer().settled_mender()?;
         self.engine.device_entry(index)?;
         self.check_belongs(&new)?;
-        let is_away = self.engine.log.stripe.device(index).is_none();
+        let is_away = self.engine.log.stripe.devices.get(index).is_none();
         let slots_needed = self.slots_used_on(index);
         let takes_index = is_away && slots_needed <= new.superblock.layout.slot_count;
         let new_index = if takes_index { index } else { self.free_device_index() };
@@ -428,14 +428,14 @@ impl Devices {
             self.engine.checkpoint()?;
             return Err(Error::NotEmpty { index, chunks });
         }
-        let device = self.engine.log.stripe.device(index);
+        let device = self.engine.log.stripe.devices.get(index);
         let own = {
             let _checkpointer = self.engine.checkpointer.lock();
             let mut superblocks = self.engine.superblocks.lock();
             if superblocks.iter().all(|superblock| superblock.device_index == index) {
                 return Err(Error::Pool("no other device of the pool is there; bring another back first".into()));
             }
-            self.engine.log.stripe.suspend(index);
+            self.engine.log.stripe.slots.suspend(index);
             self.engine.devices.lock().retain(|entry| entry.index != index);
             self.engine.places().resolve_places();
             // It keeps the superblock it has, and is out of date from the next checkpoint on.
@@ -460,7 +460,7 @@ impl Devices {
         let removing = devices.iter().filter(|entry| entry.device_state() == DeviceState::Removing);
         let mut dropped = false;
         for entry in removing {
-            let takes_rest = is_planted(Bug::RestDropped) && self.engine.log.stripe.device(entry.index).is_none();
+            let takes_rest = is_planted(Bug::RestDropped) && self.engine.log.stripe.devices.get(entry.index).is_none();
             // What is dead there goes with the checkpoints of the removal: where nothing is written nobody else makes one.
             if (!self.has_live_chunks_on(entry.index) || takes_rest) && devices.len() > 1 {
                 match self.remove_locked(mender, entry.index, takes_rest) {
@@ -479,7 +479,7 @@ impl Devices {
         let devices = self.engine.devices.lock().clone();
         let is_ready = |entry: &&DeviceEntry| {
             let stripe = &self.engine.log.stripe;
-            let is_there = stripe.device(entry.index).is_some() && !stripe.is_suspended(entry.index);
+            let is_there = stripe.devices.get(entry.index).is_some() && !stripe.slots.is_suspended(entry.index);
             entry.device_state() == DeviceState::Spare && is_there
         };
         let largest =
@@ -492,7 +492,7 @@ impl Devices {
 
     /// Writes everything that is meant for a device while it is there, then goes on without it.
     fn take_away(&self, index: DeviceIndex) -> Result<(), Error> {
-        self.engine.log.stripe.suspend(index);
+        self.engine.log.stripe.slots.suspend(index);
         self.engine.chunk_writer().end_weak_segments();
         // The journal moves to another device, and the superblocks say so, before this one goes.
         self.engine.checkpoint()?;

@@ -207,7 +207,7 @@ impl Engine {
     /// The scheme that the devices present can give instead of this one.
     pub fn fit(&self, scheme: Scheme) -> Scheme {
         // With no device at all nothing is written, so the answer does not matter.
-        self.log.stripe.fit(scheme).unwrap_or(scheme)
+        self.log.stripe.slots.fit(scheme).unwrap_or(scheme)
     }
 
     /// The pool's devices as the checkpoint knows them.
@@ -263,7 +263,9 @@ impl Engine {
     /// Chunks that can be read now, as far as anybody knows, on other devices than these.
     pub fn readable_chunks(&self, placed: &SegmentChunks, without: &[DeviceIndex]) -> usize {
         let is_readable = |(chunk, at): &(usize, &ChunkPlace)| {
-            !placed.is_missing(*chunk) && !without.contains(&at.device) && self.log.stripe.device(at.device).is_some()
+            !placed.is_missing(*chunk)
+                && !without.contains(&at.device)
+                && self.log.stripe.devices.get(at.device).is_some()
         };
         placed.chunks.iter().enumerate().filter(is_readable).count()
     }
@@ -271,7 +273,7 @@ impl Engine {
     /// Devices may have grown: what the table says follows the devices that are there.
     pub(crate) fn note_sizes(&self) {
         for entry in self.devices.lock().iter_mut() {
-            if let Some(device) = self.log.stripe.device(entry.index) {
+            if let Some(device) = self.log.stripe.devices.get(entry.index) {
                 entry.slot_count = device.layout().slot_count;
                 entry.size_bytes = device.layout().size_bytes;
             }
@@ -280,7 +282,7 @@ impl Engine {
 
     /// Devices that take new chunks.
     pub fn open_devices(&self) -> Vec<DeviceIndex> {
-        self.log.stripe.open_devices()
+        self.log.stripe.slots.open_devices()
     }
 
     /// What was repaired since the pool was mounted.

@@ -14,7 +14,7 @@ pub(crate) fn release_freed(engine: &Engine, inner: &mut Inner) {
     for freed in std::mem::take(&mut inner.freed) {
         let is_proven = freed.batch <= inner.proven_batch && freed.needed <= named_to;
         if (freed.needed <= generation || is_proven) && Arc::strong_count(&freed.segment) == 1 {
-            engine.log.stripe.free_now(&freed.segment.chunks());
+            engine.log.stripe.slots.free_now(&freed.segment.chunks());
             engine.volumes.discard(&freed.segment);
         } else {
             inner.freed.push(freed);
@@ -23,7 +23,7 @@ pub(crate) fn release_freed(engine: &Engine, inner: &mut Inner) {
     inner.left.retain(|left| {
         let is_needed = left.needed > generation || !left.readers.are_left();
         if !is_needed {
-            engine.log.stripe.free_now(&[left.place]);
+            engine.log.stripe.slots.free_now(&[left.place]);
         }
         is_needed
     });

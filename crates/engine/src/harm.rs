@@ -17,7 +17,7 @@ pub(crate) fn note_harm(engine: &Engine, blob: u64, segment: u64, range: Range<u
     let copies = engine.log.segments.get(segment).filter(is_blamed);
     // Who missed a chunk, is not there or does not answer has given nothing wrong.
     let has_given =
-        |index: &DeviceIndex| engine.log.stripe.device(*index).is_some_and(|device| device.silent_for().is_none());
+        |index: &DeviceIndex| engine.log.stripe.devices.get(*index).is_some_and(|device| device.silent_for().is_none());
     let holders = |segment: &Arc<Segment>| {
         let placed = segment.placed();
         let there = placed.chunks.iter().enumerate().filter(|(chunk, _)| !placed.is_missing(*chunk));

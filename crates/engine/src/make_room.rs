@@ -144,8 +144,8 @@ impl Cleaning<'_> {
     /// Moves a segment away from the device with the fewest free slots, where others have more: what needs several devices
     /// at once has no use for slots that are all on one. False where that is no help.
     fn even_out(&self, cleaner: &mut MutexGuard<'_, Cleaner>) -> Result<bool, Error> {
-        let Some(overfull) = self.engine.log.stripe.overfull_device() else { return Ok(false) };
-        let devices = self.engine.log.stripe.devices().len();
+        let Some(overfull) = self.engine.log.stripe.slots.overfull() else { return Ok(false) };
+        let devices = self.engine.log.stripe.devices.all().len();
         let generation = self.engine.inner.read().generation;
         let victim = self
             .engine
@@ -166,8 +166,8 @@ impl Cleaning<'_> {
         let mut key = self.engine.moving().cold_stream(&victim);
         if key.home.is_some() {
             // Room comes before isolation.
-            let free = |index: &DeviceIndex| self.engine.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
-            key.home = self.engine.log.stripe.open_devices_of(key.site.only).into_iter().max_by_key(free);
+            let free = |index: &DeviceIndex| self.engine.log.stripe.slots.usage(*index).map_or(0, |usage| usage.free);
+            key.home = self.engine.log.stripe.slots.open_devices_of(key.site.only).into_iter().max_by_key(free);
         }
         match self.clean_segment_to(&victim, &key) {
             Ok(true) => Ok(true),

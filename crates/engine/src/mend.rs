@@ -222,7 +222,7 @@ impl Rebuilder {
     /// Whether a chunk of the segment could go to another device.
     fn has_room_beside(&self, segment: &Segment, place: &SegmentChunks, chunk: usize) -> bool {
         let from = place.chunks[chunk].device;
-        self.engine.log.stripe.best_beside(segment.site, &others(place, chunk), from).is_some()
+        self.engine.log.stripe.slots.best_beside(segment.site, &others(place, chunk), from).is_some()
             && self.engine.places().has_room_to_move()
     }
 
@@ -254,13 +254,13 @@ impl Rebuilder {
     fn resume_devices(&self, mender: &mut Mender) -> bool {
         let stripe = &self.engine.log.stripe;
         let mut resumed = false;
-        for device in stripe.devices().iter().filter(|device| stripe.is_suspended(device.index())) {
+        for device in stripe.devices.all().iter().filter(|device| stripe.slots.is_suspended(device.index())) {
             // The device itself, for one that failed a flush fails it for ever.
             // One that is silent is asked again when it answers.
             let is_silent = device.device().silent_for().is_some() && !is_planted(Bug::SilentAskedOnce);
             if !is_silent && mender.resumed.insert(device.index()) && device.device().flush().is_ok() {
                 tracing::info!(device = device.index(), "a device that had failed answers again");
-                stripe.resume(device.index());
+                stripe.slots.resume(device.index());
                 resumed = true;
             }
         }
@@ -310,8 +310,14 @@ impl Rebuilder {
             segment.chunks().iter().for_each(|place| *used.entry(place.device).or_default() += 1);
         }
         let mut filled: Vec<(u64, DeviceIndex, u64)> = Vec::new();
-        for device in
-            self.engine.log.stripe.devices().iter().filter(|device| self.engine.log.stripe.is_open(device.index()))
+        for device in self
+            .engine
+            .log
+            .stripe
+            .devices
+            .all()
+            .iter()
+            .filter(|device| self.engine.log.stripe.slots.is_open(device.index()))
         {
             let slot_count = u64::from(device.layout().slot_count).max(1);
             let used = used.get(&device.index()).copied().unwrap_or(0);

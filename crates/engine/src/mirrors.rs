@@ -12,16 +12,16 @@ const JOURNAL_MIRRORS_MIN: usize = 2;
 pub(crate) fn wanted_mirrors(engine: &Engine, current: &[Mirror], region_bytes: u64) -> Vec<Mirror> {
     let stripe = &engine.log.stripe;
     let count = engine.places().meta_scheme().width().min(Superblock::JOURNAL_DEVICES_MAX);
-    let mut able: Vec<Mirror> = current.iter().filter(|mirror| stripe.is_open(mirror.device)).cloned().collect();
-    for device in stripe.devices() {
+    let mut able: Vec<Mirror> = current.iter().filter(|mirror| stripe.slots.is_open(mirror.device)).cloned().collect();
+    for device in stripe.devices.all() {
         let is_new = !able.iter().any(|mirror| mirror.device == device.index());
-        let is_fit = stripe.is_open(device.index()) && device.layout().journal_bytes >= region_bytes;
+        let is_fit = stripe.slots.is_open(device.index()) && device.layout().journal_bytes >= region_bytes;
         if is_new && is_fit {
             able.push(Mirror { device: device.index(), offset: device.layout().journal_offset });
         }
     }
     // Every commit waits for the mirrors: slow ones only where there are not enough others.
-    let slow = if able.len() > count { stripe.slow_devices() } else { Vec::new() };
+    let slow = if able.len() > count { stripe.devices.slow() } else { Vec::new() };
     let (able, slow): (Vec<Mirror>, Vec<Mirror>) = able.into_iter().partition(|mirror| !slow.contains(&mirror.device));
     let kept = able.iter().filter(|mirror| current.contains(mirror)).count();
     let wanted: Vec<Mirror> = able.into_iter().chain(slow).take(count.max(kept)).collect();
@@ -36,8 +36,8 @@ pub(crate) fn wanted_journal(engine: &Engine, current: &[Mirror], region_bytes: 
         return (mirrors, region_bytes);
     }
     let stripe = &engine.log.stripe;
-    let others = stripe.devices().into_iter().filter(|device| {
-        stripe.is_open(device.index()) && mirrors.iter().all(|mirror| mirror.device != device.index())
+    let others = stripe.devices.all().into_iter().filter(|device| {
+        stripe.slots.is_open(device.index()) && mirrors.iter().all(|mirror| mirror.device != device.index())
     });
     match others.map(|device| device.layout().journal_bytes).max() {
         Some(smaller) if smaller < region_bytes => (wanted_mirrors(engine, current, smaller), smaller),

@@ -58,7 +58,7 @@ impl Places<'_> {
         for (number, words) in &*self.engine.places.lock() {
             let is_meant = |entry: &&DeviceEntry| words.iter().any(|word| is_known_by(entry, word));
             let meant: BTreeSet<DeviceIndex> = devices.iter().filter(is_meant).map(|entry| entry.index).collect();
-            if self.engine.log.stripe.set_place(*number, meant) {
+            if self.engine.log.stripe.slots.set_place(*number, meant) {
                 self.engine.changed_places.lock().insert(*number);
             }
         }
@@ -95,49 +95,54 @@ impl Places<'_> {
     pub fn devices_allowed(&self, only: u8) -> Vec<DeviceIndex> {
         let devices = self.engine.devices.lock();
         let site = Site { on: 0, only };
-        devices.iter().map(|entry| entry.index).filter(|index| self.engine.log.stripe.allows(site, *index)).collect()
+        devices
+            .iter()
+            .map(|entry| entry.index)
+            .filter(|index| self.engine.log.stripe.slots.allows(site, *index))
+            .collect()
     }
 
     /// The scheme that data of this placement gets with the devices that it may lie on.
     pub fn fit_for(&self, placement: Placement) -> Scheme {
-        self.engine.log.stripe.fit_within(placement.site.only, placement.scheme).unwrap_or(placement.scheme)
+        self.engine.log.stripe.slots.fit_within(placement.site.only, placement.scheme).unwrap_or(placement.scheme)
     }
 
     /// Whether a file of this placement that lies whole on one device may go on there, or had better do so elsewhere.
     pub fn suits(&self, placement: Placement, home: DeviceIndex) -> bool {
         let stripe = &self.engine.log.stripe;
-        let is_near = |index: DeviceIndex| stripe.prefers(placement.site, index);
+        let is_near = |index: DeviceIndex| stripe.slots.prefers(placement.site, index);
         let is_nearer = |index: &DeviceIndex| is_near(*index) && self.has_room_at_home(placement, *index);
-        stripe.allows(placement.site, home)
+        stripe.slots.allows(placement.site, home)
             && (placement.site.on == 0
                 || is_near(home)
-                || !stripe.open_devices_of(placement.site.only).iter().any(is_nearer))
+                || !stripe.slots.open_devices_of(placement.site.only).iter().any(is_nearer))
     }
 
     fn may_stay(&self, segment: &Segment) -> bool {
         segment.site.only == 0
-            || segment.chunks().iter().all(|place| self.engine.log.stripe.allows(segment.site, place.device))
+            || segment.chunks().iter().all(|place| self.engine.log.stripe.slots.allows(segment.site, place.device))
     }
 
     /// A device for a chunk that does not lie as its segment asks: none if it lies well, or as near as it can.
     pub(crate) fn nearer_device(&self, segment: &Segment, chunk: usize) -> Option<DeviceIndex> {
         let (stripe, place) = (&self.engine.log.stripe, segment.placed());
         let from = place.chunks.get(chunk)?.device;
-        let stays = is_planted(Bug::WishForgotten) && stripe.allows(segment.site, from);
-        if segment.site.is_anywhere() || stays || stripe.prefers(segment.site, from) {
+        let stays = is_planted(Bug::WishForgotten) && stripe.slots.allows(segment.site, from);
+        if segment.site.is_anywhere() || stays || stripe.slots.prefers(segment.site, from) {
             return None;
         }
-        let best = stripe.best_beside(segment.site, &crate::rebuild::others(&place, chunk), from)?;
+        let best = stripe.slots.best_beside(segment.site, &crate::rebuild::others(&place, chunk), from)?;
         // What is only a wish leaves the last slots to those that can lie nowhere else.
-        let has_room = stripe.slot_usage(best).is_some_and(|usage| usage.free > WISH_SLOTS_KEPT);
-        let is_better = (has_room && stripe.prefers(segment.site, best)) || !stripe.allows(segment.site, from);
+        let has_room = stripe.slots.usage(best).is_some_and(|usage| usage.free > WISH_SLOTS_KEPT);
+        let is_better =
+            (has_room && stripe.slots.prefers(segment.site, best)) || !stripe.slots.allows(segment.site, from);
         (is_better && self.has_room_to_move()).then_some(best)
     }
 
     /// Whether a chunk lies no worse on another device than on this one, as its segment asks.
     pub(crate) fn is_no_worse(&self, segment: &Segment, from: DeviceIndex, to: DeviceIndex) -> bool {
         let (stripe, site) = (&self.engine.log.stripe, segment.site);
-        stripe.allows(site, to) && (stripe.prefers(site, to) || !stripe.prefers(site, from))
+        stripe.slots.allows(site, to) && (stripe.slots.prefers(site, to) || !stripe.slots.prefers(site, from))
     }
 
     /// How a blob lies, as its segment asks.
@@ -155,7 +160,11 @@ impl Places<'_> {
 
     /// The device for the next file whose data is unreplicated; none if this placement is not.
     pub fn choose_home(&self, placement: Placement) -> Option<DeviceIndex> {
-        if self.fit_for(placement).width() > 1 { None } else { self.engine.log.stripe.choose_home(placement.site) }
+        if self.fit_for(placement).width() > 1 {
+            None
+        } else {
+            self.engine.log.stripe.slots.choose_home(placement.site)
+        }
     }
 
     /// Whether this device has room for more unreplicated data.
@@ -171,10 +180,10 @@ impl Places<'_> {
     /// The stream of another device that would take a record which the home of this one has no room for.
     pub(crate) fn other_home(&self, key: &StreamKey, length: usize) -> Option<StreamKey> {
         let home = key.home?;
-        let mut others = self.engine.log.stripe.open_devices_of(key.site.only);
-        let free = |index: &DeviceIndex| self.engine.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+        let mut others = self.engine.log.stripe.slots.open_devices_of(key.site.only);
+        let free = |index: &DeviceIndex| self.engine.log.stripe.slots.usage(*index).map_or(0, |usage| usage.free);
         others.retain(|index| *index != home);
-        let is_far = |index: &DeviceIndex| !self.engine.log.stripe.prefers(key.site, *index);
+        let is_far = |index: &DeviceIndex| !self.engine.log.stripe.slots.prefers(key.site, *index);
         others.sort_by_key(|index| (is_far(index), std::cmp::Reverse(free(index))));
         let mut streams = others.into_iter().map(|index| StreamKey { home: Some(index), ..*key });
         streams.find(|stream| self.engine.log.can_take(stream, length))
@@ -218,7 +227,7 @@ impl Places<'_> {
 
     /// Moving must leave the cleaner and the next checkpoint their room.
     pub(crate) fn has_room_to_move(&self) -> bool {
-        let capacity = self.engine.log.stripe.capacity(self.engine.fit(self.meta_scheme()));
+        let capacity = self.engine.log.stripe.slots.capacity(self.engine.fit(self.meta_scheme()));
         capacity.segments_free > SEGMENTS_KEPT.min(capacity.segments_total / 8)
     }
 }
@@ -231,9 +240,9 @@ impl Engine {
     /// The stream that takes data of this placement, given the devices there are; of unreplicated data that of its home.
     pub(crate) fn stream_for(&self, placement: Placement, temperature: u8, home: Option<DeviceIndex>) -> StreamKey {
         let (scheme, site, stripe) = (self.places().fit_for(placement), placement.site, &self.log.stripe);
-        let may_take = |home: &DeviceIndex| stripe.is_open(*home) && stripe.allows(site, *home);
+        let may_take = |home: &DeviceIndex| stripe.slots.is_open(*home) && stripe.slots.allows(site, *home);
         let home = match scheme.width() {
-            1 => home.filter(may_take).or_else(|| stripe.choose_home(site)),
+            1 => home.filter(may_take).or_else(|| stripe.slots.choose_home(site)),
             _ => None,
         };
         StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home, tertiary: 0, site }

@@ -83,7 +83,7 @@ impl<'a> Chunks<'a> {
                         unreadable.push(written.segment.clone());
                     }
                     bytes -= written.bytes;
-                    self.engine.log.stripe.free_now(&written.taken);
+                    self.engine.log.stripe.slots.free_now(&written.taken);
                 }
             }
         }
@@ -111,7 +111,7 @@ impl<'a> Chunks<'a> {
                     // Who names the device has looked already.
                     let has_room = only.is_some() || self.engine.places().has_room_to_move();
                     if let Some(slot) = has_room
-                        .then(|| self.engine.log.stripe.place_beside(task.segment.site, &beside, from, *only))
+                        .then(|| self.engine.log.stripe.slots.place_beside(task.segment.site, &beside, from, *only))
                         .flatten()
                     {
                         place.chunks[*chunk] = slot;
@@ -141,7 +141,7 @@ impl<'a> Chunks<'a> {
             }
         };
         let threads =
-            self.engine.log.stripe.devices().first().and_then(|device| stere_device::Device::parallel(&**device));
+            self.engine.log.stripe.devices.all().first().and_then(|device| stere_device::Device::parallel(&**device));
         match threads.filter(|_| together.len() > 1) {
             Some(threads) => {
                 let workers = self.workers(&together).min(together.len());
@@ -358,7 +358,7 @@ impl<'a> Chunks<'a> {
         let unflushed = self.engine.log.flush()?;
         let mut written = Vec::with_capacity(ended.len());
         for (one, mut failed) in ended {
-            let is_lost = |device| unflushed.contains(&device) || self.engine.log.stripe.is_suspended(device);
+            let is_lost = |device| unflushed.contains(&device) || self.engine.log.stripe.slots.is_suspended(device);
             failed.extend(one.slots.iter().filter(|(_, slot)| is_lost(slot.device)).map(|(chunk, _)| *chunk));
             if failed.is_empty() {
                 written.push(one);
@@ -366,7 +366,7 @@ impl<'a> Chunks<'a> {
             }
             // A slot that does not take its chunk: the chunk goes elsewhere.
             mender.unfillable.extend(failed.into_iter().map(|chunk| (one.segment.id, chunk)));
-            self.engine.log.stripe.free_now(&one.taken);
+            self.engine.log.stripe.slots.free_now(&one.taken);
         }
         let (chunks, bytes) = self.record_chunks(mender, written)?;
         mender.chunks_done += chunks;
@@ -390,7 +390,7 @@ impl<'a> Chunks<'a> {
                 self.engine.log.segments.get(one.segment.id).is_some_and(|known| Arc::ptr_eq(&known, &one.segment));
             let readers = is_known.then(|| one.segment.set_chunks(&one.place, &one.slots)).flatten();
             let Some(readers) = readers else {
-                self.engine.log.stripe.free_now(&one.taken);
+                self.engine.log.stripe.slots.free_now(&one.taken);
                 continue;
             };
             chunks += one.slots.len() as u64;
@@ -431,7 +431,7 @@ impl<'a> Chunks<'a> {
             |index: &DeviceIndex| standings.get(index).is_none_or(|standing| standing.state.gives_chunks_away());
         let is_weak = |segment: &Segment| {
             let place = segment.placed();
-            let is_away = |index: &DeviceIndex| !self.engine.log.stripe.is_open(*index);
+            let is_away = |index: &DeviceIndex| !self.engine.log.stripe.slots.is_open(*index);
             if segment.kind == SegmentKind::Meta && segment.scheme != meta_scheme {
                 return true;
             }
@@ -440,7 +440,7 @@ impl<'a> Chunks<'a> {
             }
             let misplaced = place.chunks.iter().any(|chunk| is_away(&chunk.device));
             // A new one would not miss chunks if there are enough devices that it may lie on.
-            let open = self.engine.log.stripe.open_devices_of(segment.site.only).len();
+            let open = self.engine.log.stripe.slots.open_devices_of(segment.site.only).len();
             let is_far =
                 (0..place.chunks.len()).any(|chunk| self.engine.places().nearer_device(segment, chunk).is_some());
             is_far || (misplaced || place.missing != 0) && (open >= place.scheme.width() || segment.has_lost_chunks())
@@ -454,13 +454,13 @@ impl<'a> Chunks<'a> {
         let mut mender = self.settled_mender()?;
         let stripe = &self.engine.log.stripe;
         let in_memory = self.engine.log.segments_in_memory();
-        let free = |index: &DeviceIndex| stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+        let free = |index: &DeviceIndex| stripe.slots.usage(*index).map_or(0, |usage| usage.free);
         let task_of = |segment: Arc<Segment>| {
             let place = segment.placed();
             let is_movable = segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0;
             let is_whole = is_movable && place.missing == 0 && !in_memory.contains(&segment.id);
             let chunk = place.chunks.iter().position(|chunk| chunk.device == overfull).filter(|_| is_whole)?;
-            let mut targets = stripe.open_devices();
+            let mut targets = stripe.slots.open_devices();
             targets.retain(|index| place.chunks.iter().all(|chunk| chunk.device != *index));
             targets.retain(|index| self.engine.places().is_no_worse(&segment, overfull, *index));
             let target = targets.into_iter().max_by_key(free).filter(|target| free(target) > free(&overfull) + 1)?;
@@ -478,8 +478,8 @@ impl<'a> Chunks<'a> {
         let stripe = &self.engine.log.stripe;
         let standing = |entry: &stere_format::DeviceEntry| Standing {
             state: entry.device_state(),
-            is_attached: stripe.device(entry.index).is_some(),
-            is_suspended: stripe.is_suspended(entry.index),
+            is_attached: stripe.devices.get(entry.index).is_some(),
+            is_suspended: stripe.slots.is_suspended(entry.index),
         };
         self.engine.devices.lock().iter().map(|entry| (entry.index, standing(entry))).collect()
     }

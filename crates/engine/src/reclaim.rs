@@ -27,7 +27,7 @@ impl Capacity<'_> {
         {
             self.engine.checkpoint()?;
         }
-        Ok(self.engine.log.stripe.discard_freed(slots_max))
+        Ok(self.engine.log.stripe.slots.discard_freed(slots_max))
     }
 
     /// Gives everything that is free back to what lies below the devices, also what was free before this mount. Returns how many
@@ -36,7 +36,7 @@ impl Capacity<'_> {
         /// So few that writers hardly miss them while they are discarded.
         const SLOTS_AT_ONCE: usize = 64;
         self.engine.check_writable()?;
-        let mut left = self.engine.log.stripe.discard_again();
+        let mut left = self.engine.log.stripe.slots.discard_again();
         let mut slots = 0;
         while left > 0 {
             let discarded = self.discard_freed(SLOTS_AT_ONCE)?;

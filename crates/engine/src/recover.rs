@@ -318,7 +318,7 @@ impl Recovery<'_> {
             // Its end is not known exactly (the checkpoint record follows the table), so nothing is appended to it.
             segment.seal();
         }
-        self.engine.log.stripe.mark_used(&segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
+        self.engine.log.stripe.slots.mark_used(&segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
         if segment.is_released() {
             self.engine.volumes.note_released();
         } else {
@@ -387,7 +387,7 @@ impl Recovery<'_> {
             report.records_repaired = repaired;
             // The others have all of it; what is unproven on these is written elsewhere before it is shown.
             journal.drop_failed_mirrors(&failed)?;
-            failed.iter().for_each(|device| self.engine.log.stripe.suspend(*device));
+            failed.iter().for_each(|device| self.engine.log.stripe.slots.suspend(*device));
         }
         journal.position = end.position;
         journal.sequence = end.sequence;
@@ -476,7 +476,7 @@ impl Recovery<'_> {
                 let after = segment.chunks();
                 let new: Vec<_> = after.iter().copied().filter(|place| !before.contains(place)).collect();
                 self.give_up_reused(inner, &new);
-                self.engine.log.stripe.mark_used(&new).map_err(|error| Error::Pool(error.to_string()))?;
+                self.engine.log.stripe.slots.mark_used(&new).map_err(|error| Error::Pool(error.to_string()))?;
                 // A chunk that was moved: the durable checkpoint may still need its old slot.
                 let needed = inner.active_generation;
                 for place in before.into_iter().filter(|place| !after.contains(place)) {
@@ -499,7 +499,7 @@ impl Recovery<'_> {
             let chunks = freed.segment.chunks();
             let is_reused = chunks.iter().any(|chunk| places.contains(chunk));
             if is_reused {
-                self.engine.log.stripe.free_now(&chunks);
+                self.engine.log.stripe.slots.free_now(&chunks);
             }
             !is_reused
         });
@@ -579,11 +579,11 @@ fn attach(devices: &[DeviceIn], options: &StoreOptions) -> Result<Arc<Stripe>, E
 
 /// Tells the stripe layer what the table says of a device, there or not.
 pub(crate) fn declare(stripe: &Stripe, entry: &DeviceEntry) {
-    if stripe.device(entry.index).is_none() {
-        stripe.declare(entry.index, entry.slot_count);
+    if stripe.devices.get(entry.index).is_none() {
+        stripe.slots.declare(entry.index, entry.slot_count);
     }
-    stripe.set_state(entry.index, entry.device_state());
-    stripe.set_domain(entry.index, &entry.host, &entry.shelf);
+    stripe.slots.set_state(entry.index, entry.device_state());
+    stripe.slots.set_domain(entry.index, &entry.host, &entry.shelf);
 }
 
 /// A part of the checkpoint record that is bad somewhere, and its right bytes.

@@ -165,7 +165,7 @@ impl Rows<'_> {
     }
 
     fn count_bad_chunk(&self, placed: &SegmentChunks, chunk: usize) {
-        if let Some(device) = self.engine.log.stripe.device(placed.chunks[chunk].device) {
+        if let Some(device) = self.engine.log.stripe.devices.get(placed.chunks[chunk].device) {
             device.count_checksum_error();
         }
     }

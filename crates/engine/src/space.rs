@@ -139,7 +139,7 @@ impl Capacity<'_> {
         let live: u64 = segments.iter().filter(|s| s.kind == SegmentKind::Meta).map(|s| s.live_bytes()).sum();
         let scheme = self.engine.fit(self.engine.places().meta_scheme());
         let chunk_bytes = u64::from(self.engine.log.chunk_bytes());
-        let total = self.engine.log.stripe.room(scheme, &[]).1;
+        let total = self.engine.log.stripe.slots.room(scheme, &[]).1;
         let share = usize::try_from(total * chunk_bytes * u64::from(scheme.data) / OVERLAY_DIVISOR);
         let changes_max = share.unwrap_or(usize::MAX).min(self.engine.options.budget().overlay_bytes);
         let changes = changes_max.max(changes_bytes) as u64;
@@ -183,7 +183,7 @@ impl Capacity<'_> {
             kept.push(Kept { scheme, segments: 2, only: site.only });
         }
         kept.extend(kinds.into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 2, only: kind.site.only }));
-        let total = self.engine.log.stripe.room(scheme, &[]).1;
+        let total = self.engine.log.stripe.slots.room(scheme, &[]).1;
         let share = (total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
         let so_far = kept.iter().map(|kept| kept.segments).sum();
         kept.push(Kept { scheme, segments: share.saturating_sub(so_far), only: 0 });
@@ -195,7 +195,7 @@ impl Capacity<'_> {
     fn promisable_raw_bytes(&self, scheme: Scheme, new: Option<(u8, Site)>) -> i64 {
         let mut kept = self.kept_from_users(scheme, new);
         let none_used = BTreeMap::new();
-        let free = self.engine.log.stripe.room_within(0, scheme, &kept, &none_used).0;
+        let free = self.engine.log.stripe.slots.room_within(0, scheme, &kept, &none_used).0;
         let unmoved = self.unmoved();
         for (scheme, live) in &*self.engine.space.live_bytes.lock() {
             // What cannot be moved takes whole segments, however little is in them.
@@ -204,7 +204,7 @@ impl Capacity<'_> {
             let moved = u64::try_from(live - unmoved_live).unwrap_or(0);
             kept.push(Kept { scheme: *scheme, segments: whole + moved.div_ceil(self.content_bytes(*scheme)), only: 0 });
         }
-        let cleaned = self.engine.log.stripe.room_within(0, scheme, &kept, &none_used).1;
+        let cleaned = self.engine.log.stripe.slots.room_within(0, scheme, &kept, &none_used).1;
         let bytes = free.max(cleaned) * self.content_bytes(scheme);
         raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
     }
@@ -222,7 +222,7 @@ impl Capacity<'_> {
             segment.chunks().iter().for_each(|place| *live.entry(place.device).or_default() += bytes);
         }
         live.values_mut().for_each(|bytes| *bytes = bytes.div_ceil(chunk_bytes));
-        let (free, cleaned) = self.engine.log.stripe.room_within(site.only, scheme, &kept, &live);
+        let (free, cleaned) = self.engine.log.stripe.slots.room_within(site.only, scheme, &kept, &live);
         let bytes = free.max(cleaned) * self.content_bytes(scheme);
         raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
     }
@@ -280,7 +280,7 @@ impl Capacity<'_> {
         let mut rooms = self.engine.space.rooms.lock();
         if rooms.as_of != as_of {
             let scheme = self.engine.log.meta_room().scheme;
-            let meta_segments = self.engine.log.stripe.room(scheme, &[]).0;
+            let meta_segments = self.engine.log.stripe.slots.room(scheme, &[]).0;
             *rooms = Rooms { as_of, meta_segments, promisable_raw_bytes: self.promisable_raw_bytes(scheme, None) };
         }
         *rooms
@@ -411,7 +411,7 @@ impl Capacity<'_> {
 
     /// Bytes of all slots of the devices that are there.
     pub(crate) fn raw_bytes(&self) -> u64 {
-        let devices = self.engine.log.stripe.devices();
+        let devices = self.engine.log.stripe.devices.all();
         let slots: u64 = devices.iter().map(|device| u64::from(device.layout().slot_count)).sum();
         slots * u64::from(self.engine.log.chunk_bytes())
     }
@@ -433,13 +433,13 @@ impl Capacity<'_> {
         let scheme = self.engine.fit(scheme);
         // As `reserve` counts: what is told to be free can be set aside, with its metadata, also where it would be the first of its kind.
         let new = Some((class, Site::ANYWHERE));
-        let segments = self.engine.log.stripe.room(scheme, &self.kept_from_users(scheme, new)).1;
+        let segments = self.engine.log.stripe.slots.room(scheme, &self.kept_from_users(scheme, new)).1;
         let total = raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX));
         let live = self.engine.space.live_raw_bytes();
         let reserved = self.engine.space.reserved_raw_bytes.load(Ordering::Acquire);
         let meta = self.engine.log.meta_room().scheme;
         let total = promised_content(scheme, meta, total);
-        let capacity = self.engine.log.stripe.capacity(scheme);
+        let capacity = self.engine.log.stripe.slots.capacity(scheme);
         let (overlay_bytes, generation, next_inode) = {
             let inner = self.engine.inner.read();
             let frozen = inner.frozen.as_ref().map_or(0, |overlay| overlay.bytes());

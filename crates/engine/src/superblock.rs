@@ -33,7 +33,7 @@ fn write_superblocks_of(engine: &Engine, superblocks: &[&Superblock]) -> Result<
     let completion = Completion::new();
     let mut present = 0;
     for superblock in superblocks {
-        let Some(device) = stripe.device(superblock.device_index) else { continue };
+        let Some(device) = stripe.devices.get(superblock.device_index) else { continue };
         present += 1;
         let bytes = superblock.encode().map_err(|error| Error::Pool(error.to_string()))?;
         // What could not be read again must not be what the pool depends on.

@@ -38,7 +38,7 @@ impl TwinCopies<'_> {
         // Held, so that no checkpoint writes them meanwhile.
         let superblocks = self.engine.superblocks.lock();
         for superblock in superblocks.iter() {
-            let Some(device) = self.engine.log.stripe.device(superblock.device_index) else { continue };
+            let Some(device) = self.engine.log.stripe.devices.get(superblock.device_index) else { continue };
             let Ok(expected) = superblock.encode() else { continue };
             let first = superblock.layout.superblock_offsets()[0];
             if device.read(first, &mut [0; 512]).is_err_and(|error| error.is_absence()) {
@@ -129,7 +129,7 @@ impl TwinCopies<'_> {
         for (header, bytes, mirrors) in lacking {
             let buffer = Buffer::copy_of(&bytes).share();
             for mirror in mirrors {
-                let Some(device) = self.engine.log.stripe.device(mirror.device) else { continue };
+                let Some(device) = self.engine.log.stripe.devices.get(mirror.device) else { continue };
                 device.count_checksum_error();
                 if !self.engine.log.repairs_on_read() {
                     let sequence = header.at.sequence;

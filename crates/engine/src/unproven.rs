@@ -95,7 +95,7 @@ impl Recovery<'_> {
                 }
                 None => false,
             };
-            let is_kept = |place: &ChunkPlace| !self.engine.log.stripe.is_suspended(place.device);
+            let is_kept = |place: &ChunkPlace| !self.engine.log.stripe.slots.is_suspended(place.device);
             if !is_whole || !row.segment.chunks().iter().all(is_kept) {
                 torn.push(row);
             }

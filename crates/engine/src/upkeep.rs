@@ -186,6 +186,6 @@ impl Engine {
 
     /// What was asked of each device that is there, and what went wrong.
     pub fn device_statistics(&self) -> Vec<(DeviceIndex, DeviceStatistics)> {
-        self.log.stripe.devices().iter().map(|device| (device.index(), device.statistics())).collect()
+        self.log.stripe.devices.all().iter().map(|device| (device.index(), device.statistics())).collect()
     }
 }

@@ -77,7 +77,7 @@ impl Engine {
                     let value = content.value(appended.address, checksums);
                     return Ok(NewBlob { id, value, segment: appended.segment });
                 }
-                Err(LogError::NoSpace) if self.log.stripe.open_devices().is_empty() => {
+                Err(LogError::NoSpace) if self.log.stripe.slots.open_devices().is_empty() => {
                     let cause = "no device takes writes any more; check the devices, then mount the pool again";
                     return Err(self.fail(Error::Pool(cause.into())));
                 }

@@ -175,7 +175,7 @@ impl Journal {
             let at = mirror.offset + self.position % self.region_bytes;
             let ticket = completion.ticket(u64::from(mirror.device));
             // A ticket that is dropped counts as a failed write.
-            if let Some(device) = stripe.device(mirror.device) {
+            if let Some(device) = stripe.devices.get(mirror.device) {
                 device.submit_write(at, buffer.clone(), 0..length, ticket);
             }
         }

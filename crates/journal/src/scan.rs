@@ -133,7 +133,7 @@ impl<'a> Scan<'a> {
             for mirror in mirrors {
                 let offset = mirror.offset + header.at.position % self.region_bytes;
                 let ticket = completion.ticket(u64::from(mirror.device));
-                if let Some(device) = self.stripe.device(mirror.device) {
+                if let Some(device) = self.stripe.devices.get(mirror.device) {
                     device.submit_write(offset, buffer.clone(), 0..length, ticket);
                     repaired += 1;
                 }
@@ -141,7 +141,7 @@ impl<'a> Scan<'a> {
         }
         let written = completion.wait().into_iter().map(|(device, error)| (device as DeviceIndex, error));
         let mut failed = BTreeSet::new();
-        for (device, error) in written.chain(self.stripe.flush()) {
+        for (device, error) in written.chain(self.stripe.devices.flush()) {
             tracing::warn!(device, %error, "the journal on a device could not be repaired");
             failed.insert(device);
         }
@@ -175,7 +175,7 @@ impl<'a> Scan<'a> {
     fn read_record(&self, mirror: &Mirror, position: u64, sequence: u64) -> Option<(JournalHeader, Vec<u8>)> {
         let offset = mirror.offset + position % self.region_bytes;
         let mut bytes = vec![0; BLOCK_BYTES];
-        let device = self.stripe.device(mirror.device)?;
+        let device = self.stripe.devices.get(mirror.device)?;
         device.read(offset, &mut bytes).ok()?;
         let header = JournalHeader::decode(&bytes).ok()?;
         let expected = JournalPosition { position, sequence };
@@ -202,7 +202,7 @@ impl<'a> Scan<'a> {
     }
 
     fn search_proof_on(&self, mirror: &Mirror) -> u64 {
-        let Some(device) = self.stripe.device(mirror.device) else { return 0 };
+        let Some(device) = self.stripe.devices.get(mirror.device) else { return 0 };
         let (mut proven, mut at, mut whole_to) = (0, 0, 0);
         while at < self.region_bytes {
             let length = (self.region_bytes - at).min(SEARCH_BYTES as u64);

@@ -38,7 +38,7 @@ impl Log {
             }
             let key = segment.stream_key();
             let usable = segment.missing() == 0
-                && segment.chunks().iter().all(|place| self.stripe.device(place.device).is_some());
+                && segment.chunks().iter().all(|place| self.stripe.devices.get(place.device).is_some());
             let stream = self.stream(&key);
             let mut guard: parking_lot::MutexGuard<'_, Stream> = stream.lock();
             if usable && guard.segment.is_none() {

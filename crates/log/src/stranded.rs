@@ -34,8 +34,8 @@ impl Log {
         let chunks = segment.chunks();
         let failed = errors.iter().filter_map(|(tag, _)| chunks.get(stere_stripe::split_tag(*tag).1));
         let failed: Vec<_> = failed.map(|place| place.device).collect();
-        if self.stripe.open_devices().iter().any(|device| !failed.contains(device)) {
-            failed.into_iter().for_each(|device| self.stripe.suspend(device));
+        if self.stripe.slots.open_devices().iter().any(|device| !failed.contains(device)) {
+            failed.into_iter().for_each(|device| self.stripe.slots.suspend(device));
         }
         assert!(row_block >= 1, "a row lies behind the header of its chunks");
         let mut stranded = self.stranded.lock();
@@ -122,7 +122,7 @@ impl Log {
     /// Whether another device could take what this segment's only one loses.
     fn has_refuge(&self, segment: &Segment) -> bool {
         let chunks = segment.chunks();
-        let open = self.stripe.open_devices_of(segment.site.only);
+        let open = self.stripe.slots.open_devices_of(segment.site.only);
         open.iter().any(|device| chunks.iter().all(|place| place.device != *device))
     }
 

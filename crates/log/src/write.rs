@@ -173,7 +173,7 @@ impl Log {
 
     /// Counts a failed write of a device; one that is gone or fails again and again takes nothing new until it is attached again.
     pub fn note_write_error(&self, device: DeviceIndex, error: &DeviceError) {
-        if self.stripe.note_write_error(device, error) {
+        if self.stripe.slots.note_write_error(device, error) {
             tracing::error!(device, %error, "nothing new is put on this device until it is attached again");
         }
     }
@@ -219,14 +219,14 @@ impl Log {
     /// Lets only those wait for a device with too many writes before it who cannot write elsewhere: their stream goes on in a new
     /// segment, or waits here.
     fn throttle_stream(&self, stream: &Arc<Mutex<Stream>>, io: Io<'_>) -> Result<(), LogError> {
-        let congested = self.stripe.congested_devices();
+        let congested = self.stripe.devices.congested();
         if congested.is_empty() {
             return Ok(());
         }
         let open = stream.lock().segment.clone();
         let is_hit = |segment: &Segment| segment.chunks().iter().any(|place| congested.contains(&place.device));
         let Some(segment) = open.filter(|segment| is_hit(segment)) else { return Ok(()) };
-        let others = self.stripe.open_devices().into_iter().filter(|index| !congested.contains(index)).count();
+        let others = self.stripe.slots.open_devices().into_iter().filter(|index| !congested.contains(index)).count();
         // What was asked to lie there would only go there again.
         if segment.home().is_none() && segment.site.is_anywhere() && others >= segment.scheme.width() {
             self.end_segments(&|open| open.id == segment.id);
@@ -234,7 +234,7 @@ impl Log {
         }
         // They may fill half of what may be under way: the rest is for others.
         let most = (self.options.flying_bytes_max / ROW_BYTES_TARGET / 2) as u64;
-        if segment.chunks().iter().all(|place| self.stripe.pending_writes(place.device) < most) {
+        if segment.chunks().iter().all(|place| self.stripe.devices.pending_writes(place.device) < most) {
             return Ok(());
         }
         let first = self.rows.read().range((segment.id, 0)..).find_map(|(id, row)| match row {
@@ -342,7 +342,7 @@ impl Log {
     pub fn can_begin(&self, key: &StreamKey) -> bool {
         let kept = self.kept_for_others(key);
         match key.home {
-            Some(home) => self.stripe.has_room_for_home(key.site, home, &kept, home_slots_kept(key)),
+            Some(home) => self.stripe.slots.has_room_for_home(key.site, home, &kept, home_slots_kept(key)),
             None => self.can_place(key, &kept),
         }
     }
@@ -350,8 +350,8 @@ impl Log {
     /// Whether a segment would find its place beside what is kept for others.
     fn can_place(&self, key: &StreamKey, kept: &[Kept]) -> bool {
         match key.site.is_anywhere() && kept.iter().all(|kept| kept.only == 0) {
-            true => self.stripe.room(key.scheme, kept).0 > 0,
-            false => self.stripe.nearest(key.site, key.scheme, kept).is_some(),
+            true => self.stripe.slots.room(key.scheme, kept).0 > 0,
+            false => self.stripe.slots.nearest(key.site, key.scheme, kept).is_some(),
         }
     }
 
@@ -428,11 +428,11 @@ impl Log {
                 self.note_unflushed(&row.segment, *row_block);
             }
         }
-        let failed = self.stripe.flush();
+        let failed = self.stripe.devices.flush();
         for (device, error) in &failed {
             tracing::error!(device, %error, "a device could not be flushed; what was written to it counts as missing");
             // What a failed flush dropped cannot be known: the device takes nothing any more.
-            self.stripe.suspend(*device);
+            self.stripe.slots.suspend(*device);
             for (segment, first_row) in written.values() {
                 let chunk = segment.chunks().iter().position(|place| place.device == *device);
                 let Some(chunk) = chunk else { continue };
@@ -449,8 +449,8 @@ impl Log {
     fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
         let kept = self.kept_for_others(key);
         let placed = match key.home {
-            Some(home) => self.stripe.allocate_on(key.site, home, &kept, home_slots_kept(key)),
-            None => self.stripe.allocate_keeping(key.site, key.scheme, &kept),
+            Some(home) => self.stripe.slots.allocate_on(key.site, home, &kept, home_slots_kept(key)),
+            None => self.stripe.slots.allocate_keeping(key.site, key.scheme, &kept),
         };
         let place = match placed {
             // The others are none of its business, so it is a small pool that is full.

@@ -75,9 +75,11 @@ impl Forecaster {
     fn room_besides(&self, without: &[DeviceIndex]) -> Room {
         let stripe = &self.engine.log().stripe;
         let devices = self.engine.device_entries();
-        let open =
-            devices.iter().map(|entry| entry.index).filter(|index| stripe.is_open(*index) && !without.contains(index));
-        open.filter_map(|index| stripe.slot_usage(index).map(|usage| (index, usage.free + usage.pending))).collect()
+        let open = devices
+            .iter()
+            .map(|entry| entry.index)
+            .filter(|index| stripe.slots.is_open(*index) && !without.contains(index));
+        open.filter_map(|index| stripe.slots.usage(index).map(|usage| (index, usage.free + usage.pending))).collect()
     }
 
     fn forecast_without(&self, gone: &[DeviceIndex], is_loss: bool) -> Forecast {
@@ -99,8 +101,9 @@ impl Forecaster {
             }
             let leaving = place.chunks.iter().filter(|chunk| gone.contains(&chunk.device)).count();
             let only = segment.site.only;
-            let housed =
-                take_room(&mut room, &place, leaving, |index| self.engine.log().stripe.allows(segment.site, index));
+            let housed = take_room(&mut room, &place, leaving, |index| {
+                self.engine.log().stripe.slots.allows(segment.site, index)
+            });
             // Metadata is written anew with as many copies as there are devices for; content keeps what it was promised.
             let is_fitted = segment.kind == SegmentKind::Meta && place.chunks.len() - leaving + housed >= devices_left;
             if !is_fitted {
@@ -128,10 +131,16 @@ impl Forecaster {
 
     fn forecast_with(&self, slot_count: u32) -> Forecast {
         let (mut slots, mut used) = (u64::from(slot_count), 0);
-        for device in
-            self.engine.log().stripe.devices().iter().filter(|device| self.engine.log().stripe.is_open(device.index()))
+        for device in self
+            .engine
+            .log()
+            .stripe
+            .devices
+            .all()
+            .iter()
+            .filter(|device| self.engine.log().stripe.slots.is_open(device.index()))
         {
-            let usage = self.engine.log().stripe.slot_usage(device.index());
+            let usage = self.engine.log().stripe.slots.usage(device.index());
             slots += usage.map_or(0, |usage| u64::from(usage.slot_count));
             used += usage.map_or(0, |usage| u64::from(usage.slot_count - usage.free));
         }

@@ -65,7 +65,7 @@ impl HealthMonitor {
 impl HealthMonitor {
     /// How a device that is there does.
     pub fn health(&self, index: DeviceIndex) -> Option<Health> {
-        let counts = self.engine.log().stripe.device(index)?.statistics();
+        let counts = self.engine.log().stripe.devices.get(index)?.statistics();
         let mut health = Health {
             read_errors: counts.read_errors,
             write_errors: counts.write_errors,
@@ -83,12 +83,12 @@ impl HealthMonitor {
 
     /// The devices that are there, to be asked about themselves.
     pub fn pool_devices(&self) -> Vec<Arc<PoolDevice>> {
-        self.engine.log().stripe.devices()
+        self.engine.log().stripe.devices.all()
     }
 
     /// Devices that take many times as long as the others.
     pub fn much_slower(&self) -> Vec<DeviceIndex> {
-        self.engine.log().stripe.slow_devices()
+        self.engine.log().stripe.devices.slow()
     }
 
     pub fn health_limits(&self) -> HealthLimits {
@@ -103,7 +103,7 @@ impl HealthMonitor {
     /// Devices with more errors than the second limit, without which everything live can still be read: to be given up.
     pub fn devices_to_retire(&self) -> Vec<DeviceIndex> {
         let limit = self.limits.lock().retire_errors;
-        let devices = self.engine.log().stripe.devices();
+        let devices = self.engine.log().stripe.devices.all();
         let has_failed = |index: DeviceIndex| self.health(index).is_some_and(|health| health.errors() >= limit);
         let indices = devices.iter().map(|device| device.index());
         indices.filter(|index| limit > 0 && has_failed(*index) && self.can_do_without(*index)).collect()
@@ -125,7 +125,7 @@ impl HealthMonitor {
     /// Whether the others could take over: a device that fails now and then is better than no second copy at all.
     fn has_room_without(&self, index: DeviceIndex) -> Result<bool, Error> {
         let is_spare = |entry: &DeviceEntry| {
-            entry.device_state() == DeviceState::Spare && self.engine.log().stripe.device(entry.index).is_some()
+            entry.device_state() == DeviceState::Spare && self.engine.log().stripe.devices.get(entry.index).is_some()
         };
         if self.engine.device_entries().iter().any(is_spare) {
             return Ok(true);
@@ -136,11 +136,11 @@ impl HealthMonitor {
 
     /// Streams that write to a device which is very slow now go on elsewhere, if there are enough others.
     pub(crate) fn leave_slow_devices(&self) {
-        let slow = self.engine.log().stripe.slow_devices();
+        let slow = self.engine.log().stripe.devices.slow();
         if slow.is_empty() {
             return;
         }
-        let open = self.engine.log().stripe.open_devices();
+        let open = self.engine.log().stripe.slots.open_devices();
         let others = open.iter().filter(|index| !slow.contains(index)).count();
         let is_slow = |segment: &Segment| {
             let chunks = segment.chunks();
@@ -152,7 +152,7 @@ impl HealthMonitor {
     /// Whether every live segment has enough other chunks that are there.
     fn can_do_without(&self, index: DeviceIndex) -> bool {
         let is_away = |place: &stere_format::ChunkPlace| {
-            place.device == index || self.engine.log().stripe.device(place.device).is_none()
+            place.device == index || self.engine.log().stripe.devices.get(place.device).is_none()
         };
         self.engine.log().segments.all().iter().filter(|segment| segment.live_bytes() > 0).all(|segment| {
             let placed = segment.placed();

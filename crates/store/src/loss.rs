@@ -71,14 +71,14 @@ impl Losses {
 
     /// Whether a device of the table is not there.
     pub fn is_any_away(&self) -> bool {
-        self.engine.device_entries().iter().any(|entry| self.engine.log().stripe.device(entry.index).is_none())
+        self.engine.device_entries().iter().any(|entry| self.engine.log().stripe.devices.get(entry.index).is_none())
     }
 
     /// The bytes of a blob that cannot be read now, as far as is known.
     pub fn unreadable_ranges(&self, blob: &BlobHandle) -> Vec<Range<u32>> {
         let damaged = self.engine.damage().range_of(blob.id);
         let stripe = &self.engine.log().stripe;
-        let is_absent = |index| stripe.device(index).is_none();
+        let is_absent = |index| stripe.devices.get(index).is_none();
         let chunks = match blob.is_released() || blob.segment.tertiary().there != 0 {
             true => 0,
             false => lost_chunks(&blob.segment, &is_absent),
@@ -99,7 +99,7 @@ impl Losses {
     /// The same if these tertiary volumes, a set, are gone too.
     pub fn loss_without(&self, is_gone: &dyn Fn(DeviceIndex) -> bool, volumes: u16) -> Loss {
         let stripe = &self.engine.log().stripe;
-        let is_absent = |index| is_gone(index) || stripe.device(index).is_none();
+        let is_absent = |index| is_gone(index) || stripe.devices.get(index).is_none();
         let mut loss = self.known_loss();
         let segments =
             if volumes == 0 { self.engine.log().segments.all() } else { self.engine.log().segments.everywhere() };

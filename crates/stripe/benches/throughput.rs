@@ -64,7 +64,7 @@ fn stripe_of(devices: &[Arc<dyn Device>]) -> Stripe {
 
 fn segment(stripe: &Stripe, data: u8, parity: u8) -> SegmentChunks {
     let scheme = Scheme::new(data, parity).expect("a possible scheme");
-    stripe.allocate(scheme, 0).expect("room")
+    stripe.slots.allocate(scheme, 0).expect("room")
 }
 
 const SCHEMES: [(u8, u8); 7] = [(1, 0), (1, 1), (1, 2), (2, 1), (4, 1), (4, 2), (8, 3)];
@@ -72,7 +72,7 @@ const SCHEMES: [(u8, u8); 7] = [(1, 0), (1, 1), (1, 2), (2, 1), (4, 1), (4, 2), 
 /// Rows of 1 MiB into a whole segment, again and again.
 fn rows(label: &str, stripe: &Stripe, data: &[u8]) {
     for (k, m) in SCHEMES {
-        if usize::from(k + m) > stripe.devices().len() {
+        if usize::from(k + m) > stripe.devices.all().len() {
             continue;
         }
         let segment = segment(stripe, k, m);
@@ -88,14 +88,14 @@ fn rows(label: &str, stripe: &Stripe, data: &[u8]) {
             assert!(completion.wait().is_empty());
         });
         say(&format!("{label}: rows of 1 MiB, {k}+{m} (logical bytes)"), rate);
-        stripe.free_now(&segment.chunks);
+        stripe.slots.free_now(&segment.chunks);
     }
 }
 
 /// Records of 128 KiB behind each other, eight at a time, each 4 KiB verified.
 fn reads(label: &str, stripe: &Stripe, data: &[u8], away: usize) {
     for (k, m) in SCHEMES {
-        if usize::from(k + m) > stripe.devices().len() || usize::from(m) < away {
+        if usize::from(k + m) > stripe.devices.all().len() || usize::from(m) < away {
             continue;
         }
         let mut segment = segment(stripe, k, m);
@@ -136,13 +136,13 @@ fn reads(label: &str, stripe: &Stripe, data: &[u8], away: usize) {
         });
         assert_eq!(out[..], data[512..512 + MIB]);
         say(&format!("{label}: 8 records of 128 KiB, {k}+{m}, {away} chunks away"), rate);
-        stripe.free_now(&segment.chunks);
+        stripe.slots.free_now(&segment.chunks);
     }
 }
 
 /// What an fsync of little data costs: a block to each of two devices, then a flush of both.
 fn commits(label: &str, stripe: &Stripe) {
-    let devices = stripe.devices();
+    let devices = stripe.devices.all();
     let block = Buffer::zeroed(4096).share();
     let (mut writes, mut whole) = (Vec::new(), Vec::new());
     for _ in 0..300 {
@@ -152,7 +152,7 @@ fn commits(label: &str, stripe: &Stripe) {
         }
         assert!(completion.wait().is_empty());
         writes.push(start.elapsed());
-        assert!(stripe.flush().is_empty());
+        assert!(stripe.devices.flush().is_empty());
         whole.push(start.elapsed());
     }
     writes.sort();

@@ -4,13 +4,15 @@
 //! writes are counted like the rows'. Invariant: `flush` does nothing only if every write that had ended before was
 //! already covered by a successful flush.
 
-use crate::error::StripeError;
-use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+use parking_lot::RwLock;
 use stere_device::{Completion, Device, DeviceError, Job, Parallel, PendingRead, Piece, Scatter, Ticket};
 use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout};
+
+use crate::error::StripeError;
 
 /// What went wrong and how much was done on a device since it was attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -260,9 +262,18 @@ pub(crate) fn run_on_devices(devices: &[Arc<PoolDevice>], bytes: usize, jobs: Ve
     }
 }
 
+/// A device is slow for its segment if it costs so many times what the slowest of enough others costs,
+pub(crate) const SLOW_FACTOR: u64 = 16;
+/// and no less than this: two devices that take part of a millisecond are both fast.
+pub(crate) const SLOW_COST_MIN: u64 = 100;
+/// Fewer writes that wait for a device are nothing: its queue is there to be used.
+const CONGESTED_WRITES_MIN: u64 = 12;
+/// A device is congested if so many times more writes wait for it than for the device in the middle.
+const CONGESTED_FACTOR: u64 = 4;
+
 /// The table; look-ups take a read lock for an instant.
 #[derive(Debug, Default)]
-pub(crate) struct Devices {
+pub struct Devices {
     table: RwLock<Vec<Option<Arc<PoolDevice>>>>,
 }
 
@@ -289,11 +300,11 @@ impl Devices {
         self.table.write().get_mut(usize::from(index)).and_then(Option::take)
     }
 
-    pub(crate) fn get(&self, index: DeviceIndex) -> Option<Arc<PoolDevice>> {
+    pub fn get(&self, index: DeviceIndex) -> Option<Arc<PoolDevice>> {
         self.table.read().get(usize::from(index)).and_then(Clone::clone)
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<PoolDevice>> {
+    pub fn all(&self) -> Vec<Arc<PoolDevice>> {
         self.table.read().iter().flatten().cloned().collect()
     }
 
@@ -307,8 +318,10 @@ impl Devices {
         self.table.read().iter().flatten().any(|device| is_such(device))
     }
 
-    /// Flushes those that need it, at the same time where they can; returns who failed.
-    pub(crate) fn flush(&self) -> Vec<(DeviceIndex, DeviceError)> {
+    /// Makes every write that has finished durable; flushes only devices with such writes, at the same time where they
+    /// can. Returns the devices that failed: they take no more writes, and what was written to them since their last
+    /// good flush must count as missing.
+    pub fn flush(&self) -> Vec<(DeviceIndex, DeviceError)> {
         let mut dirty = self.all();
         dirty.retain(|device| device.needs_flush());
         let Some(last) = dirty.pop() else { return Vec::new() };
@@ -329,6 +342,36 @@ impl Devices {
             }
         }
         failed
+    }
+
+    /// Devices that take many times as long as others, and long enough to matter.
+    pub fn slow(&self) -> Vec<DeviceIndex> {
+        let mut costs: Vec<(u64, DeviceIndex)> =
+            self.all().iter().map(|device| (device.cost(), device.index())).collect();
+        costs.sort_unstable();
+        let Some((usual, _)) = costs.get(costs.len().saturating_sub(1) / 2) else { return Vec::new() };
+        let limit = (usual * SLOW_FACTOR).max(SLOW_COST_MIN);
+        costs.into_iter().filter(|(cost, _)| *cost >= limit).map(|(_, index)| index).collect()
+    }
+
+    /// Devices with many times more writes waiting than others have: who can writes elsewhere.
+    pub fn congested(&self) -> Vec<DeviceIndex> {
+        // Asked for every record.
+        if !self.any(|device| device.pending_writes() >= CONGESTED_WRITES_MIN) {
+            return Vec::new();
+        }
+        let devices = self.all();
+        let mut pending: Vec<(u64, DeviceIndex)> =
+            devices.iter().map(|device| (device.pending_writes(), device.index())).collect();
+        pending.sort_unstable();
+        let usual = pending[(pending.len() - 1) / 2].0;
+        let limit = CONGESTED_WRITES_MIN.max(usual * CONGESTED_FACTOR);
+        pending.into_iter().filter(|(writes, _)| *writes >= limit).map(|(_, index)| index).collect()
+    }
+
+    /// Writes that wait for a device, or are being done.
+    pub fn pending_writes(&self, index: DeviceIndex) -> u64 {
+        self.get(index).map_or(0, |device| device.pending_writes())
     }
 }
 

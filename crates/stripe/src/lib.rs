@@ -7,7 +7,7 @@
 //! Invariants: a chunk marked missing is never read; bytes are handed out as verified only if the caller's own check
 //! accepted them; nothing is repaired behind the caller's back (`repair` writes only what was verified).
 //!
-//! Read next: `placement` (where segments go), `geometry` (where bytes lie), `write`, `read`, `recover`, `whole`.
+//! Read next: `pool_slots` and `placement` (where segments go), `geometry` (where bytes lie), `write`, `read`, `recover`, `whole`.
 
 mod degraded;
 mod devices;
@@ -17,6 +17,7 @@ mod homes;
 mod parity;
 mod pending;
 mod placement;
+mod pool_slots;
 mod read;
 mod read_window;
 mod recover;
@@ -26,11 +27,12 @@ mod slots;
 mod whole;
 mod write;
 
-pub use devices::{DeviceStatistics, PoolDevice};
+pub use devices::{DeviceStatistics, Devices, PoolDevice};
 pub use error::{BadCause, BadChunk, StripeError};
 pub use geometry::{RowPiece, row_capacity, row_height, row_pieces};
 pub use parity::{POSITION_BYTES, xor_all, xor_into};
 pub use placement::{Capacity, Kept, SlotUsage};
+pub use pool_slots::Slots;
 pub use read::{Attempt, ReadReport, ReadRequest};
 pub use recover::RangeCheck;
 pub use repair::Repair;
@@ -38,23 +40,17 @@ pub use scrub::Stretch;
 pub use whole::Whole;
 pub use write::{split_tag, write_tag};
 
-use devices::Devices;
 use parity::ParityCoder;
-use parking_lot::Mutex;
-use placement::Placement;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stere_device::{Buffer, BufferPool, Device, DeviceError, SharedBuffer};
-use stere_format::{
-    ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, DeviceState, STRIPE_UNIT_BYTES, Scheme, SegmentChunks, Site,
-};
+use stere_device::{Buffer, BufferPool, Device, SharedBuffer};
+use stere_format::{ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, STRIPE_UNIT_BYTES, SegmentChunks};
 
 /// The open devices of a pool and all that is done with segments on them.
 #[derive(Debug)]
 pub struct Stripe {
     chunk_bytes: u32,
-    devices: Devices,
-    placement: Mutex<Placement>,
+    pub devices: Arc<Devices>,
+    pub slots: Slots,
     coder: ParityCoder,
     buffers: BufferPool,
     /// One stripe unit, to fill up what a row leaves empty.
@@ -66,18 +62,14 @@ pub const READ_COST_FAST: u32 = 1;
 /// Read cost of a device with a seeking head: it is read only where fast copies are missing or very busy.
 pub const READ_COST_SEEKING: u32 = 30;
 
-/// Fewer writes that wait for a device are nothing: its queue is there to be used.
-const CONGESTED_WRITES_MIN: u64 = 12;
-/// A device is congested if so many times more writes wait for it than for the device in the middle.
-const CONGESTED_FACTOR: u64 = 4;
-
 impl Stripe {
     /// A pool with no devices yet.
     pub fn new(chunk_bytes: u32, buffers: BufferPool) -> Stripe {
+        let devices = Arc::new(Devices::default());
         Stripe {
             chunk_bytes,
-            devices: Devices::default(),
-            placement: Mutex::default(),
+            slots: Slots::new(chunk_bytes, devices.clone()),
+            devices,
             coder: ParityCoder::default(),
             buffers,
             zeros: Buffer::zeroed(STRIPE_UNIT_BYTES).share(),
@@ -93,8 +85,6 @@ impl Stripe {
         &self.buffers
     }
 
-    // Devices.
-
     /// Opens a device for reads, writes and new chunks. `read_cost` says which copy to prefer (`READ_COST_*`).
     pub fn attach(
         &self,
@@ -108,315 +98,21 @@ impl Stripe {
             return Err(StripeError::ChunkBytes { index, found, expected });
         }
         self.devices.attach(index, device, layout, read_cost);
-        let mut placement = self.placement.lock();
-        placement.set_slot_count(index, layout.slot_count);
-        placement.set_attached(index, true);
+        self.slots.attach(index, layout.slot_count);
         Ok(())
     }
 
     /// Takes a device away; what is known of its slots stays, so it can come back.
     pub fn detach(&self, index: DeviceIndex) -> Option<Arc<PoolDevice>> {
-        self.placement.lock().set_attached(index, false);
+        self.slots.detach(index);
         self.devices.detach(index)
-    }
-
-    /// Whether new chunks may go to a device that is there (false while it is being emptied).
-    pub fn set_accepts_chunks(&self, index: DeviceIndex, accepts: bool) {
-        let is_there = self.devices.get(index).is_some();
-        self.placement.lock().set_open(index, accepts && is_there);
-    }
-
-    /// Tells the size of a device that is away, so that its slots can be checked.
-    pub fn declare(&self, index: DeviceIndex, slot_count: u32) {
-        self.placement.lock().set_slot_count(index, slot_count);
-    }
-
-    /// What the pool means to do with a device: only active ones take new chunks, or have them deferred while they are away.
-    pub fn set_state(&self, index: DeviceIndex, state: DeviceState) {
-        self.placement.lock().set_state(index, state);
-    }
-
-    /// Which accidents a device shares with others: chunks of one segment are kept apart where that costs no room.
-    pub fn set_domain(&self, index: DeviceIndex, host: &str, shelf: &str) {
-        self.placement.lock().set_domain(index, host, shelf);
-    }
-
-    /// Puts nothing new on a device until it is attached again; what it still answers is read.
-    pub fn suspend(&self, index: DeviceIndex) {
-        self.placement.lock().suspend(index);
-    }
-
-    /// Ends a suspension: the device seems to answer again. The next error suspends it again.
-    pub fn resume(&self, index: DeviceIndex) {
-        self.placement.lock().resume(index);
-    }
-
-    /// Whether a device failed so that nothing new is put on it until it is attached again.
-    pub fn is_suspended(&self, index: DeviceIndex) -> bool {
-        self.placement.lock().is_suspended(index)
-    }
-
-    /// Whether new chunks may go to a device now.
-    pub fn is_open(&self, index: DeviceIndex) -> bool {
-        self.placement.lock().is_open(index)
-    }
-
-    /// Counts a failed write; a device that is gone, or fails again and again, is suspended. True if that happened just now.
-    pub fn note_write_error(&self, index: DeviceIndex, error: &DeviceError) -> bool {
-        let is_final = error.is_absence() || matches!(error, DeviceError::FlushFailed { .. });
-        self.placement.lock().note_write_error(index, is_final)
     }
 
     /// Forgets a device for good, with its slots.
     pub fn forget(&self, index: DeviceIndex) {
         drop(self.devices.detach(index));
-        self.placement.lock().forget(index);
+        self.slots.forget(index);
     }
-
-    pub fn device(&self, index: DeviceIndex) -> Option<Arc<PoolDevice>> {
-        self.devices.get(index)
-    }
-
-    pub fn devices(&self) -> Vec<Arc<PoolDevice>> {
-        self.devices.all()
-    }
-
-    /// Makes every write that has finished durable; flushes only devices with such writes, at the same time where they
-    /// can. Returns the devices that failed: they take no more writes, and what was written to them since their last
-    /// good flush must count as missing.
-    pub fn flush(&self) -> Vec<(DeviceIndex, DeviceError)> {
-        self.devices.flush()
-    }
-
-    // Slots.
-
-    /// Places a new segment, unless fewer than `keep_free` further ones of this scheme would then fit. Chunks that go to devices
-    /// which are away, because too few are there, are marked as missing. Devices that are very slow now get none while the
-    /// others suffice.
-    pub fn allocate(&self, scheme: Scheme, keep_free: u64) -> Result<SegmentChunks, StripeError> {
-        self.allocate_keeping(Site::ANYWHERE, scheme, &[Kept { scheme, segments: keep_free, only: 0 }])
-    }
-
-    /// The same where a site wants it, unless what is kept for others, of whatever schemes, would then not fit any more.
-    pub fn allocate_keeping(&self, site: Site, scheme: Scheme, kept: &[Kept]) -> Result<SegmentChunks, StripeError> {
-        let mut slow = self.slow_devices();
-        slow.extend(self.congested_devices());
-        slow.sort_unstable();
-        slow.dedup();
-        let mut placement = self.placement.lock();
-        if !site.is_anywhere() || kept.iter().any(|kept| kept.only != 0) {
-            // Who asks for devices rather than others gets them although they are slow.
-            if !slow.is_empty()
-                && site.on == 0
-                && let Ok(places) = placement.without(&slow, |placement| placement.allocate_at(site, scheme, kept))
-            {
-                return Ok(places);
-            }
-            return placement.allocate_at(site, scheme, kept);
-        }
-        if !slow.is_empty()
-            && let Some(places) = placement.allocate_without(&slow, scheme, kept)
-        {
-            return Ok(places);
-        }
-        placement.allocate(scheme, kept)
-    }
-
-    /// How many segments of the scheme fit beside what is kept for others: now, and if all devices were empty.
-    pub fn room(&self, scheme: Scheme, kept: &[Kept]) -> (u64, u64) {
-        self.placement.lock().room(scheme, kept)
-    }
-
-    /// The same with the devices of a place alone, of which so many slots stay used.
-    pub fn room_within(
-        &self,
-        only: u8,
-        scheme: Scheme,
-        kept: &[Kept],
-        used: &BTreeMap<DeviceIndex, u64>,
-    ) -> (u64, u64) {
-        self.placement.lock().room_within(only, scheme, kept, used)
-    }
-
-    /// Says which devices a place means from now on. Tells whether it meant others.
-    pub fn set_place(&self, number: u8, devices: BTreeSet<DeviceIndex>) -> bool {
-        self.placement.lock().set_place(number, devices)
-    }
-
-    /// Whether data of this site may lie on a device.
-    pub fn allows(&self, site: Site, device: DeviceIndex) -> bool {
-        self.placement.lock().allows(site, device)
-    }
-
-    /// Whether data of this site had better lie on this device than on others.
-    pub fn prefers(&self, site: Site, device: DeviceIndex) -> bool {
-        self.placement.lock().prefers(site, device)
-    }
-
-    /// How many chunks of a segment of this site would lie where they had better, if it were begun now; none if it cannot be.
-    pub fn nearest(&self, site: Site, scheme: Scheme, kept: &[Kept]) -> Option<usize> {
-        self.placement.lock().nearest(site, scheme, kept)
-    }
-
-    /// The device with the fewest free slots, if moving chunks away from it would even the devices out.
-    pub fn overfull_device(&self) -> Option<DeviceIndex> {
-        self.placement.lock().overfull()
-    }
-
-    /// Devices that take many times as long as others, and long enough to matter.
-    pub fn slow_devices(&self) -> Vec<DeviceIndex> {
-        let mut costs: Vec<(u64, DeviceIndex)> =
-            self.devices.all().iter().map(|device| (device.cost(), device.index())).collect();
-        costs.sort_unstable();
-        let Some((usual, _)) = costs.get(costs.len().saturating_sub(1) / 2) else { return Vec::new() };
-        let limit = (usual * read::SLOW_FACTOR).max(read::SLOW_COST_MIN);
-        costs.into_iter().filter(|(cost, _)| *cost >= limit).map(|(_, index)| index).collect()
-    }
-
-    /// Devices with many times more writes waiting than others have: who can writes elsewhere.
-    pub fn congested_devices(&self) -> Vec<DeviceIndex> {
-        // Asked for every record.
-        if !self.devices.any(|device| device.pending_writes() >= CONGESTED_WRITES_MIN) {
-            return Vec::new();
-        }
-        let devices = self.devices.all();
-        let mut pending: Vec<(u64, DeviceIndex)> =
-            devices.iter().map(|device| (device.pending_writes(), device.index())).collect();
-        pending.sort_unstable();
-        let usual = pending[(pending.len() - 1) / 2].0;
-        let limit = CONGESTED_WRITES_MIN.max(usual * CONGESTED_FACTOR);
-        pending.into_iter().filter(|(writes, _)| *writes >= limit).map(|(_, index)| index).collect()
-    }
-
-    /// Writes that wait for a device, or are being done.
-    pub fn pending_writes(&self, index: DeviceIndex) -> u64 {
-        self.devices.get(index).map_or(0, |device| device.pending_writes())
-    }
-
-    /// A slot for a chunk that leaves the device `from`, beside those on the devices `others`, where its site wants it; `only` names
-    /// the one device that will do.
-    pub fn place_beside(
-        &self,
-        site: Site,
-        others: &[DeviceIndex],
-        from: DeviceIndex,
-        only: Option<DeviceIndex>,
-    ) -> Option<ChunkPlace> {
-        self.placement.lock().place_beside(site, others, from, only)
-    }
-
-    /// The device on which `place_beside` would find a slot.
-    pub fn best_beside(&self, site: Site, others: &[DeviceIndex], from: DeviceIndex) -> Option<DeviceIndex> {
-        self.placement.lock().best_beside(site, others, from, None)
-    }
-
-    /// Places an unreplicated segment on this device, under the same condition as `allocate_keeping`; `slots_kept` free slots of the device are
-    /// left alone while other devices have more.
-    pub fn allocate_on(
-        &self,
-        site: Site,
-        device: DeviceIndex,
-        kept: &[Kept],
-        slots_kept: u32,
-    ) -> Result<SegmentChunks, StripeError> {
-        self.placement.lock().allocate_on(site, device, kept, slots_kept)
-    }
-
-    /// Whether this device has room for one, what is kept for others and `slots_kept` left alone.
-    pub fn has_room_for_home(&self, site: Site, device: DeviceIndex, kept: &[Kept], slots_kept: u32) -> bool {
-        self.placement.lock().has_room_for_home(site, device, kept, slots_kept)
-    }
-
-    /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.
-    pub fn choose_home(&self, site: Site) -> Option<DeviceIndex> {
-        self.placement.lock().choose_home(site)
-    }
-
-    /// Devices that take new chunks, by index.
-    pub fn open_devices(&self) -> Vec<DeviceIndex> {
-        self.open_devices_of(0)
-    }
-
-    /// Those of a place.
-    pub fn open_devices_of(&self, place: u8) -> Vec<DeviceIndex> {
-        self.placement.lock().open_devices(place)
-    }
-
-    /// Says that these slots are in use, when a pool is opened.
-    pub fn mark_used(&self, places: &[ChunkPlace]) -> Result<(), StripeError> {
-        self.placement.lock().mark_used(places)
-    }
-
-    pub fn is_used(&self, place: ChunkPlace) -> bool {
-        self.placement.lock().is_used(place)
-    }
-
-    /// Frees slots that nothing durable ever named (an allocation that came to nothing).
-    pub fn free_now(&self, places: &[ChunkPlace]) {
-        self.placement.lock().free_now(places);
-    }
-
-    /// Frees slots once `release` is called for this generation or a later one.
-    pub fn free_later(&self, places: &[ChunkPlace], generation: u64) {
-        self.placement.lock().free_later(places, generation);
-    }
-
-    /// The checkpoint of this generation is durable: what waited for it is free. Returns it, to be discarded if wanted.
-    pub fn release(&self, generation: u64) -> Vec<ChunkPlace> {
-        self.placement.lock().release(generation)
-    }
-
-    /// Tells a device that a free slot holds nothing of value.
-    pub fn discard(&self, place: ChunkPlace) -> Result<(), StripeError> {
-        assert!(!self.is_used(place), "only free slots are discarded");
-        let device = self.devices.get(place.device).ok_or(StripeError::Absent { index: place.device })?;
-        let offset = device.slot_offset(place)?;
-        Ok(device.discard(offset, u64::from(self.chunk_bytes))?)
-    }
-
-    /// Every free slot is to be discarded by `discard_freed`, also those that were so before; how many that are.
-    pub fn discard_again(&self) -> usize {
-        self.placement.lock().discard_again()
-    }
-
-    /// Tells devices that slots which were freed hold nothing of value, at most so many of each; how many that were.
-    pub fn discard_freed(&self, slots_max: usize) -> usize {
-        let places = self.placement.lock().begin_discard(slots_max);
-        for place in &places {
-            // Advice: a device that does not take it loses nothing.
-            let device = self.devices.get(place.device);
-            let offset = device.as_ref().and_then(|device| device.slot_offset(*place).ok());
-            if let (Some(device), Some(offset)) = (device, offset)
-                && device.silent_for().is_none()
-            {
-                drop(device.discard(offset, u64::from(self.chunk_bytes)));
-            }
-        }
-        self.placement.lock().end_discard(&places);
-        places.len()
-    }
-
-    pub fn capacity(&self, scheme: Scheme) -> Capacity {
-        self.placement.lock().capacity(scheme)
-    }
-
-    /// The best scheme that the devices which are there allow: `scheme` itself if there are k+m, else fewer copies, or
-    /// of k+m first a smaller k (as many losses survived), then a smaller m. Full devices count as there: redundancy
-    /// never shrinks for lack of room, that is `NoSpace`.
-    pub fn fit(&self, scheme: Scheme) -> Result<Scheme, StripeError> {
-        self.placement.lock().fit(scheme)
-    }
-
-    /// The same for the devices of a place.
-    pub fn fit_within(&self, place: u8, scheme: Scheme) -> Result<Scheme, StripeError> {
-        self.placement.lock().fit_within(place, scheme)
-    }
-
-    pub fn slot_usage(&self, index: DeviceIndex) -> Option<SlotUsage> {
-        self.placement.lock().usage(index)
-    }
-
-    // Within the crate.
 
     /// Checks what the methods rely on; segments come from media.
     fn check_segment(&self, number: u64, segment: &SegmentChunks) -> Result<(), StripeError> {

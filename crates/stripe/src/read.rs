@@ -4,23 +4,20 @@
 //!
 //! Invariant: `Ok` for a request means that `verify` accepted every granule of it as it now lies in `out`.
 
-use crate::devices::run_on_devices;
-use crate::error::{BadChunk, StripeError};
-use crate::geometry::{RowPiece, check_chunk_range, record_range, row_pieces};
-use crate::{PoolDevice, Stripe, parity};
 use std::ops::Range;
 use std::sync::Arc;
+
 use stere_device::{Device, DeviceError, Job, Scatter};
 use stere_faults::{Bug, is_planted};
 use stere_format::{Address, SegmentChunks};
 
+use crate::devices::{SLOW_COST_MIN, SLOW_FACTOR, run_on_devices};
+use crate::error::{BadChunk, StripeError};
+use crate::geometry::{RowPiece, check_chunk_range, record_range, row_pieces};
+use crate::{PoolDevice, Stripe, parity};
+
 /// A gap of so many bytes between two wanted parts is read and thrown away rather than seeked over.
 pub(crate) const GAP_BYTES_MAX: u64 = 64 << 10;
-
-/// A device is slow for its segment if it costs so many times what the slowest of enough others costs,
-pub(crate) const SLOW_FACTOR: u64 = 16;
-/// and no less than this: two devices that take part of a millisecond are both fast.
-pub(crate) const SLOW_COST_MIN: u64 = 100;
 
 /// Where an unverified read takes its bytes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,11 +6,13 @@
 //!
 //! Invariant: a block that reads right is never written. Source: Appuswamy et al. 2010, section 4.1 (fail-stop devices).
 
-use crate::error::{BadCause, BadChunk, StripeError};
-use crate::{PoolDevice, ReadReport, Stripe, parity};
 use std::ops::Range;
+
 use stere_device::{Device, DeviceError};
 use stere_format::{Address, BLOCK_BYTES, SegmentChunks};
+
+use crate::error::{BadCause, BadChunk, StripeError};
+use crate::{PoolDevice, ReadReport, Stripe, parity};
 
 /// What a repair did.
 #[derive(Debug, Clone, Default)]
@@ -134,7 +136,7 @@ impl Stripe {
     ) -> Result<Repair, StripeError> {
         let mut repair = Repair::default();
         let Some((device, start)) = self.chunk(segment, chunk)? else { return Ok(repair) };
-        if self.is_suspended(device.index()) {
+        if self.slots.is_suspended(device.index()) {
             // It takes nothing now. One that is given up or being emptied is repaired: until its chunks have moved they count.
             return Ok(repair);
         }

@@ -37,7 +37,7 @@ impl Pool {
     }
 
     pub fn segment(&self, scheme: Scheme) -> SegmentChunks {
-        self.stripe.allocate(scheme, 0).unwrap()
+        self.stripe.slots.allocate(scheme, 0).unwrap()
     }
 
     /// Writes a row and waits; returns its height.
@@ -56,7 +56,7 @@ impl Pool {
     /// Flips bytes of a chunk on its device.
     pub fn corrupt(&self, segment: &SegmentChunks, chunk: usize, range: Range<u64>) {
         let place = segment.chunks[chunk];
-        let start = self.stripe.device(place.device).unwrap().layout().slot_offset(place.slot).unwrap();
+        let start = self.stripe.devices.get(place.device).unwrap().layout().slot_offset(place.slot).unwrap();
         self.memory_of(place).corrupt(start + range.start, range.end - range.start);
     }
 
@@ -162,20 +162,20 @@ fn a_row_beyond_the_chunk_is_refused() {
 fn a_device_that_returns_keeps_its_slots() {
     let pool = Pool::new(2);
     let segment = pool.segment(scheme(1, 1));
-    let before = pool.stripe.slot_usage(0).unwrap();
+    let before = pool.stripe.slots.usage(0).unwrap();
     pool.stripe.detach(0);
-    assert_eq!(pool.stripe.fit(scheme(1, 1)).unwrap(), scheme(1, 0));
-    assert!(matches!(pool.stripe.allocate(scheme(1, 1), 0), Err(StripeError::TooFewDevices { present: 1, .. })));
+    assert_eq!(pool.stripe.slots.fit(scheme(1, 1)).unwrap(), scheme(1, 0));
+    assert!(matches!(pool.stripe.slots.allocate(scheme(1, 1), 0), Err(StripeError::TooFewDevices { present: 1, .. })));
     pool.attach(0);
-    assert_eq!(pool.stripe.slot_usage(0).unwrap(), before);
-    assert!(segment.chunks.iter().all(|&place| pool.stripe.is_used(place)));
-    pool.stripe.set_accepts_chunks(1, false);
-    assert_eq!(pool.stripe.capacity(scheme(1, 0)).segments_free, u64::from(before.free));
-    pool.stripe.free_later(&segment.chunks, 3);
-    assert_eq!(pool.stripe.release(3).len(), 2);
-    pool.stripe.discard(segment.chunks[0]).unwrap();
+    assert_eq!(pool.stripe.slots.usage(0).unwrap(), before);
+    assert!(segment.chunks.iter().all(|&place| pool.stripe.slots.is_used(place)));
+    pool.stripe.slots.set_accepts_chunks(1, false);
+    assert_eq!(pool.stripe.slots.capacity(scheme(1, 0)).segments_free, u64::from(before.free));
+    pool.stripe.slots.free_later(&segment.chunks, 3);
+    assert_eq!(pool.stripe.slots.release(3).len(), 2);
+    pool.stripe.slots.discard(segment.chunks[0]).unwrap();
     pool.stripe.forget(0);
-    assert!(pool.stripe.slot_usage(0).is_none() && pool.stripe.device(0).is_none());
+    assert!(pool.stripe.slots.usage(0).is_none() && pool.stripe.devices.get(0).is_none());
 }
 
 #[test]
@@ -288,36 +288,36 @@ proptest! {
 fn freed_slots_are_discarded() {
     let pool = Pool::new(1);
     let places: Vec<ChunkPlace> = (0..8).map(|_| pool.segment(scheme(1, 0)).chunks[0]).collect();
-    let free_before = pool.stripe.slot_usage(0).unwrap().free;
-    let device = pool.stripe.device(0).unwrap();
+    let free_before = pool.stripe.slots.usage(0).unwrap().free;
+    let device = pool.stripe.devices.get(0).unwrap();
     let offset = |place: &ChunkPlace| device.layout().slot_offset(place.slot).unwrap();
     places.iter().for_each(|place| device.write_bytes(offset(place), &[7; 4096]).unwrap());
     let discards = || pool.memories[0].counters().discards;
-    assert_eq!(pool.stripe.discard_freed(100), 0, "nothing was freed");
-    pool.stripe.free_now(&places[..4]);
-    assert_eq!(pool.stripe.discard_freed(3), 3, "no more than was said");
-    assert_eq!((pool.stripe.discard_freed(100), discards()), (1, 4));
-    assert_eq!((pool.stripe.discard_freed(100), discards()), (0, 4), "once");
-    assert_eq!(pool.stripe.slot_usage(0).unwrap().free, free_before + 4);
+    assert_eq!(pool.stripe.slots.discard_freed(100), 0, "nothing was freed");
+    pool.stripe.slots.free_now(&places[..4]);
+    assert_eq!(pool.stripe.slots.discard_freed(3), 3, "no more than was said");
+    assert_eq!((pool.stripe.slots.discard_freed(100), discards()), (1, 4));
+    assert_eq!((pool.stripe.slots.discard_freed(100), discards()), (0, 4), "once");
+    assert_eq!(pool.stripe.slots.usage(0).unwrap().free, free_before + 4);
     for place in &places[4..] {
         let mut bytes = [0; 4096];
         device.read(offset(place), &mut bytes).unwrap();
         assert_eq!(bytes, [7; 4096], "what is in use stays");
     }
     // When it is asked for, all that is free is discarded, also what was free from the beginning.
-    let free = pool.stripe.slot_usage(0).unwrap().free;
-    assert_eq!(pool.stripe.discard_again(), free as usize);
+    let free = pool.stripe.slots.usage(0).unwrap().free;
+    assert_eq!(pool.stripe.slots.discard_again(), free as usize);
     let counted = discards();
-    assert_eq!(pool.stripe.discard_freed(3), 3);
-    while pool.stripe.discard_freed(3) > 0 {}
+    assert_eq!(pool.stripe.slots.discard_freed(3), 3);
+    while pool.stripe.slots.discard_freed(3) > 0 {}
     assert!(discards() - counted >= u64::from(free - FREE_KEPT), "{} of {free}", discards() - counted);
-    assert_eq!(pool.stripe.slot_usage(0).unwrap().free, free);
+    assert_eq!(pool.stripe.slots.usage(0).unwrap().free, free);
     // What is in use again is left alone.
-    pool.stripe.free_now(&places[4..5]);
-    while pool.stripe.slot_usage(0).unwrap().free > FREE_LEFT {
+    pool.stripe.slots.free_now(&places[4..5]);
+    while pool.stripe.slots.usage(0).unwrap().free > FREE_LEFT {
         pool.segment(scheme(1, 0));
     }
-    assert_eq!(pool.stripe.discard_freed(100), 0, "few are free: somebody may need them");
+    assert_eq!(pool.stripe.slots.discard_freed(100), 0, "few are free: somebody may need them");
 }
 
 /// So many free slots may stay undiscarded, because somebody may need them.

@@ -59,11 +59,11 @@ fn rows_on_files_survive_what_they_should() {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let stripe = stripe(&folder, 6, direct);
         let scheme = Scheme::new(data, parity).unwrap();
-        let segment = stripe.allocate(scheme, 0).unwrap();
+        let segment = stripe.slots.allocate(scheme, 0).unwrap();
         let completion = Completion::new();
         stripe.write_row(1, &segment, 1, &Buffer::copy_of(&row).share(), 0, &completion).unwrap();
         assert!(completion.wait().is_empty());
-        assert!(stripe.flush().is_empty());
+        assert!(stripe.devices.flush().is_empty());
         let recovered = |reports: Vec<ReadReport>| reports.iter().map(|report| report.recovered_bytes).sum::<usize>();
         assert_eq!(recovered(read(&stripe, &segment, &row).unwrap()), 0);
         for chunk in 0..usize::from(parity) {

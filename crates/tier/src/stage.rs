@@ -257,16 +257,17 @@ impl Stager {
             error => Error::Log(error.into()),
         };
         let place = stripe
+            .slots
             .allocate_keeping(segment.site, segment.scheme, &self.engine.log().kept_for_others(&key))
             .map_err(no_room)?;
         let content: SharedBuffer = stere_device::Buffer::copy_of(&object[ChunkHeader::SIZE..]).share();
         if let Err(error) = self.write_restored(segment, &place, &content) {
-            stripe.free_now(&place.chunks);
+            stripe.slots.free_now(&place.chunks);
             return Err(error);
         }
         let mut change = self.engine.change_segments();
         if !change.has(segment) || !segment.is_released() {
-            stripe.free_now(&place.chunks);
+            stripe.slots.free_now(&place.chunks);
             return Ok(false);
         }
         change.enter_restored(segment, place);

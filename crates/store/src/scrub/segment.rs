@@ -202,7 +202,7 @@ impl Scrubber {
     ) {
         let pool: PoolId = self.engine.log().pool_id();
         for (chunk, place) in placed.chunks.iter().enumerate() {
-            let is_there = !placed.is_missing(chunk) && self.engine.log().stripe.device(place.device).is_some();
+            let is_there = !placed.is_missing(chunk) && self.engine.log().stripe.devices.get(place.device).is_some();
             if !is_there {
                 continue;
             }

@@ -540,7 +540,7 @@ fn a_stale_device_never_wins() {
         rig.lose_power(|index| index % 2 == 0);
     }
     let store = rig.open(&[0, 1]);
-    assert!(store.log().stripe.device(1).is_none(), "a stale device is not taken for a member");
+    assert!(store.log().stripe.devices.get(1).is_none(), "a stale device is not taken for a member");
     store.devices.attach_device(rig.device_in(1)).unwrap();
     assert_readable(&store, &all);
     mend(&store);
@@ -587,10 +587,10 @@ fn a_slot_waits_for_its_last_reader() {
     drop(segment);
     mend(&store);
     store.checkpoint().unwrap();
-    assert!(store.log().stripe.is_used(from), "somebody may still read there");
+    assert!(store.log().stripe.slots.is_used(from), "somebody may still read there");
     drop(before);
     store.checkpoint().unwrap();
-    assert!(!store.log().stripe.is_used(from));
+    assert!(!store.log().stripe.slots.is_used(from));
     assert_readable(&store, &files);
 }
 

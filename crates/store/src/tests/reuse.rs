@@ -3,7 +3,7 @@
 use super::*;
 
 fn slots_free(store: &Store) -> u64 {
-    store.log().stripe.capacity(SINGLE.scheme).segments_free
+    store.log().stripe.slots.capacity(SINGLE.scheme).segments_free
 }
 
 /// A file that the tree names, removed; how many slots are free then.

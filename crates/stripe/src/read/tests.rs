@@ -98,7 +98,7 @@ fn one_bad_record_among_many_is_recovered_alone() {
         assert_eq!((bad[0].chunk, bad[0].place), (0, segment.chunks[0]));
         assert_eq!(reports.iter().map(|report| report.recovered_bytes).sum::<usize>(), GRANULE);
         reports.iter().for_each(|report| pool.stripe.count_bad(report));
-        let statistics = pool.stripe.device(segment.chunks[0].device).unwrap().statistics();
+        let statistics = pool.stripe.devices.get(segment.chunks[0].device).unwrap().statistics();
         assert_eq!(statistics.checksum_errors, 1);
     }
 }
@@ -280,9 +280,9 @@ fn slow_devices_are_read_around() {
 fn slow_devices_get_no_new_segments_while_others_suffice() {
     let pool = Pool::new(4);
     pool.memories.iter().for_each(|memory| memory.set_latency_us(500));
-    assert!(pool.stripe.slow_devices().is_empty());
+    assert!(pool.stripe.devices.slow().is_empty());
     pool.memories[2].set_latency_us(60_000);
-    assert_eq!(pool.stripe.slow_devices(), [2]);
+    assert_eq!(pool.stripe.devices.slow(), [2]);
     for _ in 0..12 {
         assert!(pool.segment(scheme(1, 1)).chunks.iter().all(|place| place.device != 2));
     }
@@ -361,7 +361,7 @@ fn a_slow_device_is_left_behind_where_others_have_the_bytes() {
             let index = segment.chunks[chunk].device;
             let waited_for = std::sync::atomic::AtomicU64::new(0);
             let tardy = std::sync::Arc::new(Tardy { memory: pool.memories[usize::from(index)].clone(), waited_for });
-            let layout = *pool.stripe.device(index).unwrap().layout();
+            let layout = *pool.stripe.devices.get(index).unwrap().layout();
             pool.stripe.attach(index, tardy.clone(), layout, crate::READ_COST_FAST).unwrap();
             let (out, outcomes) = read_eight(&pool, &segment, &row);
             assert_eq!(out, row[512..512 + 8 * 65_536], "{data}+{parity}, chunk {chunk}");

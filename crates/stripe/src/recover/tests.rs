@@ -83,7 +83,7 @@ fn repair_makes_the_next_read_clean() {
         assert_eq!(repaired.blocks, 3, "{data}+{parity}: blocks from 4096 + 600 to 4096 + 9000");
         let again = pool.stripe.repair(&segment, &at, &range, &out, &report).unwrap();
         assert_eq!(again.blocks, 0, "what is right is not written again");
-        assert_eq!(pool.stripe.device(segment.chunks[0].device).unwrap().statistics().repaired, 3);
+        assert_eq!(pool.stripe.devices.get(segment.chunks[0].device).unwrap().statistics().repaired, 3);
         let (out, report) = pool.read(&segment, at, range.clone(), &bytes[100..]).unwrap();
         assert_eq!((&out[..], report.bad.len()), (&bytes[100..], 0));
         let mut plain = vec![0; out.len()];
@@ -98,7 +98,7 @@ fn a_bad_sector_is_read_around_and_rewritten() {
     let segment = pool.segment(scheme(2, 1));
     let (at, bytes) = one_record(&pool, &segment);
     let place = segment.chunks[0];
-    let start = pool.stripe.device(place.device).unwrap().layout().slot_offset(place.slot).unwrap();
+    let start = pool.stripe.devices.get(place.device).unwrap().layout().slot_offset(place.slot).unwrap();
     let sector = start + 4096 + 8192;
     let hook = move |operation, offset: u64, length: u64| {
         let is_hit = operation == Operation::Read && offset < sector + 512 && sector < offset + length;
@@ -137,7 +137,7 @@ fn any_chunk_can_be_rebuilt_from_the_others() {
         one_record(&pool, &segment);
         for chunk in 0..segment.scheme.width() {
             let place = segment.chunks[chunk];
-            let start = pool.stripe.device(place.device).unwrap().layout().slot_offset(place.slot).unwrap();
+            let start = pool.stripe.devices.get(place.device).unwrap().layout().slot_offset(place.slot).unwrap();
             let mut stored = vec![0; 10 * 4096];
             pool.memory_of(place).read(start + 4096, &mut stored).unwrap();
             let rebuilt = pool.stripe.rebuild_chunk(1, &segment, chunk, 1..11, 0).unwrap();

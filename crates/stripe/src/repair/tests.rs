@@ -19,7 +19,7 @@ fn one_record(pool: &Pool, segment: &SegmentChunks) -> Vec<u8> {
 /// Where a chunk begins on its device.
 fn start_of(pool: &Pool, segment: &SegmentChunks, chunk: usize) -> u64 {
     let place = segment.chunks[chunk];
-    pool.stripe.device(place.device).unwrap().layout().slot_offset(place.slot).unwrap()
+    pool.stripe.devices.get(place.device).unwrap().layout().slot_offset(place.slot).unwrap()
 }
 
 /// A sector that cannot be read until it is written.
@@ -72,7 +72,7 @@ fn a_device_that_takes_no_writes_is_told() {
     pool.memory_of(segment.chunks[0]).set_fault_hook(Some(Box::new(hook)));
     let repair = pool.stripe.repair(&segment, &address(1, 512, RECORD), &(0..RECORD), &out, &report).unwrap();
     assert_eq!((repair.blocks, repair.unwritable.len(), repair.unwritable[0].0), (0, 1, 0));
-    assert_eq!(pool.stripe.device(segment.chunks[0].device).unwrap().statistics().write_errors, 1);
+    assert_eq!(pool.stripe.devices.get(segment.chunks[0].device).unwrap().statistics().write_errors, 1);
 }
 
 #[test]

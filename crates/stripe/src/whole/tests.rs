@@ -20,7 +20,7 @@ fn bytes(seed: u8, length: usize) -> Vec<u8> {
 }
 
 fn chunk_bytes(stripe: &Stripe, place: ChunkPlace, blocks: u32) -> Vec<u8> {
-    let device = stripe.device(place.device).unwrap();
+    let device = stripe.devices.get(place.device).unwrap();
     let mut bytes = vec![0; (blocks as usize - 1) * BLOCK_BYTES];
     device.read(device.slot_offset(place).unwrap() + BLOCK_BYTES as u64, &mut bytes).unwrap();
     bytes
@@ -32,7 +32,7 @@ fn any_chunk_follows_from_the_others() {
     for (data, parity) in [(1, 0), (1, 1), (1, 2), (2, 1), (4, 1), (4, 2), (3, 3)] {
         let stripe = pool(8);
         let scheme = Scheme::new(data, parity).unwrap();
-        let segment = stripe.allocate(scheme, 0).unwrap();
+        let segment = stripe.slots.allocate(scheme, 0).unwrap();
         let completion = Completion::new();
         let rows = [bytes(1, 5 * BLOCK_BYTES), bytes(2, 60 * BLOCK_BYTES), bytes(3, BLOCK_BYTES)];
         let (mut row_block, mut starts) = (1, Vec::new());
@@ -67,9 +67,9 @@ fn any_chunk_follows_from_the_others() {
 fn a_chunk_is_written_to_another_slot_with_its_header() {
     let stripe = pool(3);
     let scheme = Scheme::new(1, 1).unwrap();
-    let segment = stripe.allocate(scheme, 0).unwrap();
+    let segment = stripe.slots.allocate(scheme, 0).unwrap();
     let others: Vec<DeviceIndex> = segment.chunks.iter().map(|place| place.device).collect();
-    let place = stripe.place_beside(stere_format::Site::ANYWHERE, &others[..1], others[1], None).unwrap();
+    let place = stripe.slots.place_beside(stere_format::Site::ANYWHERE, &others[..1], others[1], None).unwrap();
     assert!(!others.contains(&place.device));
     let header = ChunkHeader {
         pool: PoolId([3; 16]),
@@ -92,7 +92,7 @@ fn a_chunk_is_written_to_another_slot_with_its_header() {
 fn a_row_is_replaced_where_it_lies() {
     let stripe = pool(6);
     let scheme = Scheme::new(4, 1).unwrap();
-    let segment = stripe.allocate(scheme, 0).unwrap();
+    let segment = stripe.slots.allocate(scheme, 0).unwrap();
     let completion = Completion::new();
     let good = Buffer::copy_of(&bytes(4, 40 * BLOCK_BYTES)).share();
     let height = stripe.write_row(7, &segment, 1, &good, 0, &completion).unwrap();

@@ -115,7 +115,7 @@ fn catching_up_survives_a_crash_at_every_write() {
     store.close().unwrap();
     drop(store);
     let come_back = |rig: &Rig, store: &Store| {
-        if store.log().stripe.device(1).is_none() {
+        if store.log().stripe.devices.get(1).is_none() {
             store.devices.attach_device(rig.device_in(1))?;
         }
         Ok::<_, Error>(())
@@ -174,7 +174,7 @@ fn replacing_survives_a_crash_at_every_write() {
         }
     };
     cut_everywhere(&rig, &[0], &[0, new], &files, work, |rig, store| {
-        if store.log().stripe.device(1).is_none() {
+        if store.log().stripe.devices.get(1).is_none() {
             replace(rig, store).unwrap();
         }
         mend(store);
