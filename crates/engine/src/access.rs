@@ -165,7 +165,7 @@ fn apply(engine: &Engine, inner: &mut Inner, writes: transaction::Writes, usage:
             if !segment.is_released() {
                 engine.space.add_live(segment.scheme, delta);
             }
-            engine.log.touch(&segment);
+            engine.log.changed.note(&segment);
         }
     }
     inner.next_inode = next_inode;

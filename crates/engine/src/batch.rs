@@ -129,7 +129,7 @@ impl Batches<'_> {
     pub(crate) fn take_batch(&self, freeze: bool, journal: Option<&Journal>) -> Option<Batch> {
         let mut inner = self.engine.inner.write();
         inner.batch += 1;
-        self.engine.log.begin_commit();
+        self.engine.log.rows.begin_commit();
         self.engine.log.close_rows(SegmentKind::Data);
         self.record_segments(&mut inner);
         if journal.is_some_and(|journal| !journal.has_room(inner.active.pending_bytes())) {
@@ -152,7 +152,7 @@ impl Batches<'_> {
     }
 
     pub(crate) fn counters_of(&self, inner: &Inner) -> Counters {
-        let (next_segment, next_sequence) = self.engine.log.counters();
+        let (next_segment, next_sequence) = self.engine.log.counters.get();
         Counters {
             next_inode: inner.next_inode,
             next_blob: self.engine.next_blob.load(Ordering::Acquire),
@@ -164,7 +164,7 @@ impl Batches<'_> {
     /// Brings the segment table up to date with the segments that changed, and frees the ones nobody needs.
     pub(crate) fn record_segments(&self, inner: &mut Inner) {
         self.engine.space.note_peak();
-        let mut changed = self.engine.log.take_dirty();
+        let mut changed = self.engine.log.changed.take();
         changed.append(&mut inner.perhaps_free);
         // One handle each, because handles are counted below.
         changed.sort_unstable_by_key(|segment| segment.id);

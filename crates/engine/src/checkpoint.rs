@@ -339,7 +339,7 @@ impl Checkpoints<'_> {
         // What cannot be written is known before the segment table is written for the last time.
         self.checkpoint_holding(&mut state, &mut journal, true)?;
         for _ in 0..CLOSING_ROUNDS_MAX {
-            if !self.engine.log.has_failures() {
+            if !self.engine.log.rows.has_failures() {
                 break;
             }
             self.checkpoint_holding(&mut state, &mut journal, true)?;

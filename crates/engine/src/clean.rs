@@ -148,7 +148,7 @@ impl Cleaning<'_> {
     }
 
     fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {
-        let now = self.engine.log.counters().1;
+        let now = self.engine.log.counters.get().1;
         let policy = self.engine.options.cleaner;
         let generation = self.engine.inner.read().generation;
         let open = self.engine.log.stripe.slots.open_devices();

@@ -374,7 +374,7 @@ impl Devices {
                 }
                 if let Some(chunk) = segment.chunks().iter().position(|place| place.device == index) {
                     segment.mark_missing(chunk);
-                    self.engine.log.touch(&segment);
+                    self.engine.log.changed.note(&segment);
                 }
             }
             self.change_entry(index, |old| *old = entry)?;

@@ -24,7 +24,7 @@ impl Engine {
             };
             // With the lock held: whoever had it before may have failed with this caller's changes in its batch.
             self.check_writable()?;
-            if journal.durable_change >= target && !journal.is_unsettled && !self.log.has_failures() {
+            if journal.durable_change >= target && !journal.is_unsettled && !self.log.rows.has_failures() {
                 return Ok(());
             }
             if !io.may_block() {
@@ -61,7 +61,7 @@ impl Engine {
 
     /// Commits now and then under a stream of writes, so that recovery never has much data to verify.
     pub(crate) fn bound_unproven(&self, io: Io<'_>) -> Result<(), Error> {
-        if !self.log.wants_commit(UNPROVEN_BYTES_MAX) {
+        if !self.log.rows.wants_commit(UNPROVEN_BYTES_MAX) {
             return Ok(());
         }
         if !io.may_block() {

@@ -287,7 +287,7 @@ impl Engine {
 
     /// What was repaired since the pool was mounted.
     pub fn repair_totals(&self) -> RepairTotals {
-        self.log.repair_totals()
+        self.log.repairs.totals()
     }
 
     /// Whether devices that are there have too little of a segment that a volume has: readers get it from there.

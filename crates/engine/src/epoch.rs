@@ -49,7 +49,7 @@ impl Recovery<'_> {
         journal.epoch = epoch;
         journal.generation = state.generation;
         // Rows of this mount are later than all that a crash may have left in their places.
-        self.engine.log.set_counters(0, u64::from(epoch) << 32);
+        self.engine.log.counters.raise(0, u64::from(epoch) << 32);
         let mut inner = self.engine.inner.write();
         inner.generation = state.generation;
         inner.active_generation = state.generation + 1;

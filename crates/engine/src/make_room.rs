@@ -60,20 +60,20 @@ impl Cleaning<'_> {
     /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
     pub(crate) fn make_room(&self, key: &StreamKey, purpose: Purpose) -> Result<(), Error> {
         let mut cleaner = self.engine.cleaner.lock();
-        if self.engine.log.can_begin(key) {
+        if self.engine.log.room.can_begin(key) {
             return Ok(());
         }
         if purpose == Purpose::Refusable && self.is_still_futile(&mut cleaner, key)? {
-            return if self.engine.log.can_begin(key) { Ok(()) } else { Err(Error::NoSpace) };
+            return if self.engine.log.room.can_begin(key) { Ok(()) } else { Err(Error::NoSpace) };
         }
         let series = Series::begin(self.engine);
         for _ in 0..ROUNDS_MAX {
-            let begun = self.engine.log.begun_by_users();
+            let begun = self.engine.log.counters.begun_by_users();
             if self.clean_until_free(&mut cleaner, key, series)? {
                 return Ok(());
             }
             // Others may have taken all that became free; if none of them began a segment, there is none. The cleaner begins some itself.
-            if self.engine.log.begun_by_users() == begun || series.is_over(&self.engine.space) {
+            if self.engine.log.counters.begun_by_users() == begun || series.is_over(&self.engine.space) {
                 break;
             }
         }
@@ -109,14 +109,14 @@ impl Cleaning<'_> {
         let (mut fruitless, mut evened, mut most_free) = (0, 0, 0);
         // Where hardly a segment is free, a pass empties one or two at a time.
         while fruitless < FRUITLESS_PASSES_MAX && !series.is_over(&self.engine.space) {
-            if self.engine.log.can_begin(key) {
+            if self.engine.log.room.can_begin(key) {
                 return Ok(true);
             }
             // A checkpoint gives back more, and costs more.
             if fruitless > 0 || !self.engine.release_by_proof()? {
                 self.engine.checkpoint()?;
             }
-            if self.engine.log.can_begin(key) {
+            if self.engine.log.room.can_begin(key) {
                 return Ok(true);
             }
             // What was moved together counts, not what was moved: nearly full segments empty others that fill as fast.
@@ -134,7 +134,7 @@ impl Cleaning<'_> {
         // What was emptied and then held by a reader for a moment is free after one more.
         for _ in 0..2 {
             self.engine.checkpoint()?;
-            if self.engine.log.can_begin(key) {
+            if self.engine.log.room.can_begin(key) {
                 return Ok(true);
             }
         }

@@ -169,7 +169,7 @@ impl Places<'_> {
 
     /// Whether this device has room for more unreplicated data.
     pub fn has_room_at_home(&self, placement: Placement, home: DeviceIndex) -> bool {
-        self.engine.log.can_begin(&self.engine.stream_for(placement, 0, Some(home)))
+        self.engine.log.room.can_begin(&self.engine.stream_for(placement, 0, Some(home)))
     }
 
     /// Whether data of this placement is unreplicated with the devices there are.

@@ -72,7 +72,7 @@ impl Capacity<'_> {
     /// Whether data may still be replaced by as much other data although nothing is free: it cuts extents in pieces, so its
     /// metadata grows.
     pub fn may_replace(&self, io: Io<'_>) -> Result<bool, Error> {
-        let has_room = || self.meta_segments_free() >= self.engine.log.meta_room().needed;
+        let has_room = || self.meta_segments_free() >= self.engine.log.room.meta_room().needed;
         if has_room() {
             return Ok(true);
         }

@@ -264,7 +264,7 @@ impl Recovery<'_> {
         self.engine.inner.write().tree = Tree::new(record.root);
         self.engine.next_blob.fetch_max(record.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
         self.engine.inner.write().next_inode = record.counters.next_inode;
-        self.engine.log.set_counters(record.counters.next_segment, record.counters.next_sequence);
+        self.engine.log.counters.raise(record.counters.next_segment, record.counters.next_sequence);
         self.each_segment_in_tree(|id, value| self.adopt_segment(id, &value))
     }
 
@@ -272,7 +272,14 @@ impl Recovery<'_> {
     fn repair_checkpoint(&self, bad_parts: &[BadPart]) {
         for BadPart { part, bytes, report } in bad_parts {
             if let Some(segment) = self.engine.log.segments.get(part.address.segment) {
-                self.engine.log.repair(&segment, &part.place, &part.address, &(0..part.address.length), bytes, report);
+                self.engine.log.repairs.repair(
+                    &segment,
+                    &part.place,
+                    &part.address,
+                    &(0..part.address.length),
+                    bytes,
+                    report,
+                );
             }
         }
     }
@@ -453,7 +460,7 @@ impl Recovery<'_> {
         }
         inner.next_inode = inner.next_inode.max(group.counters.next_inode);
         self.engine.next_blob.fetch_max(group.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
-        self.engine.log.set_counters(group.counters.next_segment, group.counters.next_sequence);
+        self.engine.log.counters.raise(group.counters.next_segment, group.counters.next_sequence);
         Ok(())
     }
 

@@ -124,7 +124,7 @@ impl Rows<'_> {
         report: &mut ScrubReport,
     ) -> Result<(), Error> {
         let truth = self.find_truth(segment, placed, contents, standings, report)?;
-        if !self.engine.log.repairs_on_read() {
+        if !self.engine.log.repairs.are_on() {
             report.findings.push(format!(
                 "segment {}: chunks of the row at block {} do not agree or cannot be read; mount read-write to repair",
                 segment.id, contents.header.row_block
@@ -146,7 +146,7 @@ impl Rows<'_> {
                 if repair.blocks > 0 {
                     self.count_bad_chunk(placed, chunk);
                 }
-                self.engine.log.note_repair(segment.id, &repair);
+                self.engine.log.repairs.note(segment.id, &repair);
             }
         }
         Ok(())
@@ -379,7 +379,7 @@ impl Rows<'_> {
             return Ok(false);
         }
         let mut block = 1;
-        let end = self.engine.log.arrived_blocks(segment);
+        let end = self.engine.log.rows.arrived_blocks(segment);
         while block < end {
             let Ok(Some(contents)) = self.engine.log.read_row_contents(segment, block) else {
                 block += 1;

@@ -145,7 +145,7 @@ impl Capacity<'_> {
         let changes = changes_max.max(changes_bytes) as u64;
         let wanted = live + live / 4 + NODE_FILL as u64 * changes;
         let needed = wanted.div_ceil(self.node_bytes(scheme)) + 2;
-        self.engine.log.set_meta_room(MetaRoom { scheme, needed, wanted: needed + (needed / 8).max(2) });
+        self.engine.log.room.set_meta_room(MetaRoom { scheme, needed, wanted: needed + (needed / 8).max(2) });
         self.engine.space.overlay_bytes_max.store(changes_max, Ordering::Release);
         self.engine.space.turns.fetch_add(1, Ordering::AcqRel);
     }
@@ -177,8 +177,8 @@ impl Capacity<'_> {
         let site = new.map_or(Site::ANYWHERE, |(_, site)| site);
         let kind = SegmentKind::Data;
         let key = StreamKey { scheme, class: 0, kind, temperature: 0, home: None, tertiary: 0, site };
-        let mut kept = self.engine.log.kept_for_others(&key);
-        let kinds = self.engine.log.data_kinds();
+        let mut kept = self.engine.log.room.kept_for_others(&key);
+        let kinds = self.engine.log.room.data_kinds();
         if new.is_some_and(|(class, site)| !kinds.iter().any(|kind| kind.takes(scheme, class, site))) {
             kept.push(Kept { scheme, segments: 2, only: site.only });
         }
@@ -253,7 +253,7 @@ impl Capacity<'_> {
     }
 
     fn as_of(&self) -> Option<(u64, u64)> {
-        Some((self.engine.log.counters().0, self.engine.space.turns.load(Ordering::Acquire)))
+        Some((self.engine.log.counters.get().0, self.engine.space.turns.load(Ordering::Acquire)))
     }
 
     /// As above, as it was when the last segment was begun or given back.
@@ -279,7 +279,7 @@ impl Capacity<'_> {
         let as_of = self.as_of();
         let mut rooms = self.engine.space.rooms.lock();
         if rooms.as_of != as_of {
-            let scheme = self.engine.log.meta_room().scheme;
+            let scheme = self.engine.log.room.meta_room().scheme;
             let meta_segments = self.engine.log.stripe.slots.room(scheme, &[]).0;
             *rooms = Rooms { as_of, meta_segments, promisable_raw_bytes: self.promisable_raw_bytes(scheme, None) };
         }
@@ -293,13 +293,13 @@ impl Capacity<'_> {
 
     /// Whether fewer segments are free than metadata should have.
     pub(crate) fn lacks_meta_segments(&self) -> bool {
-        self.rooms().meta_segments < self.engine.log.meta_room().wanted
+        self.rooms().meta_segments < self.engine.log.room.meta_room().wanted
     }
 
     /// Whether metadata must not grow now: for want of segments, or because the room is promised to data.
     pub(crate) fn is_scarce(&self, inner: &Inner) -> bool {
         let rooms = self.rooms();
-        let MetaRoom { scheme, wanted, .. } = self.engine.log.meta_room();
+        let MetaRoom { scheme, wanted, .. } = self.engine.log.room.meta_room();
         if rooms.meta_segments < wanted {
             return true;
         }
@@ -314,7 +314,7 @@ impl Capacity<'_> {
     /// The same for whatever there is of most: on unlike devices, narrow segments fit where wide ones do not.
     fn promisable_most_raw_bytes(&self, scheme: Scheme) -> i64 {
         let mut schemes = vec![scheme];
-        for kind in self.engine.log.data_kinds() {
+        for kind in self.engine.log.room.data_kinds() {
             if !schemes.contains(&kind.scheme) {
                 schemes.push(kind.scheme);
             }
@@ -331,14 +331,14 @@ impl Capacity<'_> {
             return Ok(false);
         }
         let (metadata, data) = transaction.growth()?;
-        Ok(raw(self.engine.log.meta_room().scheme, NODE_FILL * metadata) + data > 0)
+        Ok(raw(self.engine.log.room.meta_room().scheme, NODE_FILL * metadata) + data > 0)
     }
 
     /// Promises room for so many bytes, so that a write that was accepted does not fail later.
     pub fn reserve(&self, io: Io<'_>, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
         let _ = io;
         let scheme = self.engine.places().fit_for(placement);
-        let wanted = promise_raw_bytes(scheme, self.engine.log.meta_room().scheme, bytes);
+        let wanted = promise_raw_bytes(scheme, self.engine.log.room.meta_room().scheme, bytes);
         let fitted = Placement { scheme, ..placement };
         let from_place = self.reserve_within(fitted, wanted)?;
         let reserved = self.engine.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
@@ -365,7 +365,7 @@ impl Capacity<'_> {
         granted: Option<&Reservation>,
     ) -> Option<Reservation> {
         let scheme = self.engine.places().fit_for(placement);
-        let wanted = promise_raw_bytes(scheme, self.engine.log.meta_room().scheme, bytes);
+        let wanted = promise_raw_bytes(scheme, self.engine.log.room.meta_room().scheme, bytes);
         let reserved = &self.engine.space.reserved_raw_bytes;
         let mut promise =
             promise.unwrap_or_else(|| Reservation { raw_bytes: 0, from: reserved.clone(), from_place: None });
@@ -389,7 +389,7 @@ impl Capacity<'_> {
     /// Of this scheme and those of the data there is, the one that takes most room.
     pub fn widest_scheme(&self, scheme: Scheme) -> Scheme {
         let takes = |scheme: &Scheme| raw(*scheme, i64::from(u32::MAX));
-        let kinds = self.engine.log.data_kinds();
+        let kinds = self.engine.log.room.data_kinds();
         kinds.into_iter().map(|kind| kind.scheme).chain([scheme]).max_by_key(takes).unwrap_or(scheme)
     }
 
@@ -437,7 +437,7 @@ impl Capacity<'_> {
         let total = raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX));
         let live = self.engine.space.live_raw_bytes();
         let reserved = self.engine.space.reserved_raw_bytes.load(Ordering::Acquire);
-        let meta = self.engine.log.meta_room().scheme;
+        let meta = self.engine.log.room.meta_room().scheme;
         let total = promised_content(scheme, meta, total);
         let capacity = self.engine.log.stripe.slots.capacity(scheme);
         let (overlay_bytes, generation, next_inode) = {

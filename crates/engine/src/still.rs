@@ -91,6 +91,6 @@ impl Engine {
         if !segment.is_released() {
             self.space.add_live(segment.scheme, delta);
         }
-        self.log.touch(segment);
+        self.log.changed.note(segment);
     }
 }

@@ -64,7 +64,7 @@ impl Rerouting<'_> {
 
     /// Appends live blobs of stranded rows elsewhere. True if the next batch has something to record because of failures.
     fn save_stranded(&self) -> Result<bool, Error> {
-        let (stranded, is_unrecorded) = self.engine.log.take_failures();
+        let (stranded, is_unrecorded) = self.engine.log.rows.take_failures();
         let mut moved = 0;
         for (segment, row_block) in stranded {
             moved += self.save_rows(segment, row_block)?;
@@ -98,15 +98,15 @@ impl Rerouting<'_> {
 
     /// Lets go of what is elsewhere now.
     fn release_stranded(&self) {
-        for id in self.engine.log.stranded_segments() {
+        for id in self.engine.log.rows.rerouted_segments() {
             let Some(segment) = self.engine.log.segments.get(id) else {
                 // It was freed, which nobody does while there are records of it to enter.
-                self.engine.log.forget_stranded(id);
+                self.engine.log.rows.forget_rerouted(id);
                 continue;
             };
             let inner = self.engine.inner.read();
             let waiting = inner.perhaps_free.iter().filter(|other| other.id == id).count();
-            self.engine.log.release_stranded(&segment, 1 + waiting);
+            self.engine.log.release_rerouted(&segment, 1 + waiting);
         }
     }
 }

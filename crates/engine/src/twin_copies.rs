@@ -65,7 +65,7 @@ impl TwinCopies<'_> {
 
     fn write_superblock(&self, device: &PoolDevice, offset: u64, bytes: &[u8], report: &mut ScrubReport) {
         device.count_checksum_error();
-        if !self.engine.log.repairs_on_read() {
+        if !self.engine.log.repairs.are_on() {
             let text = format!("device {}: the superblock copy at byte {offset} is damaged", device.index());
             return report.findings.push(text);
         }
@@ -131,7 +131,7 @@ impl TwinCopies<'_> {
             for mirror in mirrors {
                 let Some(device) = self.engine.log.stripe.devices.get(mirror.device) else { continue };
                 device.count_checksum_error();
-                if !self.engine.log.repairs_on_read() {
+                if !self.engine.log.repairs.are_on() {
                     let sequence = header.at.sequence;
                     report.findings.push(format!("device {}: journal record {sequence} is damaged", mirror.device));
                     continue;

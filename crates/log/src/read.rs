@@ -10,7 +10,6 @@ use stere_format::{Address, BLOCK_BYTES, ChecksumKind, Checksums, RowHeader, Seg
 use stere_stripe::{Attempt, ReadReport, ReadRequest, Stripe, StripeError};
 
 use crate::part::{Part, are_of, is_digest_of};
-use crate::row::{FlyingRow, RowInMemory};
 use crate::segment::Segment;
 use crate::{Io, Log, LogError};
 
@@ -88,8 +87,8 @@ impl Log {
         let mut on_devices = Vec::with_capacity(parts.len());
         for (index, part) in parts.iter_mut().enumerate() {
             let offset = part.offset as usize;
-            let is_in_memory = self.read_from_memory(&part.address, offset, part.into)
-                || self.recent.read(&part.address, offset, part.into);
+            let is_in_memory = self.rows.read(&part.address, offset, part.into)
+                || self.rows.recent.read(&part.address, offset, part.into);
             if !is_in_memory && !self.ahead.serve(part) {
                 on_devices.push(index);
             }
@@ -223,7 +222,7 @@ impl Log {
     fn repair_part(&self, part: &Part<'_>, placed: &SegmentChunks, covering: Option<&[u8]>, report: &ReadReport) {
         let range = part.covering();
         let range = range.start as u32..range.end as u32;
-        self.repair(part.segment, placed, &part.address, &range, covering.unwrap_or(part.into), report);
+        self.repairs.repair(part.segment, placed, &part.address, &range, covering.unwrap_or(part.into), report);
     }
 
     /// One whole record; `Released` where only tertiary media have it.
@@ -235,7 +234,7 @@ impl Log {
     ) -> Result<Vec<u8>, LogError> {
         let placed = segment.placed();
         let (bytes, report) = self.find_record(segment, &placed, address, verify)?;
-        self.repair(segment, &placed, address, &(0..address.length), &bytes, &report);
+        self.repairs.repair(segment, &placed, address, &(0..address.length), &bytes, &report);
         Ok(bytes)
     }
 
@@ -258,7 +257,7 @@ impl Log {
         verify: &dyn Fn(&[u8]) -> bool,
     ) -> Result<(Vec<u8>, ReadReport), LogError> {
         let mut bytes = vec![0; address.length as usize];
-        if self.read_from_memory(address, 0, &mut bytes) {
+        if self.rows.read(address, 0, &mut bytes) {
             return Ok((bytes, ReadReport::default()));
         }
         if segment.is_released() {
@@ -277,7 +276,7 @@ impl Log {
         checksums: &Checksums,
     ) -> Result<Vec<u8>, LogError> {
         let mut bytes = vec![0; address.length as usize];
-        if self.read_from_memory(address, 0, &mut bytes) {
+        if self.rows.read(address, 0, &mut bytes) {
             return Ok(bytes);
         }
         if segment.is_released() {
@@ -285,7 +284,7 @@ impl Log {
         }
         let placed = segment.placed();
         let report = read_by_block(&self.stripe, &placed, address, checksums, &mut bytes)?;
-        self.repair(segment, &placed, address, &(0..address.length), &bytes, &report);
+        self.repairs.repair(segment, &placed, address, &(0..address.length), &bytes, &report);
         Ok(bytes)
     }
 
@@ -293,44 +292,6 @@ impl Log {
     pub fn has_blocks(&self, segment: &Arc<Segment>, address: &Address, checksums: &Checksums) -> bool {
         let mut bytes = self.buffers.take(address.length as usize);
         read_by_block(&self.stripe, &segment.placed(), address, checksums, &mut bytes).is_ok()
-    }
-
-    /// Copies from a row that is still in memory; false when there is none.
-    fn read_from_memory(&self, address: &Address, offset: usize, into: &mut [u8]) -> bool {
-        let id = (address.segment, address.row_block);
-        let start = address.offset as usize + offset;
-        loop {
-            let stream = {
-                let rows = self.rows.read();
-                match rows.get(&id) {
-                    None => return false,
-                    Some(RowInMemory::Flying(FlyingRow { buffer, .. }) | RowInMemory::Kept(buffer)) => {
-                        into.copy_from_slice(&buffer[start..start + into.len()]);
-                        return true;
-                    }
-                    Some(RowInMemory::Open(stream)) => stream.clone(),
-                }
-            };
-            let guard = stream.lock();
-            let segment = guard.segment.as_ref().map(|segment| segment.id);
-            if let (Some(row), Some(segment)) = (&guard.row, segment) {
-                if (segment, row.row_block) == id {
-                    into.copy_from_slice(&row.buffer[start..start + into.len()]);
-                    return true;
-                }
-            }
-            // The row was closed in between: look again.
-        }
-    }
-
-    /// Blocks of each chunk whose rows have arrived on the devices.
-    pub fn arrived_blocks(&self, segment: &Segment) -> u32 {
-        // In this order: a row is in the map before it counts as written, and until it has arrived.
-        let written = segment.written_blocks();
-        let rows = self.rows.read();
-        let of_segment = rows.range((segment.id, 0)..=(segment.id, u32::MAX));
-        let under_way = of_segment.filter(|(id, row)| !self.has_landed(**id, row));
-        under_way.map(|((_, block), _)| *block).fold(written, u32::min)
     }
 
     /// What the row that begins at this block holds; `None` where no row of this segment begins.

@@ -17,7 +17,7 @@ use crate::segment::Segment;
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
 /// A row: its segment, and its first block there.
-type RowNumber = (u64, u32);
+pub(crate) type RowNumber = (u64, u32);
 
 #[derive(Default)]
 struct Kept {

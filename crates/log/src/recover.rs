@@ -5,24 +5,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::segment::Segment;
 use crate::stream::Stream;
 use crate::{Log, LogError};
 
 impl Log {
-    /// Sets the counters as recovered.
-    pub fn set_counters(&self, next_segment: u64, next_sequence: u64) {
-        self.next_segment.fetch_max(next_segment, Ordering::AcqRel);
-        self.next_sequence.fetch_max(next_sequence, Ordering::AcqRel);
-    }
-
     /// Puts a recovered segment into the table.
     pub fn adopt(&self, segment: Arc<Segment>) {
         // The counter that was recorded may be older than the segment: a checkpoint's own segments begin after its freeze.
-        self.next_segment.fetch_max(segment.id + 1, Ordering::AcqRel);
-        self.note_kind(&segment.stream_key());
+        self.counters.raise(segment.id + 1, 0);
+        self.room.note_kind(&segment.stream_key());
         self.segments.insert(segment);
     }
 
@@ -32,7 +25,7 @@ impl Log {
             if segment.is_sealed() {
                 // One that was emptied and not yet given back: the next commit does it.
                 if segment.live_bytes() == 0 {
-                    self.note_dirty(&segment);
+                    self.changed.note(&segment);
                 }
                 continue;
             }
@@ -45,7 +38,7 @@ impl Log {
                 guard.segment = Some(segment);
             } else {
                 segment.seal();
-                self.note_dirty(&segment);
+                self.changed.note(&segment);
             }
         }
         Ok(())
@@ -68,7 +61,7 @@ impl Log {
             self.drop_empty_row(&mut guard);
             guard.segment = None;
             segment.seal();
-            self.note_dirty(&segment);
+            self.changed.note(&segment);
             has_ended = true;
         }
         has_ended
@@ -76,10 +69,7 @@ impl Log {
 
     /// Segments whose rows or headers are still in memory: not all of their bytes are on devices.
     pub fn segments_in_memory(&self) -> BTreeSet<u64> {
-        let rows = self.rows.read();
-        let in_memory = rows.iter().filter(|(id, row)| !self.has_landed(**id, row));
-        let mut ids: BTreeSet<u64> = in_memory.map(|((segment, _), _)| *segment).collect();
-        drop(rows);
+        let mut ids = self.rows.segments();
         ids.extend(self.headers_flying.lock().iter().map(|(segment, _)| segment.id));
         ids
     }
@@ -92,7 +82,7 @@ impl Log {
         if guard.segment.as_ref().is_some_and(|open| open.id == segment.id) && guard.row.is_none() {
             guard.segment = None;
             segment.seal();
-            self.note_dirty(segment);
+            self.changed.note(segment);
         }
     }
 }

@@ -4,7 +4,6 @@
 //! in memory until its writes have completed. Read next: `read.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use stere_device::{Completion, DeviceError};
@@ -12,12 +11,12 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{
     Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, SummaryEntry,
 };
-use stere_stripe::{Kept, StripeError, split_tag, write_tag};
+use stere_stripe::{split_tag, write_tag};
 
-use crate::row::{FlyingRow, RowInMemory};
+use crate::rows::FlyingRow;
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
-use crate::{DataKind, Io, Log, LogError, MetaRoom};
+use crate::{Io, Log, LogError};
 
 /// Rows grow to about this many logical bytes before they leave for the devices.
 pub const ROW_BYTES_TARGET: usize = 1 << 20;
@@ -25,11 +24,6 @@ pub const ROW_BYTES_TARGET: usize = 1 << 20;
 const SUMMARY_ENTRY_BYTES_MAX: usize = SummaryEntry::SIZE_MIN + 32 + 255;
 /// Less than this left in a segment is not worth a row.
 const ROW_BYTES_MIN: usize = 16 * 1024;
-
-/// Free slots of a device that its files leave to the cleaner, which then need not move them to another device.
-fn home_slots_kept(key: &StreamKey) -> u32 {
-    if key.temperature == 0 { 2 } else { 0 }
-}
 
 /// What a row with this one record takes.
 fn row_bytes_for(length: usize) -> usize {
@@ -85,15 +79,7 @@ impl Log {
 
     /// Waits until all rows sent so far have been written; tells what could not be.
     pub fn wait_for_rows(&self) -> Result<(), LogError> {
-        let flying: Vec<_> = self
-            .rows
-            .read()
-            .iter()
-            .filter_map(|(id, row)| match row {
-                RowInMemory::Flying(row) => Some((*id, row.segment.clone(), row.completion.clone())),
-                RowInMemory::Open(_) | RowInMemory::Kept(_) => None,
-            })
-            .collect();
+        let flying = self.rows.flying(|_| true);
         let headers = self.headers_flying.lock().clone();
         flying.iter().for_each(|(_, _, completion)| completion.wait_done());
         headers.iter().for_each(|(_, completion)| completion.wait_done());
@@ -120,17 +106,7 @@ impl Log {
 
     /// Takes note of rows that have been written, without waiting.
     pub fn reap(&self) {
-        let done: Vec<_> = self
-            .rows
-            .read()
-            .iter()
-            .filter_map(|(id, row)| match row {
-                RowInMemory::Flying(row) if row.completion.is_done() => {
-                    Some((*id, row.segment.clone(), row.completion.clone()))
-                }
-                _ => None,
-            })
-            .collect();
+        let done = self.rows.flying(|row| row.completion.is_done());
         let _arrivals = self.arrivals.lock();
         for (id, segment, completion) in done {
             let errors = completion.wait();
@@ -145,9 +121,9 @@ impl Log {
             is_on_too_few |= !self.chunk_failed(segment, split_tag(*chunk).1, error);
         }
         if is_on_too_few {
-            self.strand(segment, id.1, &errors);
+            self.reroute(segment, id.1, &errors);
         }
-        self.row_landed(id, segment, is_on_too_few);
+        self.rows.land(id, segment, is_on_too_few);
     }
 
     /// A write of a chunk failed; false if its segment cannot do without the chunk.
@@ -165,9 +141,9 @@ impl Log {
         let was_missing = segment.missing();
         let is_marked = segment.mark_missing_up_to(chunk, u32::from(segment.scheme.parity));
         if segment.missing() != was_missing && segment.kind == SegmentKind::Data {
-            self.note_unrecorded();
+            self.rows.note_unrecorded();
         }
-        self.note_dirty(segment);
+        self.changed.note(segment);
         is_marked
     }
 
@@ -188,28 +164,24 @@ impl Log {
 
     fn throttle(&self, io: Io<'_>) -> Result<(), LogError> {
         // Rows on one device only are kept until they are flushed. Writers commit before it comes to this; the cleaner does not.
-        if self.keeps_too_much() {
+        if self.rows.keeps_too_much() {
             if !io.may_block() {
                 return Err(LogError::WouldBlock);
             }
             self.reap();
             self.flush()?;
         }
-        if *self.flying_bytes.lock() <= self.options.flying_bytes_max {
+        if !self.rows.are_too_many() {
             return Ok(());
         }
         self.reap();
-        if *self.flying_bytes.lock() <= self.options.flying_bytes_max {
+        if !self.rows.are_too_many() {
             return Ok(());
         }
         if !io.may_block() {
             return Err(LogError::WouldBlock);
         }
-        let first = self.rows.read().values().find_map(|row| match row {
-            RowInMemory::Flying(row) => Some(row.completion.clone()),
-            RowInMemory::Open(_) | RowInMemory::Kept(_) => None,
-        });
-        if let Some(completion) = first {
+        if let Some(completion) = self.rows.first_flying(None) {
             completion.wait_done();
         }
         self.reap();
@@ -237,11 +209,7 @@ impl Log {
         if segment.chunks().iter().all(|place| self.stripe.devices.pending_writes(place.device) < most) {
             return Ok(());
         }
-        let first = self.rows.read().range((segment.id, 0)..).find_map(|(id, row)| match row {
-            RowInMemory::Flying(row) if id.0 == segment.id => Some(row.completion.clone()),
-            _ => None,
-        });
-        match (first, io.may_block()) {
+        match (self.rows.first_flying(Some(segment.id)), io.may_block()) {
             (None, _) => Ok(()),
             (Some(_), false) => Err(LogError::WouldBlock),
             (Some(completion), true) => {
@@ -272,7 +240,7 @@ impl Log {
             // With a chunk lost, a new segment on the devices that are there protects better.
             if self.row_limit(segment) < need.max(ROW_BYTES_MIN) || segment.has_lost_chunks() {
                 segment.seal();
-                self.note_dirty(segment);
+                self.changed.note(segment);
                 guard.segment = None;
             }
         }
@@ -290,14 +258,14 @@ impl Log {
         let buffer = self.buffers.take(align(limit, BLOCK_BYTES));
         let row_block = segment.written_blocks();
         guard.row = Some(OpenRow::new(buffer, row_block, limit));
-        self.rows.write().insert((segment.id, row_block), RowInMemory::Open(stream.clone()));
+        self.rows.open((segment.id, row_block), stream.clone());
         Ok(())
     }
 
     pub(crate) fn drop_empty_row(&self, guard: &mut Stream) {
         if let (Some(row), Some(segment)) = (guard.row.take(), &guard.segment) {
             assert!(row.is_empty(), "only an empty row is dropped");
-            self.rows.write().remove(&(segment.id, row.row_block));
+            self.rows.drop_open((segment.id, row.row_block));
         }
     }
 
@@ -309,50 +277,6 @@ impl Log {
     pub(crate) fn row_bytes_target(&self, key: &StreamKey) -> usize {
         let stripe = key.scheme.data as usize * stere_format::STRIPE_UNIT_BYTES;
         align(ROW_BYTES_TARGET.min(self.chunk_bytes() as usize / 2 * key.scheme.data as usize), stripe) - 64 * 1024
-    }
-
-    /// What a stream of this kind leaves room for when it begins a segment.
-    pub fn kept_for_others(&self, key: &StreamKey) -> Vec<Kept> {
-        let MetaRoom { scheme, needed, wanted } = self.meta_room();
-        match (key.kind, key.temperature) {
-            (SegmentKind::Meta, _) => Vec::new(),
-            (_, 0) => {
-                // The cleaner needs an open segment for each kind of data that it may have to move.
-                let mut kept = vec![Kept { scheme, segments: wanted, only: 0 }];
-                kept.push(Kept { scheme: key.scheme, segments: 1, only: key.site.only });
-                kept.extend(self.kept_for_kinds());
-                kept
-            }
-            (_, _) => vec![Kept { scheme, segments: needed, only: 0 }],
-        }
-    }
-
-    /// A segment for each kind of data, where it can lie.
-    fn kept_for_kinds(&self) -> impl Iterator<Item = Kept> {
-        let kinds = self.data_kinds().into_iter();
-        kinds.map(|kind| Kept { scheme: kind.scheme, segments: 1, only: kind.site.only })
-    }
-
-    /// The kinds of data that there are: each has, or may come to have, open segments that are not full.
-    pub fn data_kinds(&self) -> Vec<DataKind> {
-        self.kinds.lock().iter().copied().collect()
-    }
-
-    /// Whether this stream could begin a new segment now.
-    pub fn can_begin(&self, key: &StreamKey) -> bool {
-        let kept = self.kept_for_others(key);
-        match key.home {
-            Some(home) => self.stripe.slots.has_room_for_home(key.site, home, &kept, home_slots_kept(key)),
-            None => self.can_place(key, &kept),
-        }
-    }
-
-    /// Whether a segment would find its place beside what is kept for others.
-    fn can_place(&self, key: &StreamKey, kept: &[Kept]) -> bool {
-        match key.site.is_anywhere() && kept.iter().all(|kept| kept.only == 0) {
-            true => self.stripe.slots.room(key.scheme, kept).0 > 0,
-            false => self.stripe.slots.nearest(key.site, key.scheme, kept).is_some(),
-        }
     }
 
     /// Bytes that the open segment of this stream still takes, headers and summaries to come included; 0 if none is open or what
@@ -367,7 +291,7 @@ impl Log {
 
     /// Whether this stream would take a record of this length now, in its open segment or in a new one.
     pub fn can_take(&self, key: &StreamKey, length: usize) -> bool {
-        self.fits_in_open_segment(key, length) || self.can_begin(key)
+        self.fits_in_open_segment(key, length) || self.room.can_begin(key)
     }
 
     /// The same for a stream of the cleaner and a record that was accepted: a new segment is begun for it only if one for each kind of
@@ -376,9 +300,9 @@ impl Log {
         if self.fits_in_open_segment(key, length) {
             return true;
         }
-        let mut kept = self.kept_for_others(key);
-        kept.extend(self.kept_for_kinds());
-        self.can_place(key, &kept)
+        let mut kept = self.room.kept_for_others(key);
+        kept.extend(self.room.kept_for_kinds());
+        self.room.can_place(key, &kept)
     }
 
     fn fits_in_open_segment(&self, key: &StreamKey, length: usize) -> bool {
@@ -410,7 +334,7 @@ impl Log {
             self.drop_empty_row(&mut guard);
             if let Some(segment) = guard.segment.take() {
                 segment.seal();
-                self.note_dirty(&segment);
+                self.changed.note(&segment);
             }
         }
     }
@@ -420,13 +344,11 @@ impl Log {
     pub fn flush(&self) -> Result<Vec<DeviceIndex>, LogError> {
         // One at a time: whoever comes while a flush fails must find noted what that cost.
         let _alone = self.flushes.lock();
-        let kept = self.kept_rows();
+        let kept = self.rows.kept();
         let written = std::mem::take(&mut *self.unflushed.lock());
         // Rows still on their way may end too late for this flush: they belong to the next one.
-        for ((_, row_block), row) in self.rows.read().iter() {
-            if let RowInMemory::Flying(row) = row {
-                self.note_unflushed(&row.segment, *row_block);
-            }
+        for ((_, row_block), segment, _) in self.rows.flying(|_| true) {
+            self.note_unflushed(&segment, row_block);
         }
         let failed = self.stripe.devices.flush();
         for (device, error) in &failed {
@@ -437,32 +359,19 @@ impl Log {
                 let chunk = segment.chunks().iter().position(|place| place.device == *device);
                 let Some(chunk) = chunk else { continue };
                 if !self.give_chunk_up(segment, chunk) {
-                    self.strand(segment, *first_row, &[(write_tag(0, chunk), error.clone())]);
+                    self.reroute(segment, *first_row, &[(write_tag(0, chunk), error.clone())]);
                 }
             }
         }
-        self.let_go_of(kept);
+        self.rows.let_go_of(kept);
         self.check_not_lost()?;
         Ok(failed.into_iter().map(|(device, _)| device).collect())
     }
 
     fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
-        let kept = self.kept_for_others(key);
-        let placed = match key.home {
-            Some(home) => self.stripe.slots.allocate_on(key.site, home, &kept, home_slots_kept(key)),
-            None => self.stripe.slots.allocate_keeping(key.site, key.scheme, &kept),
-        };
-        let place = match placed {
-            // The others are none of its business, so it is a small pool that is full.
-            Err(StripeError::TooFewDevices { .. }) if key.site.only != 0 => return Err(LogError::NoSpace),
-            placed => placed?,
-        };
-        assert_eq!(place.scheme, key.scheme, "a segment has the scheme that was asked for");
-        assert!(key.home.is_none_or(|home| place.chunks[0].device == home), "a home takes its own segments");
-        let id = self.next_segment.fetch_add(1, Ordering::AcqRel);
-        let is_users = key.kind == SegmentKind::Data && key.temperature == 0;
-        self.begun_by_users.fetch_add(u64::from(is_users), Ordering::AcqRel);
-        let sequence = self.next_sequence.fetch_add(1, Ordering::AcqRel);
+        let place = self.room.place(key)?;
+        let id = self.counters.next_segment(key);
+        let sequence = self.counters.next_sequence();
         let segment = Arc::new(Segment::new(id, key, sequence, place));
         self.segments.insert(segment.clone());
         let completion = Completion::new();
@@ -477,7 +386,7 @@ impl Log {
         };
         self.stripe.write_chunk_headers(&header, 0, &completion)?;
         self.headers_flying.lock().push((segment.clone(), completion));
-        self.note_dirty(&segment);
+        self.changed.note(&segment);
         Ok(segment)
     }
 
@@ -499,7 +408,7 @@ impl Log {
         let header = RowHeader {
             pool: self.pool_id,
             segment: segment.id,
-            sequence: self.next_sequence.fetch_add(1, Ordering::AcqRel),
+            sequence: self.counters.next_sequence(),
             row_block,
             row_height: height,
             record_count,
@@ -513,40 +422,18 @@ impl Log {
         let completion = Completion::new();
         // Until all its writes are submitted the row counts as under way: others may look at its completion before that.
         let submitting = completion.ticket(write_tag(0, 0));
-        *self.flying_bytes.lock() += buffer.len();
-        let is_wanted = self.recent.wants(&segment, length, record_count);
+        let is_wanted = self.rows.recent.wants(&segment, length, record_count);
         let flying =
             FlyingRow { buffer: buffer.clone(), segment: segment.clone(), completion: completion.clone(), is_wanted };
         // The row is readable in memory before it is submitted and until it has arrived.
-        self.rows.write().insert((segment.id, row_block), RowInMemory::Flying(flying));
+        self.rows.fly((segment.id, row_block), flying);
         segment.set_written_blocks(row_block + height);
-        self.note_dirty(&segment);
+        self.changed.note(&segment);
         self.statistics.row(length);
-        self.uncommitted_bytes.fetch_add(length as u64, Ordering::Relaxed);
         self.note_unflushed(&segment, row_block);
         if let Err(error) = self.stripe.write_row(segment.id, &segment.placed(), row_block, &buffer, 0, &completion) {
             *self.lost_row.lock() = Some(error.to_string());
         }
         submitting.finish(Ok(()));
-    }
-
-    pub(crate) fn note_dirty(&self, segment: &Arc<Segment>) {
-        if segment.mark_dirty() {
-            self.dirty.lock().push(segment.clone());
-        }
-    }
-
-    /// Segments whose table entry changed since the last call.
-    pub fn take_dirty(&self) -> Vec<Arc<Segment>> {
-        let dirty = std::mem::take(&mut *self.dirty.lock());
-        for segment in &dirty {
-            segment.clear_dirty();
-        }
-        dirty
-    }
-
-    /// Marks a segment whose live bytes changed.
-    pub fn touch(&self, segment: &Arc<Segment>) {
-        self.note_dirty(segment);
     }
 }

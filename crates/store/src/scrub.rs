@@ -126,7 +126,7 @@ impl Scrubber {
 
     /// Chunks with a bad place that cannot be written count as missing, where all else of their segments is readable.
     pub(crate) fn retire_unwritable(&self) -> Result<(), Error> {
-        for (id, chunk) in self.engine.log().take_unwritable() {
+        for (id, chunk) in self.engine.log().repairs.take_unwritable() {
             let Some(segment) = self.engine.log().segments.get(id) else { continue };
             let is_known = segment.missing() >> chunk & 1 == 1;
             if !is_known
@@ -149,6 +149,6 @@ impl Scrubber {
             "a chunk counts as missing: its device takes no right bytes"
         );
         segment.mark_missing(chunk);
-        self.engine.log().touch(segment);
+        self.engine.log().changed.note(segment);
     }
 }

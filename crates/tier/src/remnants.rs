@@ -112,7 +112,9 @@ impl Sweeper {
 
     /// Whether anything names a segment of this number, or may after a crash.
     fn is_named(&self, id: u64) -> bool {
-        self.engine.is_freed(id) || self.engine.log().segments.get(id).is_some() || id >= self.engine.log().counters().0
+        self.engine.is_freed(id)
+            || self.engine.log().segments.get(id).is_some()
+            || id >= self.engine.log().counters.get().0
     }
 
     fn is_object_right(&self, segment: &Segment, volume: &dyn Volume) -> Result<bool, VolumeError> {

@@ -258,7 +258,7 @@ impl Stager {
         };
         let place = stripe
             .slots
-            .allocate_keeping(segment.site, segment.scheme, &self.engine.log().kept_for_others(&key))
+            .allocate_keeping(segment.site, segment.scheme, &self.engine.log().room.kept_for_others(&key))
             .map_err(no_room)?;
         let content: SharedBuffer = stere_device::Buffer::copy_of(&object[ChunkHeader::SIZE..]).share();
         if let Err(error) = self.write_restored(segment, &place, &content) {

@@ -49,17 +49,17 @@ fn written(devices: u16) -> Log {
 #[test]
 fn beside_another_device_rows_are_kept_until_they_are_flushed() {
     let log = written(2);
-    assert!(log.wants_commit(u64::MAX), "more is kept than may be");
+    assert!(log.rows.wants_commit(u64::MAX), "more is kept than may be");
     assert_eq!(log.buffers.retained_bytes(), 0, "all of it is in memory");
     log.flush().unwrap();
-    assert!(!log.wants_commit(u64::MAX));
+    assert!(!log.rows.wants_commit(u64::MAX));
     assert!(log.buffers.retained_bytes() >= 9 * MIB);
 }
 
 #[test]
 fn with_no_other_device_nothing_is_kept_and_memory_is_used_again() {
     let log = written(1);
-    assert!(!log.wants_commit(u64::MAX));
+    assert!(!log.rows.wants_commit(u64::MAX));
     let retained = log.buffers.retained_bytes();
     assert!((1..=4 * MIB).contains(&retained), "{retained} bytes for rows one after another");
 }

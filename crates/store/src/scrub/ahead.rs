@@ -69,7 +69,7 @@ impl<'a> Ahead<'a> {
         let found = self.ids.by_ref().find_map(|id| self.store.log().segments.get(id).filter(is_wanted));
         self.is_at_end = found.is_none();
         self.segment = found.map(|segment| {
-            let (placed, end) = (segment.placed(), self.store.log().arrived_blocks(&segment));
+            let (placed, end) = (segment.placed(), self.store.log().rows.arrived_blocks(&segment));
             (segment, placed, 0..end)
         });
     }

@@ -217,7 +217,7 @@ impl Scrubber {
             if self.engine.log().stripe.read_chunk_header(*place).is_ok_and(is_own) {
                 continue;
             }
-            if !self.engine.log().repairs_on_read() {
+            if !self.engine.log().repairs.are_on() {
                 report.findings.push(format!("segment {}: the header of chunk {chunk} is damaged", segment.id));
                 continue;
             }
@@ -233,7 +233,7 @@ impl Scrubber {
             match self.engine.log().stripe.restore(segment.id, placed, chunk, 0, &header.encode()) {
                 Ok(repair) => {
                     report.repaired_blocks += repair.blocks;
-                    self.engine.log().note_repair(segment.id, &repair);
+                    self.engine.log().repairs.note(segment.id, &repair);
                 }
                 Err(error) => tracing::warn!(segment = segment.id, chunk, %error, "a chunk header stays damaged"),
             }
@@ -344,7 +344,7 @@ impl Scrubber {
     /// Appends a blob again that no row tells of: where it is, nobody finds it to compare its copies, to clean its segment or to
     /// rescue it.
     fn list_again(&self, handle: &BlobHandle, report: &mut ScrubReport) -> Result<(), Error> {
-        if !self.engine.log().repairs_on_read() {
+        if !self.engine.log().repairs.are_on() {
             let (id, segment) = (handle.id, handle.segment.id);
             report
                 .findings

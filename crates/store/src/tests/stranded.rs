@@ -67,7 +67,7 @@ fn rows_of_a_dying_device_go_elsewhere() {
             }
         };
         check(&store);
-        assert_eq!(store.log().stranded_segments(), [0; 0], "nothing waits");
+        assert_eq!(store.log().rows.rerouted_segments(), [0; 0], "nothing waits");
         // What was acknowledged is found after a power cut, without the device's last writes.
         let (store, _) = {
             rig.devices[1].set_fault_hook(None);
@@ -114,12 +114,12 @@ fn a_blob_that_nobody_names_yet_is_not_forgotten() {
     write_at(&store, 0, 11, &data);
     store.commit(Io::BLOCKING).unwrap();
     store.commit(Io::BLOCKING).unwrap();
-    assert_eq!(store.log().stranded_segments().len(), 1, "it is still in memory");
+    assert_eq!(store.log().rows.rerouted_segments().len(), 1, "it is still in memory");
     enter(&store, &blob, owner);
     drop(blob);
     store.commit(Io::BLOCKING).unwrap();
     store.commit(Io::BLOCKING).unwrap();
-    assert_eq!(store.log().stranded_segments(), [0; 0]);
+    assert_eq!(store.log().rows.rerouted_segments(), [0; 0]);
     rig.devices[0].set_fault_hook(None);
     let (store, _) = rig.crash(store, |_| false);
     for inode in [10, 11] {
