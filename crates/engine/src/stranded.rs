@@ -4,7 +4,7 @@
 //! made durable first, so that the next group, which names the new places, proves it: recovery takes the first as it is and verifies the
 //! second. Invariants: a commit is acknowledged only when every row that it names is on as many devices as its segment can do
 //! with, and what chunks were given up on the way is recorded. What finds no room elsewhere stops the pool, as there is nothing
-//! else that keeps the promise. Read next: the log's `stranded.rs`, `commit.rs`.
+//! else that keeps the promise. Read next: the log's `rerouted.rs`, `commit.rs`.
 
 use parking_lot::MutexGuard;
 use stere_faults::{Bug, is_planted};

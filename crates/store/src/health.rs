@@ -2,7 +2,7 @@
 //!
 //! Counts are of this mount. A device with more errors than the first limit is sick: it is told, and goes on. What cannot be
 //! written again although it is bad makes a chunk count as missing, so that it is rebuilt where it can be written; but only
-//! when everything live in its segment has been read without it. Read next: `scrub.rs`, the log's `repair.rs`.
+//! when everything live in its segment has been read without it. Read next: `scrub.rs`, the log's `repairs.rs`.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@
 //!
 //! The caller keeps the cursor and sets the pace: a step does about as much as it is told to. Invariants: only verified bytes
 //! are written over anything that could still be of use; a segment is held while it is looked at, so its slots are not used
-//! for anything else. Read next: `scrub/segment.rs`, `scrub/ahead.rs`, `rows.rs`, the engine's `twin_copies.rs`; on reads: the log's `repair.rs`.
+//! for anything else. Read next: `scrub/segment.rs`, `scrub/ahead.rs`, `rows.rs`, the engine's `twin_copies.rs`; on reads: the log's `repairs.rs`.
 
 mod ahead;
 mod names;
