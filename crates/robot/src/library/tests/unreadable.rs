@@ -71,7 +71,7 @@ fn a_beginning_that_cannot_be_read_for_a_while_loses_nothing() {
 
 /// P-214: nor is anything put there when that is found out while something is to be put.
 #[test]
-fn nothing_is_put_behind_what_turns_out_not_to_be_known() {
+fn nothing_is_put_behind_what_is_found_not_to_be_known() {
     let simulated = simulated(Model::INSTANT, 1, 2);
     let library = open(&simulated);
     library.put("a", &content(1, 3000)).unwrap();
