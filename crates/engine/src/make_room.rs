@@ -6,7 +6,7 @@
 
 use parking_lot::MutexGuard;
 use stere_format::{DeviceIndex, SegmentKind};
-use stere_log::StreamKey;
+use stere_log::{Segment, StreamKey};
 
 use crate::clean::Cleaning;
 use crate::cleaner::{Cleaner, FRUITLESS_PASSES_MAX, Fill};
@@ -161,13 +161,15 @@ impl Cleaning<'_> {
                     && segment.chunks().iter().any(|place| place.device == overfull)
                     && !cleaner.is_stuck(segment, generation)
             })
-            .min_by_key(|segment| (segment.scheme.width(), segment.live_bytes(), segment.id));
+            .min_by_key(|segment| {
+                (!self.evens_out(segment, overfull), segment.scheme.width(), segment.live_bytes(), segment.id)
+            });
         let Some(victim) = victim else { return Ok(false) };
         let mut key = self.engine.moving().cold_stream(&victim);
         if key.home.is_some() {
             // Room comes before isolation.
-            let free = |index: &DeviceIndex| self.engine.log.stripe.slots.usage(*index).map_or(0, |usage| usage.free);
-            key.home = self.engine.log.stripe.slots.open_devices_of(key.site.only).into_iter().max_by_key(free);
+            let open = self.engine.log.stripe.slots.open_devices_of(key.site.only);
+            key.home = open.into_iter().max_by_key(|index| self.slots_free_on(*index));
         }
         match self.clean_segment_to(&victim, &key) {
             Ok(true) => Ok(true),
@@ -179,6 +181,23 @@ impl Cleaning<'_> {
             Err(Error::NoSpace) => self.engine.chunk_writer().move_chunk_from(overfull),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether moving a segment away from this device brings it to one with more room. Where all but one are full, one with a chunk on
+    /// that already only goes from one full device to another.
+    fn evens_out(&self, segment: &Segment, from: DeviceIndex) -> bool {
+        let only = self.engine.moving().cold_stream(segment).site.only;
+        let mut open = self.engine.log.stripe.slots.open_devices_of(only);
+        open.sort_by_key(|index| std::cmp::Reverse(self.slots_free_on(*index)));
+        let place = segment.placed();
+        let is_new = |index: &&DeviceIndex| !place.chunks.iter().any(|chunk| chunk.device == **index);
+        let most =
+            open.iter().take(segment.scheme.width()).filter(is_new).map(|index| self.slots_free_on(*index)).max();
+        most.is_some_and(|most| most >= self.slots_free_on(from) + 2)
+    }
+
+    fn slots_free_on(&self, index: DeviceIndex) -> u32 {
+        self.engine.log.stripe.slots.usage(index).map_or(0, |usage| usage.free)
     }
 
     /// Called where metadata must not grow: gathers live data and live nodes so that segments become free, for as long as

@@ -36,6 +36,34 @@ fn recovery_of_a_full_pool_gives_data_its_copies_again() {
     }
 }
 
+/// P-6, P-230: two full devices got a large one; segments that had a chunk there already were moved from one full device to the other
+/// until the search had moved as much as it may, and an accepted file found no room.
+#[test]
+fn what_was_accepted_finds_room_on_a_device_that_was_added() {
+    let pool = PoolConfig::of(&[69_353_472, 69_414_912])
+        .blocks(&[4096, 512])
+        .chunks(2 << 20)
+        .memory(64 << 20)
+        .dirty(256 << 10, 2)
+        .greedy();
+    let operations = [
+        Operation::ArmCrash { events: 7, manner: CrashManner::Everything },
+        Operation::Write { target: Target::Slot(3), offset: 0, length: 131_072, seed: 8_075_653_523_923_453_932 },
+        Operation::Fsync { target: Target::Slot(0) },
+        Operation::Fill { bytes: 1_500_000 },
+        Operation::AddDevice { mebibytes: 3000, spare: false },
+        Operation::Write { target: Target::Slot(0), offset: 264_029, length: 22, seed: 18_053_059_925_142_574_783 },
+        Operation::Fill { bytes: 3_000_000 },
+        Operation::Fill { bytes: 1_300_000 },
+        Operation::Remount,
+    ];
+    for seed in 90_036..90_046 {
+        let plan = Plan { seed, pool: pool.clone(), budget: Budget::Tolerated, may_fill: true, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}
+
 /// P-31: what a scrub had written again was not flushed, so that a power cut took it back, and the loss of the other device the rest.
 #[test]
 fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
