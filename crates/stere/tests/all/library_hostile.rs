@@ -82,7 +82,10 @@ fn open(path: &PathBuf) -> File {
 fn is_well(world: &World, path: &PathBuf) {
     let file = stere::File::open(path, stere::Options::new().read(true).write(true)).unwrap();
     file.write_at(b"well", 0).unwrap();
-    assert_eq!(&fs::read(path).unwrap()[..4], b"well");
+    // Not the whole file: a write that was taken may have made it as large as files can be.
+    let mut begins = [0; 4];
+    open(path).read_exact(&mut begins).unwrap();
+    assert_eq!(&begins, b"well");
     drop(file);
     world.ok("umount mount");
     world.ok("check a.img b.img");
