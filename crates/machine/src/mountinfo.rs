@@ -1,7 +1,9 @@
-//! Mounts that may be dead, and taking them away, without asking the file system itself.
+//! Mounts that may be dead, and taking them away. The file system itself is asked for a bounded time only.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
 
@@ -19,11 +21,30 @@ pub fn canonical(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether the process behind a mount has died: every look at it fails.
+/// How long a mount is asked whether its process lives; one that says nothing for so long is not dead.
+const ASKED_MAX: Duration = Duration::from_secs(2);
+
+/// Whether the process behind a mount has died.
 pub fn is_dead(mountpoint: &Path) -> bool {
-    let failed = std::fs::metadata(mountpoint).err().and_then(|error| error.raw_os_error());
     // The second while the kernel is still cleaning up behind the process.
-    matches!(failed, Some(libc::ENOTCONN | libc::ECONNABORTED))
+    let is_of_dead = |error: i32| matches!(error, libc::ENOTCONN | libc::ECONNABORTED);
+    match std::fs::metadata(mountpoint) {
+        Err(error) => error.raw_os_error().is_some_and(is_of_dead),
+        // The kernel may remember that from when the process lived; how full it is, is asked each time.
+        Ok(_) if find(&canonical(mountpoint)).is_some_and(|mount| mount.is_stere()) => {
+            error_of_statfs(mountpoint).is_some_and(is_of_dead)
+        }
+        Ok(_) => false,
+    }
+}
+
+/// Asked on a thread of its own, which its asker leaves behind: a process that was stopped answers nothing.
+fn error_of_statfs(mountpoint: &Path) -> Option<i32> {
+    let (answer, answered) = mpsc::channel();
+    let path = mountpoint.to_owned();
+    let asks = move || drop(answer.send(rustix::fs::statfs(&path).err().map(rustix::io::Errno::raw_os_error)));
+    std::thread::Builder::new().name("stere-ask".into()).spawn(asks).ok()?;
+    answered.recv_timeout(ASKED_MAX).ok().flatten()
 }
 
 /// Unmounts without the daemon's help: it is dead or not ours to talk to.

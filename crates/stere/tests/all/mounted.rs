@@ -89,6 +89,8 @@ fn what_was_synced_survives_a_kill_and_the_dead_mount_is_taken_away() {
         file.sync_all().unwrap();
         fs::File::open(world.mountpoint()).unwrap().sync_all().unwrap();
         let process = world.daemon();
+        // The kernel remembers what it saw of the mount point, and tells that of a dead mount too.
+        fs::metadata(world.mountpoint()).unwrap();
         kill(process, libc::SIGKILL);
         until("the end of the process", || !is_alive(process));
         drop(file);
