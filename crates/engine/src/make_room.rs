@@ -4,6 +4,9 @@
 //! may be refused it is not repeated before W/16 have died, or more slots are free (P-230); room that is there is always found, for the
 //! memory is asked only after that. What was accepted is never refused because of it. Read next: `cleaner.rs`, `clean.rs`.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use parking_lot::MutexGuard;
 use stere_format::{DeviceIndex, SegmentKind};
 use stere_log::{Segment, StreamKey};
@@ -26,6 +29,15 @@ pub(crate) enum Purpose {
     Accepted,
     /// What may be told that there is none.
     Refusable,
+}
+
+/// Whether moving a segment away from a device with so few slots free brings it to one with more. Where all but one are full, one with
+/// a chunk on that already only goes from one full device to another.
+fn evens_out(segment: &Segment, roomiest: &[(DeviceIndex, u32)], free: u32) -> bool {
+    let place = segment.placed();
+    let has_chunk = |index: DeviceIndex| place.chunks.iter().any(|chunk| chunk.device == index);
+    let mut targets = roomiest.iter().take(segment.scheme.width());
+    targets.any(|(index, most)| *most >= free + 2 && !has_chunk(*index))
 }
 
 fn fill_of(engine: &Engine) -> Fill {
@@ -147,7 +159,7 @@ impl Cleaning<'_> {
         let Some(overfull) = self.engine.log.stripe.slots.overfull() else { return Ok(false) };
         let devices = self.engine.log.stripe.devices.all().len();
         let generation = self.engine.inner.read().generation;
-        let victim = self
+        let movable: Vec<Arc<Segment>> = self
             .engine
             .log
             .segments
@@ -161,9 +173,12 @@ impl Cleaning<'_> {
                     && segment.chunks().iter().any(|place| place.device == overfull)
                     && !cleaner.is_stuck(segment, generation)
             })
-            .min_by_key(|segment| {
-                (!self.evens_out(segment, overfull), segment.scheme.width(), segment.live_bytes(), segment.id)
-            });
+            .collect();
+        let (roomiest, free) = (self.roomiest(&movable), self.slots_free_on(overfull));
+        let victim = movable.into_iter().min_by_key(|segment| {
+            let gains = evens_out(segment, &roomiest[&segment.site.only], free);
+            (!gains, segment.scheme.width(), segment.live_bytes(), segment.id)
+        });
         let Some(victim) = victim else { return Ok(false) };
         let mut key = self.engine.moving().cold_stream(&victim);
         if key.home.is_some() {
@@ -183,17 +198,16 @@ impl Cleaning<'_> {
         }
     }
 
-    /// Whether moving a segment away from this device brings it to one with more room. Where all but one are full, one with a chunk on
-    /// that already only goes from one full device to another.
-    fn evens_out(&self, segment: &Segment, from: DeviceIndex) -> bool {
-        let only = self.engine.moving().cold_stream(segment).site.only;
-        let mut open = self.engine.log.stripe.slots.open_devices_of(only);
-        open.sort_by_key(|index| std::cmp::Reverse(self.slots_free_on(*index)));
-        let place = segment.placed();
-        let is_new = |index: &&DeviceIndex| !place.chunks.iter().any(|chunk| chunk.device == **index);
-        let most =
-            open.iter().take(segment.scheme.width()).filter(is_new).map(|index| self.slots_free_on(*index)).max();
-        most.is_some_and(|most| most >= self.slots_free_on(from) + 2)
+    /// Open devices of each place that these segments are bound to, with their free slots, those with most first.
+    fn roomiest(&self, segments: &[Arc<Segment>]) -> BTreeMap<u8, Vec<(DeviceIndex, u32)>> {
+        let places: BTreeSet<u8> = segments.iter().map(|segment| segment.site.only).collect();
+        let of_place = |only: u8| {
+            let open = self.engine.log.stripe.slots.open_devices_of(only);
+            let mut open: Vec<_> = open.into_iter().map(|index| (index, self.slots_free_on(index))).collect();
+            open.sort_by_key(|(_, free)| std::cmp::Reverse(*free));
+            (only, open)
+        };
+        places.into_iter().map(of_place).collect()
     }
 
     fn slots_free_on(&self, index: DeviceIndex) -> u32 {

@@ -1,6 +1,7 @@
 //! What components above the engine ask of it: its layers below, facts about its state, and changes of the segment table.
 //!
-//! Nothing here decides anything; that is the business of the component that asks. Invariants: a change of the segment table
+//! Facts and changes decide nothing; that is the business of the component that asks. The engine's own step in the background
+//! stands here too: what of its work is due first. Invariants: a change of the segment table
 //! holds the lock of the state from its first look at a segment to its last entry, so no commit sees half of it; what is
 //! released leaves a slot that stays taken until no checkpoint names it and nobody reads there. Read next: `engine.rs`,
 //! `commit.rs`.

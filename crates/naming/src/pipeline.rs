@@ -419,7 +419,9 @@ impl Pipeline {
             (Kind::Remove { parent, .. }, Some(_)) => self.eviction.note_name_gone(caller, *parent),
             (Kind::Rename(rename), Some(_)) => {
                 self.eviction.note_name_gone(caller, rename.parent);
-                self.eviction.note_name_gone(caller, rename.new_parent);
+                if rename.new_parent != rename.parent {
+                    self.eviction.note_name_gone(caller, rename.new_parent);
+                }
             }
             (Kind::Link { .. } | Kind::Remove { .. } | Kind::Rename(_), _) => {}
         }

@@ -3,7 +3,7 @@
 //! Under the heading `## Layers` each numbered line is a layer, from below, with its crates in backquotes. Every crate stands there
 //! once, and depends only on crates of earlier lines; what only its tests use may be anywhere. Read next: `references.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::Finding;
@@ -20,10 +20,10 @@ pub fn check(files: &[(PathBuf, String)]) -> Vec<Finding> {
     let Some((_, text)) = files.iter().find(|(path, _)| path == document) else { return Vec::new() };
     let mut findings = Vec::new();
     let layers = layers(text, &mut findings);
-    let mut is_crate = BTreeMap::new();
+    let mut crates = BTreeSet::new();
     for (path, manifest) in files {
         let Some(name) = crate_of(path) else { continue };
-        is_crate.insert(name, ());
+        crates.insert(name);
         let Some((layer, _)) = layers.get(name) else {
             findings.push(Finding::error(path, 1, format!("`{name}` is in no layer of {DOCUMENT}")));
             continue;
@@ -35,7 +35,7 @@ pub fn check(files: &[(PathBuf, String)]) -> Vec<Finding> {
             }
         }
     }
-    let gone = layers.iter().filter(|(name, _)| !is_crate.contains_key(*name));
+    let gone = layers.iter().filter(|(name, _)| !crates.contains(*name));
     findings
         .extend(gone.map(|(name, (_, line))| Finding::error(document, *line, format!("there is no crate `{name}`"))));
     findings
