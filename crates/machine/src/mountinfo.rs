@@ -42,7 +42,10 @@ pub fn is_dead(mountpoint: &Path) -> bool {
 fn error_of_statfs(mountpoint: &Path) -> Option<i32> {
     let (answer, answered) = mpsc::channel();
     let path = mountpoint.to_owned();
-    let asks = move || drop(answer.send(rustix::fs::statfs(&path).err().map(rustix::io::Errno::raw_os_error)));
+    let asks = move || {
+        // Nobody may listen any more.
+        let _heard = answer.send(rustix::fs::statfs(&path).err().map(rustix::io::Errno::raw_os_error));
+    };
     std::thread::Builder::new().name("stere-ask".into()).spawn(asks).ok()?;
     answered.recv_timeout(ASKED_MAX).ok().flatten()
 }
