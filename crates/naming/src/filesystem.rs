@@ -39,7 +39,7 @@ use crate::content_changes::ContentChanges;
 use crate::emptying::Emptying;
 use crate::listing::Listing;
 use crate::name_changes::NameChanges;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Done, Kind, Op, Pipeline};
 
 /// A mounted file system.
 pub struct FileSystem {
@@ -237,6 +237,12 @@ impl FileSystem {
         self.features.audit.save_records(caller.io)?;
         self.namespace.core.store.commit(caller.io)?;
         Ok(saved?)
+    }
+
+    /// A command that changes what the pool keeps, as `change`, which may run several times: archived files give it room (P-110).
+    pub fn command<T>(&self, caller: &Caller<'_>, change: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        let op = Op::new(caller, ROOT, Kind::Command);
+        self.pipeline.run(&op, change, |_| Done::default())
     }
 
     /// Background work of the layers above the store: old changes are handed to the store, orphans freed piece by piece.

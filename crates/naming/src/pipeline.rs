@@ -85,6 +85,8 @@ pub(crate) enum Kind<'a> {
         name: &'a [u8],
     },
     Rename(Renaming<'a>),
+    /// A command changes what the pool keeps: policy, classes, accounts, keys, plugins, destinations of backups.
+    Command,
 }
 
 /// A rename; `source` and `target` are what the names mean, where that is known.
@@ -253,7 +255,7 @@ impl Pipeline {
             }
             // The file is open, which was noted; a link names nothing below it; what has no name is in nobody's way.
             Kind::Read | Kind::Write { .. } | Kind::Allocate { .. } | Kind::CopyFrom { .. } => {}
-            Kind::ReadLink | Kind::CreateNameless { .. } => {}
+            Kind::ReadLink | Kind::CreateNameless { .. } | Kind::Command => {}
         }
     }
 
@@ -279,7 +281,7 @@ impl Pipeline {
                 Watching::Nothing
             }
             Kind::SetAttributes(_) | Kind::SetExtended | Kind::RemoveExtended | Kind::Link { .. } => Watching::Nothing,
-            Kind::Lookup | Kind::List | Kind::ReadLink => Watching::Nothing,
+            Kind::Lookup | Kind::List | Kind::ReadLink | Kind::Command => Watching::Nothing,
         })
     }
 
@@ -331,8 +333,8 @@ impl Pipeline {
                 self.judge(caller, EventKind::Delete, inode, Doing { name, ..Doing::default() })?;
             }
             Kind::Rename(rename) => self.check_rename(caller, rename)?,
-            // Nobody is asked before names are looked at.
-            Kind::Lookup | Kind::List | Kind::ReadLink => {}
+            // Nobody is asked before names are looked at; who may give a command is asked where it arrives.
+            Kind::Lookup | Kind::List | Kind::ReadLink | Kind::Command => {}
         }
         Ok(None)
     }
@@ -423,7 +425,7 @@ impl Pipeline {
                     self.eviction.note_name_gone(caller, rename.new_parent);
                 }
             }
-            (Kind::Link { .. } | Kind::Remove { .. } | Kind::Rename(_), _) => {}
+            (Kind::Link { .. } | Kind::Remove { .. } | Kind::Rename(_) | Kind::Command, _) => {}
         }
     }
 
@@ -469,7 +471,7 @@ impl Pipeline {
             // Nothing was to be noted of where these were made, or of what they did.
             (Kind::Create { .. } | Kind::CreateNameless { .. } | Kind::SetAttributes(_), _) => {}
             (Kind::Lookup | Kind::List | Kind::ReadLink | Kind::Read | Kind::Link { .. }, _) => {}
-            (Kind::SetExtended | Kind::RemoveExtended, _) => {}
+            (Kind::SetExtended | Kind::RemoveExtended | Kind::Command, _) => {}
             (Kind::Open(_) | Kind::Remove { .. } | Kind::Rename(_), _) => unreachable!("looked up before the call"),
         }
     }
@@ -489,7 +491,7 @@ fn takes_room(kind: &Kind<'_>) -> bool {
         }
         // A write makes room piece by piece.
         Kind::Write { .. } => false,
-        Kind::CopyFrom { .. } | Kind::SetExtended | Kind::RemoveExtended => true,
+        Kind::CopyFrom { .. } | Kind::SetExtended | Kind::RemoveExtended | Kind::Command => true,
         Kind::Create { .. } | Kind::CreateNameless { .. } | Kind::Link { .. } | Kind::Rename(_) => true,
         Kind::Lookup | Kind::List | Kind::ReadLink | Kind::Open(_) | Kind::Release(_) | Kind::Read => false,
         // Full is never stuck: attributes and removals take reserved room.

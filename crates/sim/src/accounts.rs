@@ -135,7 +135,7 @@ fn make_volume(history: &mut History, path: Option<Path>) -> Result<(), Stop> {
     let Some(inode) = inode.filter(|inode| history.model.is_directory(*inode)) else { return Ok(()) };
     // Stored bytes count as well, which no limit here is near to.
     let limits = Limits { stored: Some(Some(u64::MAX >> 1)), ..Limits::default() };
-    let made = history.mounted().files.quotas().create_volume(&caller(&history.machine), inode, limits);
+    let made = history.command(|files, caller| files.quotas().create_volume(caller, inode, limits));
     match made {
         Err(Error::Invalid(_)) if history.accounts.volumes.contains(&inode) => return Ok(()),
         made => history.must("making a volume", made)?,
@@ -231,7 +231,7 @@ pub(crate) fn recover_accounts(history: &mut History) -> Result<(), Stop> {
 
 fn lift(history: &mut History, whose: Account) -> Result<(), Stop> {
     let limits = Limits { stored: Some(None), soft_stored: Some(None), ..Limits::default() };
-    let lifted = history.mounted().files.quotas().set_quota(&caller(&history.machine), whose, limits);
+    let lifted = history.command(|files, caller| files.quotas().set_quota(caller, whose, limits));
     history.must("lifting a limit", lifted)
 }
 
@@ -350,7 +350,7 @@ fn reach_stored(history: &mut History, holder: u8, blocks: u64, days: Option<u8>
             Limits { soft_stored: Some(Some(limit)), grace_seconds, ..Limits::default() }
         }
     };
-    let set = history.mounted().files.quotas().set_quota(&caller(&history.machine), whose, limits);
+    let set = history.command(|files, caller| files.quotas().set_quota(caller, whose, limits));
     history.must("setting a limit of stored bytes", set)?;
     match days {
         None => write_until_refused(history, inode, whose, limit)?,

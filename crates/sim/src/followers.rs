@@ -130,7 +130,7 @@ pub(crate) fn begin_followers(history: &mut History) -> Result<(), Stop> {
     if !history.plan.has_followers() {
         return Ok(());
     }
-    let added = history.mounted().files.plugins().add_plugin(&caller(&history.machine), NAME, MODULE);
+    let added = history.command(|files, caller| files.plugins().add_plugin(caller, NAME, MODULE));
     history.must("adding a plugin", added)?;
     names::put_policy(history, ROOT, ATTRIBUTE, NAME.as_bytes())?;
     history.sync_all()

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use stere_naming::Handle;
+use stere_naming::{Caller, Error, FileSystem, Handle};
 use stere_store::HealthState;
 
 use crate::accounts::Accounts;
@@ -29,7 +29,7 @@ use crate::model::{Errno, Model};
 use crate::observe::{self, Trouble};
 use crate::operation::{CrashManner, Operation, SLOTS};
 use crate::places::{self, PlacesKnown};
-use crate::pool::{Mounted, PoolConfig, PoolUnderTest, superuser};
+use crate::pool::{Mounted, PoolConfig, PoolUnderTest, caller, superuser};
 use crate::random::Random;
 use crate::remains::Remains;
 use crate::single::AILMENTS;
@@ -165,6 +165,15 @@ impl PoolUnderTest {
 impl History {
     pub(crate) fn mounted(&self) -> &Mounted {
         self.pool.mounted()
+    }
+
+    /// A command, as the daemon of a mount gives it.
+    pub(crate) fn command<T>(
+        &self,
+        mut change: impl FnMut(&FileSystem, &Caller<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (files, caller) = (&self.mounted().files, caller(&self.machine));
+        files.command(&caller, || change(files, &caller))
     }
 
     /// Runs operations on a new pool.

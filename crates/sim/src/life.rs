@@ -112,7 +112,7 @@ pub(crate) fn mend(history: &mut History) -> Result<(), Stop> {
     // Spares are called in before.
     mend_all(history)?;
     // What was written while devices were too few for its policy has fewer copies until somebody asks for all of it.
-    let asked = history.mounted().files.reconciler().reconcile(&caller(&history.machine), ROOT);
+    let asked = history.command(|files, caller| files.reconciler().reconcile(caller, ROOT));
     if matches!(asked, Err(Error::NoSpace)) && history.plan.may_fill {
         return Ok(());
     }

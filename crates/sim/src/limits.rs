@@ -241,7 +241,7 @@ fn begin_quotas(history: &mut History) -> Result<bool, Stop> {
     }
     // With stored bytes counted too, which no limit here is near to.
     let limits = Limits { stored: Some(Some(u64::MAX >> 1)), ..Limits::default() };
-    let made = history.mounted().files.quotas().create_volume(&caller(&history.machine), ROOT, limits);
+    let made = history.command(|files, caller| files.quotas().create_volume(caller, ROOT, limits));
     // Who could tell what of it is there.
     history.quotas.is_spoilt = history.machine.is_off();
     history.quotas.volume = history.must("making the root a volume", made)?;
@@ -281,7 +281,7 @@ pub(crate) fn limit(history: &mut History, holder: u8, manner: u8, room: u16, da
     };
     held.watch(used, now);
     let (whose, before) = (history.quotas.account_of(usize::from(holder)), history.quotas.held);
-    let set = history.mounted().files.quotas().set_quota(&caller(&history.machine), whose, limits);
+    let set = history.command(|files, caller| files.quotas().set_quota(caller, whose, limits));
     history.quotas.held[usize::from(holder)] = held;
     history.quotas.since_sync = vec![before, history.quotas.held];
     history.must("setting a quota", set)?;

@@ -175,7 +175,7 @@ pub(crate) fn begin_lists(history: &mut History) -> Result<(), Stop> {
     if !history.plan.has_lists() {
         return Ok(());
     }
-    let created = history.mounted().files.policy().create_class(&caller(&history.machine), CLASS, &settings(0));
+    let created = history.command(|files, caller| files.policy().create_class(caller, CLASS, &settings(0)));
     history.must("making a class", created)?;
     history.lists.class = vec![0];
     history.sync_all()
@@ -279,7 +279,7 @@ pub(crate) fn change_class(history: &mut History, pick: u8) -> Result<(), Stop> 
         return Ok(());
     }
     let pick = usize::from(pick) % SETTINGS.len();
-    let changed = history.mounted().files.policy().change_class(&caller(&history.machine), CLASS, &settings(pick));
+    let changed = history.command(|files, caller| files.policy().change_class(caller, CLASS, &settings(pick)));
     history.lists.class.push(pick);
     history.must("changing a class", changed)?;
     history.sync_all()?;

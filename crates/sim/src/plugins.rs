@@ -111,7 +111,7 @@ pub(crate) fn begin_plugins(history: &mut History) -> Result<(), Stop> {
     if !history.plan.passes_plugins() {
         return Ok(());
     }
-    let added = history.mounted().files.plugins().add_plugin(&caller(&history.machine), NAME, b"played");
+    let added = history.command(|files, caller| files.plugins().add_plugin(caller, NAME, b"played"));
     history.must("adding a plugin", added)?;
     names::put_policy(history, ROOT, ATTRIBUTE, WISHES[0])?;
     history.sync_all()

@@ -54,7 +54,7 @@ pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: O
             let id = attach(&path, about, adopt)?;
             let path = path.as_os_str().as_bytes().to_vec();
             let value = BackupValue { name, id, keep, every_seconds, done_seconds: 0, path, only };
-            filesystem.backups().put_backup(&caller, None, &value)?;
+            filesystem.command(&caller, || filesystem.backups().put_backup(&caller, None, &value))?;
         }
     }
     filesystem.store().commit(Io::BLOCKING).map_err(stere_naming::Error::from)?;

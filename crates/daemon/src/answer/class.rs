@@ -17,16 +17,18 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
             return Ok(Answer::Classes { classes });
         }
         Order::Create { name, settings } => {
-            filesystem.policy().create_class(&caller, &name, &settings)?;
+            filesystem.command(&caller, || filesystem.policy().create_class(&caller, &name, &settings))?;
             unkept = filesystem.unmet_policies().why_class_unkept(&name);
         }
         Order::Change { name, settings } => {
-            if !filesystem.policy().change_class(&caller, &name, &settings)? {
+            if !filesystem.command(&caller, || filesystem.policy().change_class(&caller, &name, &settings))? {
                 return Ok(Answer::Said { said: format!("the class '{name}' is so already") });
             }
             unkept = filesystem.unmet_policies().why_class_unkept(&name);
         }
-        Order::Delete { name, into } => filesystem.policy().delete_class(&caller, &name, &into)?,
+        Order::Delete { name, into } => {
+            filesystem.command(&caller, || filesystem.policy().delete_class(&caller, &name, &into))?;
+        }
     }
     filesystem.store().commit(Io::BLOCKING).map_err(stere_naming::Error::from)?;
     Ok(unkept.map_or(Answer::Done, |why| Answer::DoneBut { why }))

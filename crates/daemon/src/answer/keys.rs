@@ -42,7 +42,8 @@ pub fn serve(filesystem: &FileSystem, running: &Running, forgetter: &Forgetter, 
         }
         Order::Create { name, secret } => {
             let seed = KeySeed { key: Zeroizing::new(random()), wrapping: wrapping_seed() };
-            filesystem.encryption().create_key(&caller, &name, &secret.into_secret(), cost, &seed)?;
+            let secret = secret.into_secret();
+            filesystem.command(&caller, || filesystem.encryption().create_key(&caller, &name, &secret, cost, &seed))?;
             format!("the key '{name}' is made, and unlocked")
         }
         Order::Unlock { name, secret } => {
@@ -69,12 +70,16 @@ pub fn serve(filesystem: &FileSystem, running: &Running, forgetter: &Forgetter, 
         }
         Order::Add { name, secret } => {
             let secret = secret.into_secret();
-            filesystem.encryption().wrap_key(&caller, &name, None, &secret, cost, &wrapping_seed())?;
+            let seed = wrapping_seed();
+            filesystem
+                .command(&caller, || filesystem.encryption().wrap_key(&caller, &name, None, &secret, cost, &seed))?;
             format!("this {} opens the key '{name}' too", secret.kind())
         }
         Order::Change { name, old, new } => {
             let (old, new): (Secret, Secret) = (old.into_secret(), new.into_secret());
-            filesystem.encryption().wrap_key(&caller, &name, Some(&old), &new, cost, &wrapping_seed())?;
+            let seed = wrapping_seed();
+            filesystem
+                .command(&caller, || filesystem.encryption().wrap_key(&caller, &name, Some(&old), &new, cost, &seed))?;
             format!("the old {} no longer opens the key '{name}', and the new {} does", old.kind(), new.kind())
         }
         Order::Remove { name, destroys } => {

@@ -29,7 +29,7 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
             )
         }
         Order::Add { name, module } => {
-            filesystem.plugins().add_plugin(&caller, &name, &module)?;
+            filesystem.command(&caller, || filesystem.plugins().add_plugin(&caller, &name, &module))?;
             format!("the pool has the plugin '{name}'; give it to files with `stere policy set PATH plugins={name}`")
         }
         Order::Remove { name } => {

@@ -36,16 +36,22 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
         let Some(number) = number.or_else(|| name.parse().ok()) else {
             return refused(format!("there is nobody called '{name}' on this machine; give a name or a number"));
         };
-        Ok(filesystem.quotas().set_quota(&caller, Account { holder, number }, limits.into())?)
+        let limits = limits.into();
+        Ok(filesystem
+            .command(&caller, || filesystem.quotas().set_quota(&caller, Account { holder, number }, limits))?)
     };
     let known = stere_people::system();
     let known = known.as_deref();
     match order {
         Order::List => return Ok(Answer::Accounts(Box::new(gather(filesystem)?))),
         Order::CreateVolume { inode, limits } => {
-            filesystem.quotas().create_volume(&caller, inode, limits.into()).map(|_number| ())?;
+            let limits = limits.into();
+            filesystem.command(&caller, || filesystem.quotas().create_volume(&caller, inode, limits)).map(drop)?;
         }
-        Order::SetVolume { inode, limits } => filesystem.quotas().set_volume(&caller, inode, limits.into())?,
+        Order::SetVolume { inode, limits } => {
+            let limits = limits.into();
+            filesystem.command(&caller, || filesystem.quotas().set_volume(&caller, inode, limits))?;
+        }
         Order::Dissolve { inode } => filesystem.quotas().dissolve_volume(&caller, inode)?,
         Order::Condemn { inode } => filesystem.quotas().condemn_volume(&caller, inode)?,
         Order::Spare => filesystem.quotas().spare_volume(),

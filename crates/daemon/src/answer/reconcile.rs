@@ -1,6 +1,6 @@
 //! Bringing files in line with their policy: begun, paused, told; and begun by itself when devices change.
 
-use stere_naming::{FileSystem, Io, ROOT};
+use stere_naming::{Caller, FileSystem, Io, ROOT};
 
 use stere_control::change::Change;
 use stere_control::reconcile::{BlockedReport, Order, ReconcileReport};
@@ -21,7 +21,7 @@ pub fn try_again(filesystem: &FileSystem, running: &Running) {
 pub fn use_devices(filesystem: &FileSystem, change: &Change) -> Result<()> {
     let caller = clock::own_caller(Io::BLOCKING);
     match change {
-        change if change.gives_devices() => match filesystem.reconciler().reconcile(&caller, ROOT) {
+        change if change.gives_devices() => match reconcile(filesystem, &caller, ROOT) {
             // Of a pool that is only read nothing is brought in line.
             Err(stere_naming::Error::ReadOnly(_)) => Ok(()),
             outcome => Ok(outcome?),
@@ -29,6 +29,11 @@ pub fn use_devices(filesystem: &FileSystem, change: &Change) -> Result<()> {
         Change::Label { .. } => Ok(filesystem.classes().follow_labels(&caller)?),
         _ => Ok(()),
     }
+}
+
+/// What is below an inode is to be brought in line.
+fn reconcile(filesystem: &FileSystem, caller: &Caller<'_>, inode: u64) -> Result<(), stere_naming::Error> {
+    filesystem.command(caller, || filesystem.reconciler().reconcile(caller, inode))
 }
 
 /// Answers for the daemon.
@@ -40,7 +45,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: Order) -> Result
             filesystem.reconciler().pause_reconcile(is_paused);
             running.remember_reconcile_paused(is_paused)?;
         }
-        Order::Apply(inode) => filesystem.reconciler().reconcile(&clock::own_caller(Io::BLOCKING), inode)?,
+        Order::Apply(inode) => reconcile(filesystem, &clock::own_caller(Io::BLOCKING), inode)?,
     }
     let status = filesystem.reconciler().reconcile_status(Io::BLOCKING)?;
     let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();

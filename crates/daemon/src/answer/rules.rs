@@ -17,7 +17,8 @@ const NAMES_PER_ANSWER: usize = 4096;
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     match order {
         Order::Load { text } => {
-            filesystem.policy().load_rules(&clock::own_caller(Io::BLOCKING), &text)?;
+            let caller = clock::own_caller(Io::BLOCKING);
+            filesystem.command(&caller, || filesystem.policy().load_rules(&caller, &text))?;
             filesystem.store().commit(Io::BLOCKING).map_err(stere_naming::Error::from)?;
             let unkept =
                 filesystem.unmet_policies().unkept_rule_of_pool().map(|rule| format!("{}: {}", rule.by, rule.why));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stere_device::{MediumWait, MemoryVolume, Volume, VolumeError, VolumeFault};
 use stere_format::VolumeEntry;
-use stere_naming::{Caller, Error, FileSystem, Io, ROOT, SetAttributes, SetMode};
+use stere_naming::{Account, Caller, Error, FileSystem, Holder, Io, Limits, ROOT, SetAttributes, SetMode};
 use support::files::{assert_clean, make};
 use support::volume::{add, add_volume, entry, segments_of};
 use support::{Rig, caller, reconcile};
@@ -392,35 +392,73 @@ fn what_leaves_a_pinned_directory_may_go_at_once() {
 /// P-110. A change of names or attributes that finds no room gets it from archived files; what is pinned stays, and then it is refused.
 #[test]
 fn names_and_attributes_get_room_from_archived_files() {
-    for (call_name, call) in CALLS {
-        let (_rig, fs) = Rig::new(2, 64 << 20);
-        add_volume(&fs);
-        make(&fs, ROOT, "small", b"small");
-        let inode = make(&fs, ROOT, "cold", &content().repeat(20));
-        fs.syncfs(&caller(3)).unwrap();
-        send_down(&fs, inode);
-        fs.eviction().set_pinned(Io::BLOCKING, inode, true).unwrap();
-        let is_full = |outcome: Result<(), stere_naming::Error>| match outcome {
-            Ok(()) => false,
-            Err(error) => {
-                assert_eq!(error.errno(), libc::ENOSPC, "{call_name}: {error}");
-                true
-            }
-        };
-        // Whatever takes room, the larger first.
-        let filler = make(&fs, ROOT, "filler", b"");
-        let filled = (0..).find(|at| is_full(fs.write(&caller(3), filler, at << 16, &[7; 1 << 16], false).map(drop)));
-        let name = |number: usize| format!("filler{number}").into_bytes();
-        (0..).find(|number| is_full(fs.symlink(&caller(3), ROOT, &name(*number), &[b'x'; 4000]).map(drop)));
-        let refused = (0..20_000).find(|number| is_full(call(&fs, inode, *number)));
-        println!("{call_name}: {filled:?} writes, then {refused:?} calls");
-        let refused = refused.expect("the pool is full");
-        assert_eq!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "it is pinned");
-        fs.eviction().set_pinned(Io::BLOCKING, inode, false).unwrap();
-        call(&fs, inode, refused).unwrap_or_else(|error| panic!("{call_name}: {error}"));
-        assert_ne!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "{call_name}");
-        assert_clean(&fs);
+    CALLS.into_iter().for_each(|(call_name, call)| assert_gets_room(call_name, call));
+}
+
+/// Commands that change what the pool keeps, as a mount's daemon gives them.
+const COMMANDS: [(&str, Call); 5] = [
+    ("load_rules", |fs, _, number| {
+        let text = format!("*.{number}: copies=1 # {}", "x".repeat(2000));
+        fs.command(&caller(0), || fs.policy().load_rules(&caller(0), &text)).map(drop)
+    }),
+    ("create_class", |fs, _, number| {
+        let (name, settings) = (format!("class{number}"), [("copies".to_owned(), "1".to_owned())]);
+        fs.command(&caller(0), || fs.policy().create_class(&caller(0), &name, &settings))
+    }),
+    ("set_quota", |fs, _, number| {
+        let whose = Account { holder: Holder::User, number: number as u32 + 1 };
+        let limits = Limits { bytes: Some(Some(1 << 30)), ..Limits::default() };
+        fs.command(&caller(0), || fs.quotas().set_quota(&caller(0), whose, limits))
+    }),
+    ("create_volume", |fs, _, number| {
+        let name = format!("volume{number}").into_bytes();
+        let inode = fs.lookup(&caller(0), ROOT, &name)?.inode;
+        fs.command(&caller(0), || fs.quotas().create_volume(&caller(0), inode, Limits::default())).map(drop)
+    }),
+    ("reconcile", |fs, _, number| {
+        let name = format!("volume{number}").into_bytes();
+        let inode = fs.lookup(&caller(0), ROOT, &name)?.inode;
+        fs.command(&caller(0), || fs.reconciler().reconcile(&caller(0), inode))
+    }),
+];
+
+/// P-110. A command that finds no room gets it in the same way.
+#[test]
+fn commands_get_room_from_archived_files() {
+    COMMANDS.into_iter().for_each(|(call_name, call)| assert_gets_room(call_name, call));
+}
+
+fn assert_gets_room(call_name: &str, call: Call) {
+    let (_rig, fs) = Rig::new(2, 64 << 20);
+    add_volume(&fs);
+    make(&fs, ROOT, "small", b"small");
+    for number in 0..100 {
+        fs.mkdir(&caller(3), ROOT, format!("volume{number}").as_bytes(), 0o755).unwrap();
     }
+    let inode = make(&fs, ROOT, "cold", &content().repeat(20));
+    fs.syncfs(&caller(3)).unwrap();
+    send_down(&fs, inode);
+    fs.eviction().set_pinned(Io::BLOCKING, inode, true).unwrap();
+    let is_full = |outcome: Result<(), stere_naming::Error>| match outcome {
+        Ok(()) => false,
+        Err(error) => {
+            assert_eq!(error.errno(), libc::ENOSPC, "{call_name}: {error}");
+            true
+        }
+    };
+    // Whatever takes room, the larger first.
+    let filler = make(&fs, ROOT, "filler", b"");
+    let filled = (0..).find(|at| is_full(fs.write(&caller(3), filler, at << 16, &[7; 1 << 16], false).map(drop)));
+    let name = |number: usize| format!("filler{number}").into_bytes();
+    (0..).find(|number| is_full(fs.symlink(&caller(3), ROOT, &name(*number), &[b'x'; 4000]).map(drop)));
+    let refused = (0..20_000).find(|number| is_full(call(&fs, inode, *number)));
+    println!("{call_name}: {filled:?} writes, then {refused:?} calls");
+    let refused = refused.expect("the pool is full");
+    assert_eq!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "it is pinned");
+    fs.eviction().set_pinned(Io::BLOCKING, inode, false).unwrap();
+    call(&fs, inode, refused).unwrap_or_else(|error| panic!("{call_name}: {error}"));
+    assert_ne!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "{call_name}");
+    assert_clean(&fs);
 }
 
 /// P-110: a write for which room ends in its middle gets room for the rest too, and is not cut short while archived files may go.

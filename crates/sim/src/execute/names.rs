@@ -279,7 +279,7 @@ pub(crate) fn put_policy(history: &mut History, inode: u64, name: &[u8], value: 
 
 /// What rules decide is no attribute of a file: only where its content lies may change.
 pub(crate) fn load_rules(history: &mut History, number: u8) -> Result<(), Stop> {
-    let loaded = history.mounted().files.policy().load_rules(&caller(&history.machine), RULES[usize::from(number)]);
+    let loaded = history.command(|files, caller| files.policy().load_rules(caller, RULES[usize::from(number)]));
     match loaded {
         Err(Error::NoSpace) if history.plan.may_fill => Ok(()),
         loaded => history.must("loading rules", loaded.map(drop)),
