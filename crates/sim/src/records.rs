@@ -122,6 +122,11 @@ fn ruled(history: &mut History) -> Result<usize, Stop> {
 
 /// P-147: files with several names have the smallest records that one of their names gives.
 fn check_several_names(history: &mut History) -> Result<(), Stop> {
+    // What rules decided is noted in files, and what is said since holds when these were looked at.
+    let pending = history.mounted().files.reconciler().is_reconciling(stere_naming::Io::BLOCKING);
+    if history.must("whether files are brought in line", pending)? {
+        lists::settle_background(history)?;
+    }
     let ruled = ruled(history)?;
     let mut places: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (directory, node) in &history.model.nodes {

@@ -17,6 +17,8 @@ const FILLED_MEBIBYTES_MAX: u32 = 200;
 
 /// Devices of one machine; more than that make histories long.
 const DEVICES_MAX: usize = 9;
+/// With fewer slots a device may be full of archived segments that cannot be released.
+const SLOTS_ROOMY: u32 = 40;
 
 impl Plan {
     /// How large a new device is. One that is filled is small: its content is kept in memory.
@@ -69,8 +71,8 @@ impl PoolUnderTest {
         superblocks.max_by_key(|superblock| superblock.generation)
     }
 
-    /// Members that take new chunks, besides this one.
-    fn others_open(&self, device: usize) -> usize {
+    /// Members that take new chunks and have so many slots at least, besides this one.
+    fn others_open(&self, device: usize, slots_min: u32) -> usize {
         let store = &self.mounted().store;
         let is_open = |(number, entry): &(usize, DeviceEntry)| {
             let usage = store.devices.device_usage(entry.index).unwrap_or_default();
@@ -78,6 +80,7 @@ impl PoolUnderTest {
                 && entry.device_state() == DeviceState::Active
                 && usage.is_attached
                 && !usage.is_suspended
+                && usage.slot_count >= slots_min
                 && !self.machine.absent().contains(number)
         };
         self.members().iter().filter(|one| is_open(one)).count()
@@ -86,7 +89,7 @@ impl PoolUnderTest {
     /// Whether all that is on a device has room on the others, and new data its copies.
     pub(crate) fn can_do_without(&self, device: usize, entry: &DeviceEntry) -> bool {
         let forecast = self.mounted().store.forecaster.forecast(&Change::Evacuate(entry.index));
-        self.others_open(device) >= 2 && forecast.is_ok_and(|forecast| forecast.fits)
+        self.others_open(device, 0) >= 2 && forecast.is_ok_and(|forecast| forecast.fits)
     }
 }
 
@@ -195,6 +198,8 @@ fn change_state(history: &mut History, device: usize, from: DeviceState, to: Dev
         || !is_there
         || !places::places_can_spare(history, device)
         || !history.pool.can_do_without(device, &entry)
+        // What is left of a pool that nothing fills has room for what is still written.
+        || (!history.plan.may_fill && history.pool.others_open(device, SLOTS_ROOMY) < 2)
     {
         return Ok(());
     }
