@@ -9,7 +9,7 @@ use stere_control::spec::DeviceSpec;
 /// How a change of devices is made.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct How {
-    /// Say what would be done, how much it moves and what the pool survives afterwards; change nothing
+    /// Show what would be done, how much data moves and what the pool survives afterwards; change nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Return when the work in the background is done
@@ -22,40 +22,40 @@ pub struct How {
 
 #[derive(Debug, Subcommand)]
 pub enum DeviceCommand {
-    /// Devices, their classes, labels, states, sizes and errors, and the work that is done on them
+    /// List devices with classes, labels, states, sizes, errors and the work in progress
     List {
-        /// A pool, or its devices if it is not known here
+        /// A pool, or the devices of a pool that this machine does not know
         #[arg(required = true, value_name = "POOL|DEVICE")]
         words: Vec<String>,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Exact numbers
+        /// Print exact numbers
         #[arg(long)]
         bytes: bool,
     },
-    /// Put devices into a pool; new data goes to them at once
+    /// Add devices to a pool; new data goes to them at once
     Add {
         pool: String,
-        /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name. Tertiary volumes are
+        /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name. Media are
         /// dir:/path, s3://bucket/prefix, dav://host/folder (davs:// with TLS), sftp://user@host/path or robot:CHANGER (robot:people where people
         /// feed the drives); keys: class (object or media), name, of buckets endpoint, region, credentials, of WebDAV credentials, ca, of SFTP
         /// identity, known_hosts, and of tape libraries drive (for each), set, cartridges, block
         #[arg(required = true, value_name = "DEVICE")]
         devices: Vec<DeviceSpec>,
-        /// Keep it empty until another device fails; it takes over by itself then
+        /// Add a hot spare: it stays empty and takes over when another device fails
         #[arg(long)]
         spare: bool,
-        /// Destroy what the devices hold
+        /// Destroy the data on the devices
         #[arg(long)]
         force: bool,
-        /// Move what is there already, until all devices are filled alike within 5 %
+        /// Move existing data until all devices are equally full within 5 %
         #[arg(long, conflicts_with = "spare")]
         rebalance: bool,
         #[command(flatten)]
         how: How,
     },
-    /// Empty a device and take it out of the pool
+    /// Move all data off a device and take it out of the pool
     Remove {
         pool: String,
         /// Name, path, id or number of a device
@@ -63,24 +63,24 @@ pub enum DeviceCommand {
         #[command(flatten)]
         how: How,
     },
-    /// Put a new device, or with --spare a hot spare, in the place of one that is there, failing or gone
+    /// Replace a device that works, fails or is gone with a new one, or with --spare a hot spare
     Replace {
         pool: String,
-        /// Name, path, id or number of the device that goes
+        /// Name, path, id or number of the old device
         old: String,
-        /// PATH[,key=value]...: the device that takes its place
+        /// PATH[,key=value]...: the new device
         #[arg(value_name = "NEW", required_unless_present = "spare", conflicts_with = "spare")]
         new: Option<DeviceSpec>,
-        /// Take a hot spare of the pool
+        /// Use a hot spare of the pool
         #[arg(long)]
         spare: bool,
-        /// Destroy what the new device holds
+        /// Destroy the data on the new device
         #[arg(long, conflicts_with = "spare")]
         force: bool,
         #[command(flatten)]
         how: How,
     },
-    /// Move everything away from a device, which stays in the pool, empty, until it is `online` again or removed
+    /// Move all data off a device; it stays in the pool, empty, until `online` or `remove`
     Evacuate {
         pool: String,
         /// Name, path, id or number of a device
@@ -88,32 +88,32 @@ pub enum DeviceCommand {
         #[command(flatten)]
         how: How,
     },
-    /// Let go of a device for a while; refused if files could not be read without it
+    /// Detach a device for a while; refused if files could not be read without it
     Offline {
         pool: String,
         /// Name, path, id or number of a device
         device: String,
-        /// Even if files cannot be read without it
+        /// Detach it although files cannot be read without it
         #[arg(long)]
         force: bool,
         #[command(flatten)]
         how: How,
     },
-    /// Use a device again that was away, offline or to be emptied; it is caught up on what it missed. Of a tertiary volume whose place in the
-    /// pool names files of this machine (keys, passwords) it shows the place and asks whether they are to be used
+    /// Use a device again that was away, offline or evacuated, and catch it up. For a medium whose place names files of this machine (keys,
+    /// passwords) the command shows the place and asks whether to use them
     Online {
         pool: String,
         /// Name, path, id or number of a device
         device: String,
-        /// Where it is now, if it is not where it was
+        /// Its path now, if it moved
         path: Option<PathBuf>,
-        /// Give up what is on it and fill it anew: for a device that was written to without the others
+        /// Discard its data and fill it again: for a device that was written to without the others
         #[arg(long)]
         wipe: bool,
         #[command(flatten)]
         how: How,
     },
-    /// Give a device up: it is not written to any more, and what it holds is rebuilt elsewhere
+    /// Give a device up: nothing is written to it any more, and its data is rebuilt elsewhere
     Fail {
         pool: String,
         /// Name, path, id or number of a device
@@ -121,7 +121,7 @@ pub enum DeviceCommand {
         #[command(flatten)]
         how: How,
     },
-    /// Change the words a device is known by
+    /// Change the name, class, host, shelf or tags of a device
     Label {
         pool: String,
         /// Name, path, id or number of a device
@@ -130,7 +130,7 @@ pub enum DeviceCommand {
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
-    /// Use all of a device that has grown; while the pool is mounted, the others must be able to do without it for a moment
+    /// Use the whole of a device that has grown; on a mounted pool the other devices must be able to go on without it for a moment
     Resize {
         pool: String,
         /// Name, path, id or number of a device
@@ -142,23 +142,23 @@ pub enum DeviceCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum ScrubCommand {
-    /// Read and verify everything that is stored, parity and copies too, and repair what is wrong; goes on where it was paused
+    /// Read and verify everything, also parity and copies, and repair what is wrong; continues a paused scrub
     Start {
         pool: String,
-        /// From the beginning
+        /// Start from the beginning
         #[arg(long)]
         restart: bool,
         /// Return when it is done
         #[arg(long)]
         wait: bool,
     },
-    /// How far it is and what it found
+    /// Show its progress and what it found
     Status {
         pool: String,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Stop for now; where it stands is remembered, also by the next mount
+    /// Pause; the position is remembered, also by the next mount
     Pause { pool: String },
 }

@@ -13,16 +13,16 @@ pub enum Algorithm {
 
 #[derive(Debug, Args)]
 pub struct DigestArguments {
-    /// Files; of a directory all files below it. They are read whole, and come back from tertiary volumes for it
+    /// Files, or directories for all files below them. They are read whole, and recalled from media if necessary
     #[arg(required = true)]
     pub paths: Vec<PathBuf>,
-    /// Read again and compare with what is stored; exit code 4 if anything reads otherwise, 3 if there is a file without a digest
+    /// Read again and compare with the stored digests; exit code 4 if any differs, 3 if a file has no digest
     #[arg(long)]
     pub check: bool,
-    /// Which digest
+    /// The kind of digest
     #[arg(long, value_enum, default_value = "sha256")]
     pub algorithm: Algorithm,
-    /// An object a line, for programs
+    /// Print JSON, one object a line
     #[arg(long)]
     pub json: bool,
 }

@@ -11,39 +11,39 @@ pub enum PluginCommand {
     /// Add a WebAssembly module to a pool; files get it with `stere policy set PATH plugins=NAME[:PARAMETERS],...`
     Add {
         pool: String,
-        /// How it is called from now on; who has an older one of this name keeps that
+        /// Its name; files with an older plugin of this name keep that one
         name: String,
         /// The module, or its text (.wat)
         file: PathBuf,
     },
-    /// The plugins of a pool, and what they do
+    /// List the plugins of a pool, and what they do
     List {
         pool: String,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Remove a plugin that nothing is stored with
+    /// Remove a plugin that no file is stored with
     Remove { pool: String, name: String },
-    /// What plugins that are told afterwards have not been told yet, and what was given up
+    /// Show the events that wait for plugins, and those that were given up
     Queue(QueueArguments),
 }
 
 #[derive(Debug, Args)]
 pub struct QueueArguments {
-    /// The pool, or where `stere stack` is mounted
+    /// The pool, or the mount point of a `stere stack`
     #[arg(value_name = "POOL|MOUNTPOINT")]
     pub place: String,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Try all that waits or was given up again, now
+    /// Retry all events that wait or were given up
     #[arg(long, conflicts_with_all = ["drop", "drop_all"])]
     pub retry: bool,
-    /// Forget what was given up
+    /// Drop the events that were given up
     #[arg(long, conflicts_with = "drop_all")]
     pub drop: bool,
-    /// Forget all that waits
+    /// Drop all waiting events
     #[arg(long)]
     pub drop_all: bool,
 }

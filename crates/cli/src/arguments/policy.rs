@@ -11,18 +11,18 @@ pub fn keys_help(is_wanted: impl Fn(&PolicyKey) -> bool) -> String {
 
 #[derive(Debug, Subcommand)]
 pub enum ClassCommand {
-    /// The classes of a pool, and what they ask for
+    /// List the classes of a pool with their policy
     List {
         pool: String,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// One class, and how much it is used
+    /// Show one class, and how much it is used
     Show {
         pool: String,
         name: String,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -35,28 +35,28 @@ pub enum ClassCommand {
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
-    /// Make a class ask for something else; what has it is stored anew in the background
+    /// Change a class; its files are stored again in the background
     Change {
         pool: String,
         name: String,
-        /// As for create; without a value the class says nothing about it any more, or what it was built in with
+        /// As for create; without a value the class no longer sets the key, or a built-in class sets its first value again
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
-        /// Return when what exists is stored so
+        /// Return when existing files are stored so
         #[arg(long)]
         wait: bool,
     },
-    /// Delete a class; what has it belongs to another one
+    /// Delete a class; its files get another one
     Delete {
         pool: String,
         name: String,
-        /// The other one
+        /// The class that its files get
         #[arg(long, value_name = "CLASS", default_value = "normal")]
         into: String,
-        /// Do it; without this only what would change is told
+        /// Do it; without this the command only shows what would change
         #[arg(long)]
         yes: bool,
-        /// Return when what exists is stored so
+        /// Return when existing files are stored so
         #[arg(long)]
         wait: bool,
     },

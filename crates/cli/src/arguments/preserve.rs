@@ -9,7 +9,7 @@ pub enum Preserve {
     Owners,
     /// Set-user-ID and set-group-ID bits, capabilities and the other attributes that root or the kernel trusts
     Setid,
-    /// Nodes of devices
+    /// Device nodes
     Devices,
     /// All of these
     All,

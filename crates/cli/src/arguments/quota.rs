@@ -6,14 +6,14 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// Make a directory a volume: with limits and policy of its own, and what it takes counted. Made if it is not there
+    /// Make a directory a volume, with its own limits, policy and accounting; creates the directory if necessary
     Create {
         path: PathBuf,
         /// bytes=SIZE|none, inodes=NUMBER|none, stored=SIZE|none, soft_bytes=, soft_inodes=, soft_stored=, grace=7d; any other key is policy, as for `stere policy set`
         #[arg(value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
-    /// The volumes of a pool, what they take and what they may
+    /// List the volumes of a pool with usage and limits
     List(AccountsArguments),
     /// Set limits and policy of a volume
     Set {
@@ -22,16 +22,16 @@ pub enum VolumeCommand {
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
-    /// Delete a volume and all that is in it; its room comes back in the background
+    /// Delete a volume and everything in it; its space is freed in the background
     Delete {
         path: PathBuf,
-        /// Keep what is in it: the directory is an ordinary one from now on
+        /// Keep its files: the directory becomes an ordinary one
         #[arg(long)]
         keep: bool,
-        /// Do it; without this only what would go is told
+        /// Do it; without this the command only shows what would be deleted
         #[arg(long)]
         yes: bool,
-        /// Return when the room is back
+        /// Return when the space is free
         #[arg(long)]
         wait: bool,
     },
@@ -42,26 +42,26 @@ pub enum QuotaCommand {
     /// Limit a user, a group or a volume
     Set {
         pool: String,
-        /// user:NAME, group:NAME (or numbers), the path of a volume, or users, groups: each that has no limit of its own, but root
+        /// user:NAME, group:NAME (or numbers), the path of a volume, or users or groups: everyone without an own limit, except root
         who: String,
-        /// bytes=SIZE|none, inodes=NUMBER|none, stored=SIZE|none (on devices, with copies); soft_bytes=, soft_inodes=, soft_stored= may be gone beyond for grace=TIME (7d)
+        /// bytes=SIZE|none, inodes=NUMBER|none, stored=SIZE|none (on devices, with copies); soft_bytes=, soft_inodes=, soft_stored= may be exceeded for grace=TIME (7d)
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
-        /// Return when everything that exists is counted
+        /// Return when all existing files are counted
         #[arg(long)]
         wait: bool,
     },
-    /// What users, groups and volumes take, and what they may
+    /// List users, groups and volumes with usage and limits
     List(AccountsArguments),
 }
 
 #[derive(Debug, Args)]
 pub struct AccountsArguments {
     pub pool: String,
-    /// Exact numbers of bytes
+    /// Print exact numbers of bytes
     #[arg(long)]
     pub bytes: bool,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -21,26 +21,26 @@ Keys:
 
 #[derive(Debug, Subcommand)]
 pub enum TierCommand {
-    /// The tertiary volumes of a pool, and what is on them
+    /// List the media of a pool, and what is on them
     List {
         pool: String,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// What is still to be copied out or brought back, and what it waits for
+    /// Show what is still to be archived or staged, and what it waits for
     Queue {
         pool: String,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// When and in which order the mount releases archived files by itself, in segments, from one mark of devices' fullness down to the
-    /// other. What is archived by itself is said by rules: `size>1G age>90d: class=archive`
+    /// Show or set when and in which order the mount releases archived segments by itself: from the high watermark of the devices down to
+    /// the low one. Rules say what is archived by itself: `size>1G age>90d: class=archive`
     #[command(after_help = POLICY_KEYS)]
     Policy {
         pool: String,
-        /// What is to be so from now on
+        /// New values
         #[arg(value_name = "KEY=VALUE")]
         settings: Vec<String>,
         /// Percent
@@ -49,75 +49,75 @@ pub enum TierCommand {
         /// Percent
         #[arg(long, requires = "high")]
         low: Option<u8>,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Copy down: what is below these paths goes to tertiary volumes from now on, and stays on devices until it is released
+    /// Copy files below these paths to media from now on; they stay on devices until they are released
     Archive {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
-        /// Volumes, with + between them for a copy on each; if not given those of the path's policy, else where something of it is already, else the pool's first
+        /// Media, with + between them for a copy on each; without it those of the path's policy, else those that have parts of it, else the pool's first
         #[arg(long, value_name = "VOLUME[+VOLUME]")]
         to: Option<String>,
-        /// Return when it is there, read back and compared
+        /// Return when everything is on the media, read back and compared
         #[arg(long)]
         wait: bool,
-        /// Only say what it would ask of volumes and cost
+        /// Only show the requests to media and what they cost
         #[arg(long)]
         dry_run: bool,
-        /// With --dry-run, for programs
+        /// Print JSON (with --dry-run)
         #[arg(long, requires = "dry_run")]
         json: bool,
     },
-    /// What a volume costs, as far as somebody said: numbers without a currency, shown or changed
+    /// Show or set the prices of a medium: numbers without a currency
     #[command(after_help = PRICE_KEYS)]
     Price {
         pool: String,
         volume: String,
-        /// What it costs from now on
+        /// New prices
         #[arg(value_name = "KEY=VALUE")]
         settings: Vec<String>,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Drop the local bytes of what is on its volumes; reading brings them back
+    /// Free the space on devices of files that are on their media; reading recalls them
     Release {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
-        /// Names, modes and times of what is below the directories in PATH too: what lists or opens something there brings them back
+        /// Also release names, modes and times below the directories in PATH; listing or opening something there recalls them
         #[arg(long)]
         metadata: bool,
     },
-    /// Bring back
+    /// Copy files back to devices
     Stage {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
-        /// Return when it is here
+        /// Return when everything is on devices
         #[arg(long)]
         wait: bool,
-        /// Only say what it would ask of volumes and cost
+        /// Only show the requests to media and what they cost
         #[arg(long)]
         dry_run: bool,
-        /// With --dry-run, for programs
+        /// Print JSON (with --dry-run)
         #[arg(long, requires = "dry_run")]
         json: bool,
     },
-    /// Keep on devices whatever is below these paths, and bring back what is not there; it may be archived all the same
+    /// Keep everything below these paths on devices, and stage what is not there; it may still be archived
     Pin {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
-        /// Return when it is here
+        /// Return when everything is on devices
         #[arg(long)]
         wait: bool,
     },
-    /// Let these paths be released again
+    /// Allow these paths to be released again
     Unpin {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
     },
-    /// Stop: send nothing more down from these paths, and bring nothing of them back; what is on volumes stays there
+    /// Stop archiving and staging these paths; what is on media stays there
     Cancel {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
@@ -126,60 +126,60 @@ pub enum TierCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum MediaCommand {
-    /// The volumes of a pool
+    /// List the media of a pool
     List {
         pool: String,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// One volume: where it is or should be, and what is on it
+    /// Show one medium: where it is or should be, and what is on it
     Show {
         pool: String,
         volume: String,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Read every object of a volume and prove it; what is bad there and good elsewhere is copied out again
+    /// Read and verify every object of a medium; bad objects that are good elsewhere are copied out again
     Verify {
         pool: String,
         volume: String,
         /// Only compare names and sizes
         #[arg(long)]
         quick: bool,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Take a volume out of use: all that is on it is copied to another one, read back and compared, and then it is no part of the pool any
-    /// more. Policies that name it mean the other one from now on. It goes on after a crash or an unmount
+    /// Retire a medium: copy everything on it to another one, read it back, compare, and remove the medium from the pool. Policies that
+    /// name it mean the other one from now on. Continues after a crash or an unmount
     Retire {
         pool: String,
         volume: String,
-        /// The volume that takes over; it may be left out where only one can, is there, and costs nothing
+        /// The medium that takes over; optional if only one can, is available, and costs nothing
         #[arg(long, value_name = "VOLUME")]
         to: Option<String>,
         /// Return when it is done
         #[arg(long)]
         wait: bool,
-        /// Only say what would be copied, and where to
+        /// Only show what would be copied, and where
         #[arg(long)]
         dry_run: bool,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Free what is dead on volumes: what is alive in the emptiest objects is put into new ones, on as many volumes as before, and then
-    /// the old ones are deleted. May be ended at any time
+    /// Free dead space on media: copy live data of the emptiest objects into new ones, on as many media as before, and delete the old ones.
+    /// May be interrupted at any time
     Repack {
         pool: String,
-        /// All volumes if none is given
+        /// The medium; without it all of them
         volume: Option<String>,
-        /// Objects of which at most so many percent are alive
+        /// Only objects with at most this percentage of live data
         #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=99))]
         below: u8,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

@@ -6,22 +6,22 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub enum VersionsCommand {
-    /// The versions of a file, or of everything that a directory has or had in it
+    /// List the versions of a file, or of everything that a directory has or had in it
     List {
-        /// A file, also one that was removed, or a directory
+        /// A file, also a removed one, or a directory
         path: PathBuf,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make a file again what it was; what it holds now becomes a version itself
+    /// Restore an earlier version of a file; the present contents become a version
     Restore {
-        /// The file, also one that was removed
+        /// The file, also a removed one
         path: PathBuf,
-        /// What it held at this moment (2027-01-31T12:00:00, UTC), or a version by its name; the newest version if not given
+        /// The version of this time (2027-01-31T12:00:00, UTC), or the name of a version; without it the newest
         #[arg(long, value_name = "TIME")]
         at: Option<String>,
-        /// Only tell what would be done
+        /// Only show what would be done
         #[arg(long)]
         dry_run: bool,
     },
