@@ -171,6 +171,7 @@ impl AsynchronousEvents {
                 }
                 if found.len() == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
+            assert!(found.first().is_none_or(|(first, _)| *first >= from), "the list is read from {from} on");
             Ok::<_, Error>(found)
         })
     }
@@ -203,21 +204,23 @@ impl AsynchronousEvents {
             "only what failed often is given up"
         );
         let key = Key::follow(inode);
-        let kept = self.core.store.update(caller.io, |transaction| {
+        let (kept, is_taken) = self.core.store.update(caller.io, |transaction| {
             let Some(now) = transaction.get(&key)?.and_then(|bytes| FollowValue::decode(&bytes).ok()) else {
-                return Ok::<_, Error>(None);
+                // Somebody dropped it meanwhile, and noted that.
+                return Ok::<_, Error>((None, false));
             };
             if now.number != value.number {
                 // More was done meanwhile.
-                return Ok(Some(caller.now.seconds));
+                return Ok((Some(caller.now.seconds), false));
             }
             match &after {
                 Some(after) => transaction.put(key, &after.encode()),
                 None => transaction.delete(key),
             }
-            Ok(after.as_ref().filter(|after| !after.is_given_up).map(|after| after.next_seconds))
+            let again = after.as_ref().filter(|after| !after.is_given_up).map(|after| after.next_seconds);
+            Ok((again, after.is_none()))
         })?;
-        if kept.is_none() && after.is_none() {
+        if is_taken {
             self.core.files.following().note_taken(value);
         }
         if let Some(given_up) = after.filter(|after| after.is_given_up && !value.is_given_up) {

@@ -96,8 +96,8 @@ impl Following {
     /// Something of a removed file was taken off the list.
     pub fn note_taken(&self, value: &FollowValue) {
         if is_of_removed(value) {
-            // It was counted when it was put, so there is one to take away.
-            self.shared.removed.fetch_sub(1, Ordering::AcqRel);
+            let before = self.shared.removed.fetch_sub(1, Ordering::AcqRel);
+            assert!(before > 0, "what is taken off the list was counted when it was put there");
         }
     }
 
@@ -183,6 +183,7 @@ impl Following {
     }
 
     fn note(&self, transaction: &mut Transaction<'_>, done: &Done, stack: u16) -> Result<(), Error> {
+        assert_ne!(stack, 0, "plugins want to be told of inode {}", done.inode);
         let key = Key::follow(done.inode);
         let before = transaction.get(&key)?.and_then(|bytes| FollowValue::decode(&bytes).ok());
         if is_planted(Bug::FollowerInTheWay) && before.as_ref().is_some_and(|before| before.failures > 0) {

@@ -118,6 +118,33 @@ fn what_is_changed_while_it_is_told_of_is_told_of_again() {
 }
 
 #[test]
+fn what_is_dropped_while_it_is_told_of_is_counted_once() {
+    let (_rig, fs) = rig();
+    let top = directory(&fs, "told", "plugins", "sum");
+    let remove = |name: &[u8]| {
+        make(&fs, top, std::str::from_utf8(name).unwrap(), b"abc");
+        serve(&fs, 10);
+        fs.unlink(&caller(11), top, name).unwrap();
+    };
+    remove(b"first");
+    let asked = std::cell::Cell::new(0);
+    let dropping = || {
+        asked.set(asked.get() + 1);
+        if asked.get() == 2 {
+            // Asked before it is noted that it was told of.
+            fs.asynchronous_events().change_follow_list(&caller(12), FollowChange::DropAll).unwrap();
+        }
+        false
+    };
+    fs.asynchronous_events().follow_step(&caller(20), 1, &dropping).unwrap();
+    assert!(asked.get() >= 2 && waiting(&fs) == (0, 0), "asked {} times; nothing waits", asked.get());
+    // Were it counted twice, the next removal would be one too many.
+    remove(b"second");
+    let list = fs.asynchronous_events().follow_list(&caller(21), 100).unwrap();
+    assert_eq!((list.waiting, list.lost), (1, 0));
+}
+
+#[test]
 fn events_of_a_file_are_one_entry_in_their_last_order() {
     let (_rig, fs) = rig();
     let top = directory(&fs, "told", "plugins", "sum");
