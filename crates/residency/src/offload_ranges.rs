@@ -68,16 +68,17 @@ pub struct Gathered<'a> {
     pub staying: u64,
 }
 
-/// The same ranges in order, neighbours as one.
+/// The same keys in order, neighbours as one range. What was renamed while names were read was met twice, and is there once.
 fn together(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     ranges.sort_unstable();
     ranges.dedup_by(|next, last| {
-        let is_next = last.1 == next.0;
-        if is_next {
-            last.1 = next.1;
+        let is_joined = next.0 <= last.1;
+        if is_joined {
+            last.1 = last.1.max(next.1);
         }
-        is_next
+        is_joined
     });
+    assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "ranges are in order, and do not overlap or touch");
     ranges
 }
 
@@ -103,6 +104,7 @@ pub fn next_bundle(pieces: &mut VecDeque<Piece>) -> Vec<KeyRange> {
 
 /// The inodes that a range of keys is of.
 pub fn inodes_of((from, to): KeyRange) -> std::ops::Range<u64> {
+    assert!(from < to, "no range is empty, as from {from} to {to}");
     // The end of a range is not counted, so its inode is only touched where the range goes on into it.
     from.object..if to > Key::inode(to.object) { to.object + 1 } else { to.object }
 }
@@ -357,6 +359,7 @@ impl Gathered<'_> {
         for (mut from, to) in self.core.store.offload().ranges_here(range) {
             loop {
                 let (bytes, next) = self.core.store.view(self.io, |view| measure(view, from, to))?;
+                assert!(next.is_none_or(|next| from < next && next < to), "a piece ends in its range");
                 if bytes > 0 {
                     self.pieces.push(Piece { range: (from, next.unwrap_or(to)), bytes });
                 }
@@ -390,3 +393,6 @@ impl Level {
         Level { directory, next_sequence: Some(0), entries: VecDeque::new(), stays: false }
     }
 }
+
+#[cfg(test)]
+mod tests;
