@@ -20,23 +20,20 @@ const KEPT_MAX: usize = 4096;
 /// A time of access older than this is renewed by a read even when nothing changed.
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// Times of access that are not saved yet.
-pub struct LazyTimes {
-    core: Arc<Core>,
+/// Times of access by inode, and how many they are: most calls find none. They are counted with the shard locked, so none is removed
+/// before it was counted.
+#[derive(Default)]
+struct Gathered {
     shards: [Mutex<FxHashMap<u64, Timestamp>>; SHARDS],
     count: AtomicUsize,
 }
 
-impl LazyTimes {
-    pub fn new(core: Arc<Core>) -> LazyTimes {
-        LazyTimes { core, shards: std::array::from_fn(|_| Mutex::default()), count: AtomicUsize::new(0) }
-    }
-
+impl Gathered {
     fn shard(&self, inode: u64) -> &Mutex<FxHashMap<u64, Timestamp>> {
         &self.shards[(inode % SHARDS as u64) as usize]
     }
 
-    pub fn get(&self, inode: u64) -> Option<Timestamp> {
+    fn get(&self, inode: u64) -> Option<Timestamp> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -44,12 +41,13 @@ impl LazyTimes {
     }
 
     fn set(&self, inode: u64, time: Timestamp) {
-        if self.shard(inode).lock().insert(inode, time).is_none() {
+        let mut shard = self.shard(inode).lock();
+        if shard.insert(inode, time).is_none() {
             self.count.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    pub fn remove(&self, inode: u64) {
+    fn remove(&self, inode: u64) {
         if self.count.load(Ordering::Acquire) > 0 && self.shard(inode).lock().remove(&inode).is_some() {
             let before = self.count.fetch_sub(1, Ordering::AcqRel);
             assert!(before > 0, "what is removed was counted");
@@ -74,11 +72,30 @@ impl LazyTimes {
             all.extend(shard.lock().iter().map(|(inode, time)| (*inode, *time)));
         }
         all.sort_unstable_by_key(|(inode, _)| *inode);
+        assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0), "an inode has one time of access");
         all
     }
 }
 
+/// Times of access that are not saved yet.
+pub struct LazyTimes {
+    core: Arc<Core>,
+    gathered: Gathered,
+}
+
 impl LazyTimes {
+    pub fn new(core: Arc<Core>) -> LazyTimes {
+        LazyTimes { core, gathered: Gathered::default() }
+    }
+
+    pub fn get(&self, inode: u64) -> Option<Timestamp> {
+        self.gathered.get(inode)
+    }
+
+    pub fn remove(&self, inode: u64) {
+        self.gathered.remove(inode);
+    }
+
     /// Notes that an inode was read.
     pub fn note_access(&self, caller: &Caller<'_>, inode: u64, value: &InodeValue) {
         let atime = self.get(inode).unwrap_or(value.atime);
@@ -92,23 +109,23 @@ impl LazyTimes {
             }
         };
         if renew && atime != caller.now {
-            self.set(inode, caller.now);
+            self.gathered.set(inode, caller.now);
         }
     }
 
     /// Saves times of access when many have gathered.
     pub fn save_many_lazy_times(&self, io: Io<'_>) -> Result<(), Error> {
-        if self.count.load(Ordering::Acquire) > KEPT_MAX { self.save_lazy_times(io) } else { Ok(()) }
+        if self.gathered.count.load(Ordering::Acquire) > KEPT_MAX { self.save_lazy_times(io) } else { Ok(()) }
     }
 
     /// Saves all times of access; the caller commits.
     pub fn save_lazy_times(&self, io: Io<'_>) -> Result<(), Error> {
-        let mut all = self.all();
+        let mut all = self.gathered.all();
         if self.core.store.offload().has_folds() {
-            // A time of access brings nothing back from a volume.
+            // A time of access brings nothing back from a medium.
             let (away, here): (Vec<_>, Vec<_>) =
                 all.into_iter().partition(|(inode, _)| self.core.store.offload().is_folded(&Key::inode(*inode)));
-            self.saved(&away);
+            self.gathered.saved(&away);
             all = here;
         }
         for batch in all.chunks(BATCH) {
@@ -125,8 +142,11 @@ impl LazyTimes {
                 }
                 Ok::<_, Error>(())
             })?;
-            self.saved(batch);
+            self.gathered.saved(batch);
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
