@@ -208,7 +208,7 @@ impl Quotas {
                 return Ok(!state.recounts.is_empty());
             };
             let Some(directory) = recount.walk.directory(&met) else { continue };
-            if self.recount_met(caller, directory, &met)? {
+            if self.recount_met(caller, directory, &met)? && met.kind == FileKind::Directory {
                 recount.walk.skip();
             }
         }

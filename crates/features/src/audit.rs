@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use stere_file::inode_if_any;
 use stere_format::dirent::DirentView;
@@ -157,6 +157,13 @@ impl Audit {
 
     fn has_sessions(&self) -> bool {
         self.session_count.load(Ordering::Acquire) > 0
+    }
+
+    /// Sessions, for beginning and ending some; who does counts them anew before letting them go.
+    fn locked_sessions(&self) -> MutexGuard<'_, FxHashMap<u64, Session>> {
+        let sessions = self.sessions.lock();
+        assert_eq!(self.session_count.load(Ordering::Acquire), sessions.len(), "the count is that of the sessions");
+        sessions
     }
 }
 

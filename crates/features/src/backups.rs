@@ -41,6 +41,7 @@ impl Backups {
 
     /// Notes a destination: a new one without a number.
     pub fn put_backup(&self, caller: &Caller<'_>, number: Option<u64>, value: &BackupValue) -> Result<(), Error> {
+        assert!(number.is_none_or(|number| (1..=BACKUPS_MAX).contains(&number)), "there is no destination {number:?}");
         self.core.store.update(caller.io, |transaction| {
             let mut free = None;
             for one in (1..=BACKUPS_MAX).filter(|_| number.is_none()) {

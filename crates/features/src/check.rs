@@ -138,6 +138,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
     }
     checker.count_inode();
     checker.finish_directory();
+    assert!(checker.counting.is_none() && checker.hashed.is_empty(), "nothing is in hand when all keys were seen");
     checker.compare();
     checker.check_named_in();
     checker.check_reachable();
@@ -208,6 +209,7 @@ impl Checker {
     }
 
     fn visit_key(&mut self, key: &Key, bytes: &[u8]) {
+        assert!(key.object >= self.hashed_of, "keys of an inode are visited together, not {key} now");
         if key.object != self.hashed_of {
             self.count_inode();
             self.finish_directory();

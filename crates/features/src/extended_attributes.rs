@@ -39,7 +39,6 @@ impl ExtendedAttributes {
         mode: SetMode,
         acl_kill_sgid: bool,
     ) -> Result<(), Error> {
-        assert!(stere_policy::parse_name(name).is_none(), "attributes of policy are no plain ones");
         self.offload.note_use(caller, inode);
         self.eviction.with_room(caller, || self.put_attribute(caller, inode, (name, value), mode, acl_kill_sgid))
     }
@@ -66,6 +65,7 @@ impl ExtendedAttributes {
         mode: SetMode,
         acl_kill_sgid: bool,
     ) -> Result<(), Error> {
+        assert!(stere_policy::parse_name(name).is_none(), "attributes of policy are no plain ones");
         self.versions.check_writable(caller.io, inode)?;
         check_attribute_name(name)?;
         if value.len() > VALUE_BYTES_MAX {
@@ -92,6 +92,7 @@ impl ExtendedAttributes {
 
     /// Removes a plain attribute in one transaction.
     pub fn remove(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
+        assert!(stere_policy::parse_name(name).is_none(), "attributes of policy are no plain ones");
         self.versions.check_writable(caller.io, inode)?;
         check_attribute_name(name)?;
         self.core.changing_attribute(caller, inode, |transaction, inode_value| {

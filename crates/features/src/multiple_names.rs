@@ -49,6 +49,7 @@ impl MultipleNames {
         from: Option<NamePlace>,
         to: Option<NamePlace>,
     ) -> Result<(), Error> {
+        assert!(from != to, "inode {inode} gets or loses a name");
         if !has_several_names(before) && !has_several_names(value) {
             return Ok(());
         }
@@ -79,6 +80,7 @@ impl MultipleNames {
         if !has_several_names(before) {
             return Ok(());
         }
+        assert!(value.nlink < before.nlink, "inode {inode} had {} names and has {}", before.nlink, value.nlink);
         self.names_change(transaction, inode, before, value, Some(from), None)?;
         if value.parent != before.parent {
             // Removing is never refused for a quota.

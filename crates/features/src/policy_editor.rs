@@ -73,6 +73,7 @@ impl PolicyEditor {
             return Err(Error::Invalid("a class sets something, for example copies=3 or compress=zstd"));
         }
         classes.put(class, Definition { name: name.to_owned(), own, into: None });
+        assert_eq!(classes.find(name), Some(class), "a class that was defined is found by its name");
         self.put_class(caller, classes, class)
     }
 
@@ -105,6 +106,7 @@ impl PolicyEditor {
         }
         let definition = classes.get(class).cloned().ok_or_else(|| unknown_class(name))?;
         classes.put(class, Definition { into: Some(heir), ..definition });
+        assert_eq!(classes.resolve(class), heir, "what has a class that was deleted has its heir");
         self.put_class(caller, classes, class)
     }
 

@@ -173,6 +173,13 @@ impl State {
             self.pending.push_back(inode);
         }
     }
+
+    /// A job ends and cannot be finished for now.
+    fn block(&mut self, job: &Job, why: String) {
+        let is_other = |(root, _, _): &(u64, u64, String)| *root != job.root;
+        assert!(self.blocked.iter().all(is_other), "what is blocked below inode {} is no job", job.root);
+        self.blocked.push((job.root, job.number, why));
+    }
 }
 
 /// What the reconciler works with.
@@ -290,7 +297,9 @@ impl Reconciler {
             },
         };
         assert!(state.job.is_none(), "a job that is at work waits nowhere");
-        state.in_hand = Some((job.root, job.number));
+        let in_hand = (job.root, job.number);
+        assert!(state.in_hand.is_none_or(|other| other == in_hand), "{:?} is in hand still", state.in_hand);
+        state.in_hand = Some(in_hand);
         // Status and new work must not wait for the moving.
         drop(state);
         let mut progress = Progress { budget_bytes, ..Progress::default() };
@@ -308,7 +317,7 @@ impl Reconciler {
         match outcome {
             Ok(_) => self.finish_job(&mut state, caller, &job)?,
             Err(error) => {
-                state.blocked.push((job.root, job.number, error.to_string()));
+                state.block(&job, error.to_string());
                 return if matches!(error, Error::NoSpace) { Ok(!state.pending.is_empty()) } else { Err(error) };
             }
         }
@@ -317,6 +326,7 @@ impl Reconciler {
     }
 
     fn begin(&self, state: &mut State, caller: &Caller<'_>) -> Result<Option<Job>, Error> {
+        assert!(state.in_hand.is_none() && state.job.is_none(), "one job at a time is in hand");
         let Some(root) = state.pending.pop_front() else { return Ok(None) };
         let begun = self.core.store.view(caller.io, |view| {
             let Some(note) = view.get(&Key::reconcile(root))? else { return Ok(None) };
@@ -381,7 +391,7 @@ impl Reconciler {
                 "{} bytes wait for devices or volumes that are away; attach them, then `stere reconcile resume`",
                 job.waiting_bytes
             );
-            state.blocked.push((job.root, job.number, why));
+            state.block(job, why);
             return Ok(());
         }
         if job.locked_bytes > 0 || job.locked_names > 0 {
@@ -389,7 +399,7 @@ impl Reconciler {
                 "{} bytes and {} names wait for a key that is locked; unlock it with `stere key unlock`",
                 job.locked_bytes, job.locked_names
             );
-            state.blocked.push((job.root, job.number, why));
+            state.block(job, why);
             return Ok(());
         }
         let key = Key::reconcile(job.root);

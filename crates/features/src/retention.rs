@@ -219,6 +219,7 @@ impl Retentions {
             outcome = outcome.and(self.begin_retention(caller, *inode));
         }
         let next = waiting.last().filter(|_| waiting.len() == FILES_PER_STEP).map(|last| last + 1);
+        assert!(next.is_none_or(|next| next > from), "the list is gone through in order, from {from} to {next:?}");
         self.next_inode.store(next.unwrap_or(0), Ordering::Release);
         if next.is_none() {
             self.next_look.store(now + LOOK_SECONDS, Ordering::Release);

@@ -316,7 +316,10 @@ impl Find<'_> {
                         assert!(next >= at, "inodes are read in order");
                         at = next;
                     }
-                    next => return Ok((inodes, next)),
+                    next => {
+                        assert!(next.is_none_or(|next| next > from), "a batch goes on, from {from} to {next:?}");
+                        return Ok((inodes, next));
+                    }
                 }
             }
         })
@@ -470,6 +473,7 @@ impl Find<'_> {
                 next = (names.len() == BATCH || keys == KEYS_PER_BATCH).then_some(key.position + 1);
                 if next.is_some() || failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
+            assert!(next.is_none_or(|next| next > from), "names are read in order, from {from} to {next:?}");
             failure.map_or(Ok((names, next)), Err)
         })
     }

@@ -75,6 +75,7 @@ impl UsageWalk<'_> {
             return Ok(());
         }
         self.usage.files += 1;
+        assert!(self.counted.len() as u64 <= self.usage.files, "what has several names is counted once");
         self.usage.size_bytes += value.size;
         self.usage.allocated_bytes += value.blocks_bytes;
         let effective = self.core.effective(caller, inode)?;
@@ -92,6 +93,9 @@ impl UsageWalk<'_> {
                 self.usage.raw_bytes += unit_bytes;
             }
         }
+        let Usage { stored_bytes, raw_bytes, device_bytes, scheme_bytes, .. } = &self.usage;
+        assert_eq!(*raw_bytes, device_bytes.values().sum::<u64>(), "what is taken is taken on devices");
+        assert_eq!(*stored_bytes, scheme_bytes.values().sum::<u64>(), "what is stored is stored by a scheme");
         Ok(())
     }
 }

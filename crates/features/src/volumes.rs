@@ -136,6 +136,12 @@ impl Quotas {
                 }
             }
         }
+        let accounts = self.core.files.accounts();
+        assert!(accounts.is_on(), "a limit is set where accounts are kept");
+        assert!(
+            accounts.keeps_stored() || of_stored.iter().all(Option::is_none),
+            "stored bytes are counted from now on"
+        );
         Ok(())
     }
 
@@ -352,6 +358,7 @@ impl Quotas {
         value.place = Some(VolumePlace { parent: to, ..place });
         put_account(transaction, volume(number), &value)?;
         for (number, sign) in changes.into_iter().filter(|(_, sign)| *sign != 0) {
+            assert_eq!(sign.abs(), 1, "volume {number} is left or entered once");
             let amount = if sign > 0 { amount } else { amount.negative() };
             self.core.files.accounts().change(transaction, volume(number), amount)?;
         }
@@ -496,6 +503,7 @@ fn within(totals: FileSystemStatistics, volumes: &[AccountValue]) -> FileSystemS
     if let Some((used, free)) = seen(totals.blocks_free, block, |volume| volume.bytes, |volume| volume.bytes_max) {
         (totals.blocks, totals.blocks_free) = (used + free, free);
     }
+    assert!(totals.blocks_free <= totals.blocks, "{} blocks are free of {}", totals.blocks_free, totals.blocks);
     if let Some((used, free)) = seen(totals.files_free, 1, |volume| volume.inodes, |volume| volume.inodes_max) {
         (totals.files, totals.files_free) = (used + free, free);
     }

@@ -190,8 +190,9 @@ impl Changes {
 
 /// Adds what counts in volumes to those above them; `above` tells which volume one lies in, 0 for none.
 pub fn with_volumes_above<E>(sums: Sums, mut above: impl FnMut(u32) -> Result<u32, E>) -> Result<Sums, E> {
-    let mut all = sums.clone();
     let holder = Holder::Volume;
+    assert!(!sums.contains_key(&Account { holder, number: 0 }), "number 0 stands for no volume");
+    let mut all = sums.clone();
     for (account, amount) in sums.into_iter().filter(|(account, _)| account.holder == holder) {
         let mut number = above(account.number)?;
         for _ in 0..NESTING_MAX {

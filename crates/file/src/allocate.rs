@@ -151,6 +151,7 @@ impl Allocator {
             content.size = content.size.max(range.end);
             content.stored_size = content.size;
         }
+        content.assert_invariants();
         let held = self.reservations.hold_granted(context.io, placement.scheme, &room_until_counted);
         drop(room_until_counted);
         held
@@ -164,7 +165,9 @@ impl Allocator {
                     return std::ops::ControlFlow::Break(());
                 }
                 let end = extent.end().next_multiple_of(BLOCK).min(blocks.end);
-                missing -= end - extent.start.max(blocks.start);
+                let present = end - extent.start.max(blocks.start);
+                assert!(present <= missing, "extents do not overlap: {present} bytes of {missing}");
+                missing -= present;
                 std::ops::ControlFlow::Continue(())
             })?;
             Ok(missing)
@@ -268,6 +271,7 @@ impl Allocator {
         if range.end >= content.size {
             return Err(Error::Invalid("the range to collapse reaches the end of the file; truncate it instead"));
         }
+        assert!(content.records.is_empty(), "what is moved of inode {inode} is saved");
         let length = range.end - range.start;
         let size = content.size - length;
         self.store.update(context.io, |transaction| {
@@ -282,6 +286,7 @@ impl Allocator {
         })?;
         content.extents_end = content.extents_end.saturating_sub(length).max(size);
         (content.size, content.stored_size) = (size, size);
+        content.assert_invariants();
         Ok(())
     }
 
@@ -290,6 +295,7 @@ impl Allocator {
         if range.start >= content.size {
             return Err(Error::Invalid("the range to insert starts behind the end of the file; extend it instead"));
         }
+        assert!(content.records.is_empty(), "what is moved of inode {inode} is saved");
         let length = range.end - range.start;
         let size = content.size + length;
         if size > FILE_BYTES_MAX || content.extents_end + length > FILE_BYTES_MAX + BLOCK {
@@ -365,6 +371,7 @@ fn fill_holes(
     if at < reached {
         allocation.add(extents::put_preallocated(transaction, inode, at..reached)?);
     }
+    assert!(allocation.bytes as u64 <= reached - range.start, "holes of {range:?} are filled, and nothing else");
     Ok((allocation, reached))
 }
 

@@ -41,6 +41,7 @@ impl Charging {
                     at = AccountingValue::ALL;
                     break;
                 };
+                assert!(inode >= at, "inodes are counted in order, not {inode} after {at}");
                 if let Some(value) = value.filter(|_| inode < accounting.counted) {
                     add_metadata(&mut sums, &value, attributes_of(transaction, inode, &value)?);
                 }
@@ -118,6 +119,7 @@ impl Charging {
                 transaction.set_charge_pending();
                 Ok::<_, crate::error::Error>(put_again(transaction, inode, from..range.end, EXTENTS_PER_STEP)?.1)
             })?;
+            assert!(next.is_none_or(|next| next > from), "extents are charged in order, from {from} to {next:?}");
             from = next.unwrap_or(range.end);
         }
         Ok(())
@@ -143,5 +145,6 @@ fn put_again(
             count += 1;
         }
     }
+    assert!(extents.len() <= limit, "{} extents are charged, and {limit} may be", extents.len());
     Ok((count.max(extents.len()), next))
 }

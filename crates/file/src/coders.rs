@@ -52,7 +52,8 @@ impl Coders {
         if jobs == 1 {
             return inline(items);
         }
-        let done = Mutex::new(Vec::with_capacity(items.len()));
+        let count = items.len();
+        let done = Mutex::new(Vec::with_capacity(count));
         let waiting = Mutex::new(items.into_iter().enumerate());
         let work_on = || {
             loop {
@@ -65,6 +66,7 @@ impl Coders {
         };
         threads.run((0..jobs).map(|_| Box::new(work_on) as Job<'_>).collect());
         let mut done = done.into_inner();
+        assert_eq!(done.len(), count, "every item is worked on once");
         done.sort_unstable_by_key(|(index, _)| *index);
         done.into_iter().map(|(_, made)| made).collect()
     }
@@ -85,7 +87,8 @@ impl AtWork<'_> {
 
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
-        self.working.fetch_sub(self.jobs, Ordering::Relaxed);
+        let before = self.working.fetch_sub(self.jobs, Ordering::Relaxed);
+        assert!(before >= self.jobs, "{} threads end of {before} that are at work", self.jobs);
     }
 }
 

@@ -116,6 +116,7 @@ impl Copier {
     ) -> Result<u64, Error> {
         self.policies.check_not_retained(context, target)?;
         let Copy { from, to, length } = *copy;
+        assert!(length > 0 && from + length <= source_size, "{length} bytes at {from} of {source_size} are copied");
         // An encrypted record opens only at its place in its file, so it is copied.
         let is_encrypted = self.policies.is_encrypted(context.io, source, from..from + length)?
             || self.policies.is_encrypted(context.io, target, to..to + 1)?;
@@ -151,6 +152,7 @@ impl Copier {
                 Err(error) => return Err(error),
             }
         }
+        assert!(done <= length, "{done} bytes are copied of {length}");
         Ok(done)
     }
 
@@ -176,6 +178,7 @@ impl Copier {
             // The source may be the same file: what was written has to be where it is read.
             self.writeback.save_all(context, target, content)?;
             done += written as u64;
+            assert!(done <= end, "{done} bytes are copied of {end}");
             if written < bytes.len() || context.io.is_cancelled() {
                 break;
             }
@@ -215,6 +218,7 @@ impl Copier {
                 break;
             }
         }
+        content.assert_invariants();
         Ok(done)
     }
 }
@@ -238,6 +242,7 @@ pub(crate) fn share_step(
     target: u64,
     copy: &Copy,
 ) -> Result<(u64, Allocation), Error> {
+    assert!(copy.from % BLOCK == 0 && copy.to % BLOCK == 0, "whole blocks are shared");
     let end = copy.from + copy.length.min(SHARED_BYTES_PER_STEP);
     let sources = extents_touching(transaction, source, copy.from, end, SHARED_PER_STEP)?;
     let reached = match sources.last() {

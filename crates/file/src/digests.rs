@@ -71,13 +71,20 @@ impl Tokens {
         self.last += 1;
         self.by_inode.insert(inode, self.last);
         self.by_age.insert(self.last, inode);
+        self.assert_invariants();
         self.last
+    }
+
+    fn assert_invariants(&self) {
+        assert_eq!(self.by_inode.len(), self.by_age.len(), "tokens are known by inode and by age");
+        assert!(self.by_age.len() <= TOKENS_MAX, "{} tokens are under way", self.by_age.len());
     }
 
     fn void(&mut self, inode: u64) {
         if let Some(token) = self.by_inode.remove(&inode) {
             self.by_age.remove(&token);
         }
+        self.assert_invariants();
     }
 }
 
@@ -119,6 +126,7 @@ impl Digests {
         if concerned.is_empty() {
             return Ok(());
         }
+        assert!(concerned.windows(2).all(|pair| pair[0] < pair[1]), "keys that were written are in order");
         let mut changed = std::collections::BTreeSet::new();
         let mut note = |inode: u64, is_other: bool| {
             if is_other && concerned.binary_search(&inode).is_ok() {

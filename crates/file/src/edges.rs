@@ -1,6 +1,6 @@
-//! The rest of a block that a write changes in part, where a tertiary volume may come to be the only one that has it.
+//! The rest of a block that a write changes in part, where a medium may come to be the only one that has it.
 //!
-//! What is dirty must never wait for a volume: somebody else's sync would fail, and at the end of a mount it would be lost. So such a
+//! What is dirty must never wait for a medium: somebody else's sync would fail, and at the end of a mount it would be lost. So such a
 //! rest is read when the block becomes dirty, by the one who writes, who may wait for it or is told. The file is not locked
 //! meanwhile. Invariant: no dirty block lacks a part that lies in a segment which may be released.
 
@@ -20,7 +20,7 @@ use crate::write::Writer;
 pub(crate) struct Edge {
     range: Range<u64>,
     /// Where they lie: blobs never change, so the bytes are right as long as these are the file's.
-    lies: Vec<(u64, u32, u64, u32)>,
+    location: Vec<(u64, u32, u64, u32)>,
     /// None before they are read.
     bytes: Option<Vec<u8>>,
 }
@@ -31,7 +31,7 @@ impl Edge {
     }
 
     fn is(&self, other: &Edge) -> bool {
-        self.range == other.range && self.lies == other.lies
+        self.range == other.range && self.location == other.location
     }
 }
 
@@ -40,7 +40,7 @@ fn place(extent: &Extent) -> (u64, u32, u64, u32) {
 }
 
 /// What lies beside a range in the blocks that it begins and ends in, as far as anything is stored there.
-fn beside(content: &Content, range: &Range<u64>) -> [Range<u64>; 2] {
+fn rest_of_blocks(content: &Content, range: &Range<u64>) -> [Range<u64>; 2] {
     let stored_end = content.size.min(content.extents_end);
     let first_block = range.start / BLOCK * BLOCK;
     let last_end = range.end.next_multiple_of(BLOCK).min(stored_end);
@@ -62,7 +62,8 @@ impl Writer {
         if !self.store.tier.media.has_volumes() || is_planted(Bug::EdgesForgotten) {
             return Ok(needed);
         }
-        for edge in beside(content, range).into_iter().filter(|edge| !edge.is_empty()) {
+        for edge in rest_of_blocks(content, range).into_iter().filter(|edge| !edge.is_empty()) {
+            assert!(edge.end - edge.start < BLOCK, "{edge:?} is a part of a block");
             let start = Content::record_start(edge.start / RECORD_BYTES);
             let in_record = (edge.start - start) as u32..(edge.end - start) as u32;
             let record = content.records.get(&(edge.start / RECORD_BYTES));
@@ -81,8 +82,8 @@ impl Writer {
             let stale = read.iter().position(|known| known.range == edge && is_planted(Bug::EdgesStale));
             if let Some(at) = stale {
                 needed.push(read.swap_remove(at));
-            } else if let Some(lies) = found {
-                let edge = Edge { range: edge, lies, bytes: None };
+            } else if let Some(location) = found {
+                let edge = Edge { range: edge, location, bytes: None };
                 let known = read.iter().position(|known| known.is(&edge)).map(|at| read.swap_remove(at));
                 needed.push(known.unwrap_or(edge));
             }
@@ -104,6 +105,7 @@ impl Writer {
     pub(crate) fn put_edges(&self, content: &mut Content, edges: &[Edge]) {
         for edge in edges {
             let bytes = edge.bytes.as_deref().expect("edges are read before they are used");
+            assert_eq!(bytes.len() as u64, edge.range.end - edge.range.start, "all of an edge was read");
             let index = edge.range.start / RECORD_BYTES;
             let start = Content::record_start(index);
             let Some(record) = content.records.get_mut(&index) else { continue };

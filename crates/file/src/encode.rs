@@ -24,6 +24,7 @@ use crate::encoding::{AskedEncoding, Decoded, Known, STORED_BYTES_KEPT, Storing}
 use crate::error::Error;
 use crate::pieces::{fill_holes, gather};
 use crate::plugins::Plugins;
+use crate::record::RECORD_BYTES;
 
 const _: () = assert!(RECORD_EXTRA_BYTES <= SECTOR_BYTES, "encryption makes a record larger by a sector at most");
 
@@ -134,6 +135,9 @@ impl Codec {
         owner: Owner,
         passed: Passed<'_>,
     ) -> Result<NewBlob, Error> {
+        assert!(owner.offset % BLOCK_BYTES as u64 == 0, "a blob begins at a block of its file, not {}", owner.offset);
+        assert!((1..=RECORD_BYTES).contains(&u64::from(passed.logical_bytes)), "a blob is a record or a part of one");
+        assert_eq!(passed.stack != 0, passed.encoding.is_plugged(), "what passed plugins says which");
         let append =
             |content: &Content<'_>| self.store.append_blob_at_home(io, storing.placement, home, owner, content);
         let content = passed.content(storing.checksum);
@@ -219,6 +223,7 @@ impl Codec {
                 parts.push((piece, opening, stored));
                 continue;
             }
+            assert!(piece.at >= at, "a piece at {} follows one that ends at {at}", piece.at);
             let (into, behind) = rest.split_at_mut(piece.at - at).1.split_at_mut(piece.length as usize);
             (rest, at) = (behind, piece.at + piece.length as usize);
             whole.push((piece, opening, stored, into));
@@ -297,6 +302,8 @@ impl Codec {
             home = blob.home();
             blobs.push(Appended { start, blob });
         }
+        let end = owner.offset + data.len() as u64;
+        assert_eq!(blobs.last().map(Appended::end), Some(end), "all of the data is in blobs");
         Ok(blobs)
     }
 }
@@ -336,6 +343,7 @@ fn decode(
 
 /// Lays the stored blocks of a plain blob where they are in its content, zeros between them.
 fn spread(value: &BlobValue, stored: &[u8], out: &mut [u8]) {
+    assert_eq!(out.len(), value.logical_bytes as usize, "a blob is decoded as a whole");
     for (block, bytes) in (0..).zip(out.chunks_mut(BLOCK_BYTES)) {
         match value.stored_offset_of_block(block) {
             Some(at) => bytes.copy_from_slice(&stored[at as usize..at as usize + bytes.len()]),

@@ -41,6 +41,7 @@ impl Storing {
     pub fn blob_end(&self, start: u64) -> u64 {
         let record_bytes = if is_planted(Bug::RecordsUncut) { RECORD_BYTES } else { self.record_bytes };
         let record_bytes = record_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        assert!(record_bytes > 0, "a blob has room for a block");
         (start / record_bytes + 1) * record_bytes
     }
 

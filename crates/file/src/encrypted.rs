@@ -9,6 +9,7 @@ use std::ops::Range;
 use stere_policy::Effective;
 use stere_store::Owner;
 
+use crate::block::BLOCK;
 use crate::context::Context;
 use crate::encode::is_as_asked;
 use crate::encoding::{AskedEncoding, Storing};
@@ -116,6 +117,7 @@ impl Converter {
         storing: &Storing,
         run: &Range<u64>,
     ) -> Result<(), Error> {
+        assert!(run.start < run.end && run.start % BLOCK == 0, "{run:?} is stored anew from a block on");
         let bytes = run.end - run.start;
         let mut data = vec![0; bytes as usize];
         self.codec.read_stored(context.io, inode, run.start, &mut data)?;
@@ -133,6 +135,7 @@ impl Converter {
 fn runs(extents: &[StoredExtent]) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for extent in extents {
+        assert!(runs.last().is_none_or(|run| run.end <= extent.start), "extents are in the order of the file");
         let follows = |run: &&mut Range<u64>| run.end == extent.start && run.end % RECORD_BYTES != 0;
         match runs.last_mut().filter(follows) {
             Some(run) => run.end = extent.end(),

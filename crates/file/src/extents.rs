@@ -44,6 +44,7 @@ impl Allocation {
 
     /// Applies the change to an inode's count.
     pub fn apply(&self, blocks_bytes: u64) -> u64 {
+        assert!(self.bytes % BLOCK as i64 == 0, "whole blocks are allocated, not {} bytes", self.bytes);
         blocks_bytes.saturating_add_signed(self.bytes)
     }
 }
@@ -57,6 +58,7 @@ pub(crate) fn clear(
     limit: usize,
 ) -> Result<(Allocation, bool), Error> {
     assert!(range.start % BLOCK == 0 && range.end % BLOCK == 0, "extents are cut at block boundaries");
+    assert!(range.start <= range.end && limit > 0, "each step clears some of {range:?}");
     let mut allocation = Allocation::default();
     let mut touching = extents_touching(transaction, inode, range.start, range.end, limit + 1)?;
     let complete = touching.len() <= limit;
@@ -99,6 +101,7 @@ fn cut_out(
             _ => transaction.trim_blob(extent.value.blob, bytes)?,
         }
     }
+    assert!(kept.bytes <= Allocation::of(extent).bytes, "an extent that is cut does not grow");
     Ok(kept)
 }
 
@@ -114,6 +117,7 @@ pub(crate) fn part(extent: &Extent, range: Range<u64>) -> Extent {
 /// The blob's bytes behind `range` of the file, in whole blocks; a partial last block counts, for the extent has no more
 /// of it.
 fn blob_bytes(extent: &Extent, range: &Range<u64>) -> Range<u32> {
+    assert!(extent.start <= range.start && range.start <= range.end, "{range:?} is behind {}", extent.start);
     let first = u64::from(extent.value.blob_offset) + (range.start - extent.start);
     let behind = u64::from(extent.value.blob_offset) + (range.end - extent.start);
     (first / BLOCK * BLOCK) as u32..behind.next_multiple_of(BLOCK) as u32
@@ -174,6 +178,7 @@ pub(crate) fn put_preallocated(
     range: Range<u64>,
 ) -> Result<Allocation, Error> {
     assert!(range.start % BLOCK == 0 && range.end % BLOCK == 0, "room is set aside in whole blocks");
+    assert!(range.start < range.end, "room that is set aside is not empty");
     let mut allocation = Allocation::default();
     let mut at = range.start;
     while at < range.end {
@@ -184,6 +189,7 @@ pub(crate) fn put_preallocated(
         allocation.add(Allocation::of(&extent));
         at += u64::from(length);
     }
+    assert_eq!(allocation.bytes, (range.end - range.start) as i64, "the whole range is set aside");
     set_aside::count(transaction, allocation.preallocated_bytes)?;
     Ok(allocation)
 }
@@ -196,6 +202,7 @@ pub(crate) fn shift(
     distance: i64,
     limit: usize,
 ) -> Result<bool, Error> {
+    assert!(distance != 0 && from % BLOCK == 0, "extents are moved from a block on, to another place");
     let extents = extents_touching(transaction, inode, from, END, limit + 1)?;
     if extents.len() > limit {
         return Ok(false);

@@ -38,6 +38,7 @@ pub fn stored_extents(
     store.view(io, |view| {
         let extents = extents_touching(view, inode, from, END, limit)?;
         let next = if extents.len() == limit { extents.last().map(Extent::block_end) } else { None };
+        assert!(next.is_none_or(|next| next > from), "a file is gone through in order, from {from} to {next:?}");
         let plain = extents.into_iter().filter(|extent| !extent.is_preallocated());
         let stored = plain.map(|extent| {
             let blob = view.blob(extent.value.blob)?;

@@ -247,7 +247,9 @@ impl Files {
         removals: u64,
     ) -> Result<Option<InodeValue>, Error> {
         let in_memory = value.kind() == Some(FileKind::File) && self.table.contains(inode);
-        if in_memory || self.table.removals() != removals { self.attributes(io, inode) } else { Ok(Some(value)) }
+        let removals_now = self.table.removals();
+        assert!(removals <= removals_now, "removals are counted upwards, from {removals} to {removals_now}");
+        if in_memory || removals_now != removals { self.attributes(io, inode) } else { Ok(Some(value)) }
     }
 
     /// Changes an inode's attributes in a transaction, with what is in memory of it locked. `change` gets the inode as users

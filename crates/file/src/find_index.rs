@@ -61,7 +61,9 @@ impl IndexReading<'_> {
 impl Drop for IndexReading<'_> {
     fn drop(&mut self) {
         let mut moved = self.shared.moved.lock();
-        if self.shared.readers.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let readers = self.shared.readers.fetch_sub(1, Ordering::AcqRel);
+        assert!(readers > 0, "who ends to read has begun");
+        if readers == 1 {
             *moved = Vec::new();
         }
     }
@@ -134,6 +136,7 @@ pub fn find_index(keys: &impl Keys) -> Result<Option<FindIndexValue>, Error> {
 /// Enters, or takes away, so many things that come to an entry.
 pub(crate) fn change(transaction: &mut Transaction<'_>, key: Key, by: i64) -> Result<(), Error> {
     if key.kind != key::kind::FIND_ATTRIBUTE {
+        assert!((-1..=1).contains(&by), "an inode has the entry {key} once, not {by} times more");
         match by {
             0 => {}
             1.. => transaction.put(key, &[1]),

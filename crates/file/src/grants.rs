@@ -87,6 +87,7 @@ impl Grants {
                 None => Grant { size, holder: None },
                 Some((room, holder)) => Grant { size: (covered + room) / BLOCK * BLOCK, holder: Some(holder) },
             };
+            assert!(grant.size <= size, "{} bytes are granted, and {size} were asked for", grant.size);
             let promised = in_blocks(grant.size).saturating_sub(covered);
             if promised > 0 {
                 book.promise(inode, accounts, promised);
@@ -148,6 +149,7 @@ impl Grants {
 }
 
 pub(crate) fn unsaved(size: u64, stored_size: u64) -> u64 {
+    assert!(stored_size <= size, "media have {stored_size} bytes of a file of {size}");
     in_blocks(size).saturating_sub(in_blocks(stored_size))
 }
 

@@ -156,6 +156,7 @@ pub(crate) fn build_some(transaction: &mut Transaction<'_>, from: u64) -> Result
             at = u64::MAX;
             break;
         };
+        assert!(inode >= at, "inodes are entered in order, not {inode} after {at}");
         if let Some(bytes) = bytes {
             count(&mut changes, Vec::new(), inode_entries(inode, &bytes));
             let flags = InodeValue::decode(&bytes).map_or(0, |value| value.flags);

@@ -98,6 +98,7 @@ impl Extent {
     }
 
     pub fn put(&self, transaction: &mut Transaction<'_>, inode: u64) {
+        assert!(self.start % BLOCK == 0, "an extent of inode {inode} begins at a block, not {}", self.start);
         transaction.put(self.key(inode), &self.value.encode());
     }
 
@@ -150,6 +151,7 @@ pub(crate) fn extents_touching(
     end: u64,
     limit: usize,
 ) -> Result<Vec<Extent>, Error> {
+    assert!(limit > 0, "extents are asked for");
     let mut extents = Vec::new();
     visit_extents(keys, inode, start, &mut |extent| {
         if extent.start >= end || extents.len() == limit {

@@ -75,6 +75,7 @@ pub fn sequence_in(keys: &impl Keys, inode: u64, directory: u64) -> Result<Optio
 }
 
 fn write(transaction: &mut Transaction<'_>, inode: u64, before: &Directories, after: &Directories) {
+    assert!(after.values().all(|count| *count > 0), "a directory that is noted has a name of inode {inode}");
     for directory in before.keys().filter(|directory| !after.contains_key(directory)) {
         transaction.delete(Key::named_in(inode, *directory));
     }
@@ -107,6 +108,8 @@ pub fn note_names(
     from: Option<NamePlace>,
     to: Option<NamePlace>,
 ) -> Result<(), Error> {
+    assert_eq!(before.kind(), value.kind(), "inode {inode} stays what it is");
+    assert!(from.is_some() || to.is_some(), "a name of inode {inode} goes or comes");
     if !has_several_names(before) && !has_several_names(value) || value.kind() == Some(FileKind::Directory) {
         return Ok(());
     }
@@ -204,6 +207,7 @@ impl NamedInCheck {
 
     /// A name; `before`: the directory of the name of this inode that was met before it, if there was one.
     pub fn name(&mut self, directory: u64, inode: u64, before: Option<u64>) {
+        assert!(before.is_some() || !self.named.contains_key(&inode), "inode {inode} had a name before this one");
         if let Some(before) = before {
             let named = self.named.entry(inode).or_insert_with(|| Directories::from([(before, 1)]));
             add(named, directory);

@@ -151,9 +151,11 @@ impl Orphans {
             // The list has room for one reason; what is left behind the end would be forgotten.
             self.finish_truncation(context, inode)?;
         }
+        let listed = self.kind_of(inode);
+        assert_ne!(listed, Some(OrphanKind::Truncating), "inode {inode} is cut before it loses a name");
         let unlink = Unlink {
             open: state.opens > 0 || is_held,
-            listed: self.kind_of(inode).is_some(),
+            listed: listed.is_some(),
             is_in_use: state.opens > 0,
             size: state.content.as_ref().map(|content| content.size),
         };
@@ -214,9 +216,16 @@ impl Orphans {
         }
     }
 
+    /// The list, for changing it; who does counts it anew before letting it go.
+    fn locked_list(&self) -> MutexGuard<'_, BTreeMap<u64, Orphan>> {
+        let list = self.list.lock();
+        assert_eq!(self.count.load(Ordering::Acquire), list.len(), "the count is that of the list");
+        list
+    }
+
     /// Notes in memory what a transaction put on the list.
     pub fn note(&self, inode: u64, kind: OrphanKind) {
-        let mut orphans = self.list.lock();
+        let mut orphans = self.locked_list();
         let before = orphans.get(&inode).map(|orphan| orphan.held);
         let held = before.unwrap_or(kind == OrphanKind::Removed && self.holds_removed.load(Ordering::Acquire));
         orphans.insert(inode, Orphan { kind, held });
@@ -225,7 +234,7 @@ impl Orphans {
 
     /// As `note_orphan`, for an inode that the kernel does not know, or not any more.
     pub fn note_forgotten(&self, inode: u64, kind: OrphanKind) {
-        let mut orphans = self.list.lock();
+        let mut orphans = self.locked_list();
         orphans.insert(inode, Orphan { kind, held: false });
         self.count.store(orphans.len(), Ordering::Release);
     }
@@ -235,13 +244,14 @@ impl Orphans {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut orphans = self.list.lock();
+        let mut orphans = self.locked_list();
         orphans.remove(&inode);
         self.count.store(orphans.len(), Ordering::Release);
     }
 
     /// Frees an orphan that has just been closed if that is little work; else `step` does it.
     pub(crate) fn free_now(&self, context: &Context<'_>, inode: u64, state: &mut State) {
+        assert_eq!(state.opens, 0, "inode {inode} is closed");
         self.discard(inode, state);
         // Whatever stands in the way now (a device, no room), the list on media keeps the inode for the next step.
         let _later = self.freeing(context.io).and_then(|_freeing| self.free_step(context, inode));
@@ -434,6 +444,7 @@ impl Unlink {
         value: InodeValue,
         last: bool,
     ) -> Result<Gone, Error> {
+        assert_eq!(last, value.nlink == 0, "inode {inode} has {} names left", value.nlink);
         drop_link(transaction, inode, value, last, self)
     }
 }

@@ -35,6 +35,7 @@ impl Book {
 
     /// Promises more for an inode. Whose they are stays as it was when the first were promised.
     pub(crate) fn promise(&mut self, inode: u64, accounts: Vec<Account>, bytes: u64) {
+        assert!(bytes > 0 && !accounts.is_empty(), "somebody is promised something");
         let debt = self.debts.entry(inode).or_insert(Debt { accounts, bytes: 0 });
         debt.bytes += bytes;
         for account in &debt.accounts {
@@ -58,5 +59,6 @@ impl Book {
         if entry.get().bytes == 0 {
             entry.remove();
         }
+        assert_eq!(self.debts.is_empty(), self.pending.is_empty(), "accounts owe what inodes owe");
     }
 }

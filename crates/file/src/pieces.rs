@@ -47,6 +47,7 @@ pub(crate) fn gather(view: &View<'_>, inode: u64, offset: u64, length: usize) ->
 pub(crate) fn fill_holes(pieces: &[Piece], out: &mut [u8]) {
     let mut at = 0;
     for piece in pieces {
+        assert!(at <= piece.at, "a piece at {} follows one that ends at {at}", piece.at);
         out[at..piece.at].fill(0);
         at = piece.at + piece.length as usize;
     }

@@ -235,4 +235,5 @@ pub fn set_own_stack(value: &mut InodeValue, stack: Option<u16>) {
     let mut policy = value.policy.unwrap_or_default();
     policy.plugins = stack.map_or(0, |stack| stack + NONE);
     value.policy = (policy != stere_format::InodePolicy::default()).then_some(policy);
+    assert_eq!(own_stack(value), stack, "what is noted is read again");
 }

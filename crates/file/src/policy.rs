@@ -170,6 +170,7 @@ pub fn own_retain(value: &InodeValue) -> Option<Retain> {
 
 /// Notes what an inode says of retention.
 pub fn set_own_retain(value: &mut InodeValue, retain: Option<Retain>) {
+    let noted = retain;
     let retain = retain.map(|retain| {
         let (kind, seconds) = match retain.retention {
             Retention::Nothing => (1, 0),
@@ -180,6 +181,7 @@ pub fn set_own_retain(value: &mut InodeValue, retain: Option<Retain>) {
     });
     let policy = InodePolicy { retain, ..value.policy.unwrap_or_default() };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
+    assert_eq!(own_retain(value), noted, "what is noted is read again");
 }
 
 /// Refuses to change a file that is retained. Directories only say so of files.

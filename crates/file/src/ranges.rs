@@ -78,6 +78,7 @@ impl Ranges {
 
     /// The parts of `within` that are not in the set.
     pub fn gaps(&self, within: Range<u32>) -> Vec<Range<u32>> {
+        assert!(within.start <= within.end, "a range does not end before it begins");
         let mut gaps = Vec::new();
         let mut at = within.start;
         for range in self.0.iter().filter(|range| range.end > within.start && range.start < within.end) {

@@ -42,6 +42,7 @@ impl Record {
     /// Bytes of room to reserve in addition before `range` becomes dirty; grows in doubling steps so that small
     /// sequential writes do not ask each time.
     pub fn reservation_lacking(&self, range: Range<u32>) -> u64 {
+        assert!(u64::from(range.end) <= RECORD_BYTES, "bytes of a record end in it, not at {}", range.end);
         let mut after = self.dirty.clone();
         after.insert(range);
         let needed = u64::from(after.blocks(BLOCK)) * u64::from(BLOCK);
@@ -52,8 +53,10 @@ impl Record {
     }
 
     pub fn add_reservation(&mut self, reservation: Reservation, bytes: u64) {
+        assert!(bytes > 0, "room that is reserved is not empty");
         self.reservations.push(reservation);
         self.reserved_bytes += bytes;
+        assert!(self.reserved_bytes <= RECORD_BYTES, "{} bytes are reserved for one record", self.reserved_bytes);
     }
 
     /// Takes over `data` at `start` in the record.
@@ -64,6 +67,14 @@ impl Record {
         let at = (start - self.base) as usize;
         self.bytes[at..at + data.len()].copy_from_slice(data);
         self.dirty.insert(start..end);
+        self.assert_invariants();
+    }
+
+    fn assert_invariants(&self) {
+        let covered = u64::from(self.base) + self.bytes.len() as u64;
+        assert!(covered <= RECORD_BYTES, "the bytes of a record end in it, not at {covered}");
+        assert!(self.dirty.start().is_none_or(|dirty| self.base <= dirty), "the bytes begin before what is dirty");
+        assert!(self.dirty.end().is_none_or(|dirty| u64::from(dirty) <= covered), "the bytes reach over what is dirty");
     }
 
     /// Makes `bytes` reach over `start..end`.
@@ -89,12 +100,12 @@ impl Record {
         self.dirty.truncate(end);
         let keep = end.saturating_sub(self.base) as usize;
         self.bytes.truncate(keep);
-        let covered = self.base as usize + self.bytes.len();
-        assert!(self.dirty.end().is_none_or(|dirty| dirty as usize <= covered), "the bytes reach over what is dirty");
+        self.assert_invariants();
     }
 
     /// What has to be written: whole blocks, ending at `end` in the record at the latest.
     pub fn runs(&self, end: u32) -> Ranges {
+        assert!(self.dirty.end().is_none_or(|dirty| dirty <= end), "no byte is dirty behind {end}, the file's end");
         self.dirty.rounded(BLOCK, end)
     }
 
@@ -104,6 +115,7 @@ impl Record {
         let at = (range.start - self.base) as usize;
         read(&mut self.bytes[at..at + range.len()])?;
         self.dirty.insert(range);
+        self.assert_invariants();
         Ok(())
     }
 
@@ -115,6 +127,7 @@ impl Record {
 
     /// Copies the dirty bytes in `start..start + out.len()` over `out`.
     pub fn lay_over(&self, start: u32, out: &mut [u8]) {
+        assert!(u64::from(start) + out.len() as u64 <= RECORD_BYTES, "what is laid over lies in one record");
         let end = start + out.len() as u32;
         for range in self.dirty.iter() {
             let (from, to) = (range.start.max(start), range.end.min(end));

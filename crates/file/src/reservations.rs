@@ -62,6 +62,7 @@ impl Reservations {
         let placement = Placement { scheme, class, site: stere_format::Site::ANYWHERE };
         let (before, granted) = (held.reservation.take(), granted.map(|(_, granted)| granted));
         held.reservation = self.store.space().renew_promise(before, placement, wanted, granted);
+        assert!(wanted == 0 || held.reservation.is_some(), "room is held for what is set aside");
         held.bytes = wanted;
         held.scheme = (wanted > 0).then_some(scheme);
         Ok(())

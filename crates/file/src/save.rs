@@ -62,7 +62,9 @@ impl Writeback {
             self.save_batch(context, inode, content, &batch)?;
         }
         let batch: Vec<u64> = content.records.keys().copied().collect();
-        self.save_batch(context, inode, content, &batch)
+        self.save_batch(context, inode, content, &batch)?;
+        assert!(!content.is_dirty(), "nothing of inode {inode} is left to save");
+        Ok(())
     }
 
     /// Saves records together. Where there is no room for all of them beside what they replace, one after the other,
@@ -143,9 +145,12 @@ impl Writeback {
         replaced: &[u64],
         is_same: bool,
     ) -> Result<(), Error> {
+        let follows = |pair: &[Appended]| pair[0].end() <= pair[1].start;
+        assert!(appended.windows(2).all(follows), "blobs are entered in the order of the file");
         let all = content.records.keys().all(|record| replaced.contains(record));
         let reached = appended.last().map_or(0, Appended::end);
         let size = if all { content.size } else { content.stored_size.max(reached.min(content.size)) };
+        assert!(size >= content.stored_size, "saving cuts nothing off: {size} of {}", content.stored_size);
         let entering = Entering { size, modified: content.modified, changed: content.changed };
         let (extents_end, file_size) = (content.extents_end, content.size);
         self.store.update(context.io, |transaction| {
@@ -189,6 +194,7 @@ impl Writeback {
         content.stored_size = size;
         content.extents_end = content.extents_end.max(reached.next_multiple_of(BLOCK));
         (content.modified, content.changed) = (None, None);
+        content.assert_invariants();
         Ok(())
     }
 

@@ -51,6 +51,7 @@ impl Allocator {
                 Whence::Hole => Some(hole.min(size)),
             })
         })?;
+        assert!(found.is_none_or(|at| at >= offset), "what is found lies at or behind {offset}, not at {found:?}");
         found.filter(|at| *at < size || whence == Whence::Hole).ok_or(Error::NoSuchOffset)
     }
 }

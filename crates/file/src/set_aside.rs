@@ -9,6 +9,7 @@
 use stere_format::{Key, Scheme};
 use stere_store::{Reservation, Transaction, View};
 
+use crate::block::BLOCK;
 use crate::error::Error;
 
 /// The reservation for what is set aside.
@@ -25,6 +26,7 @@ pub(crate) fn count(transaction: &mut Transaction<'_>, bytes: i64) -> Result<(),
     if bytes == 0 {
         return Ok(());
     }
+    assert!(bytes % BLOCK as i64 == 0, "room is set aside in whole blocks, not {bytes} bytes");
     let before = transaction.get(&Key::preallocated())?.map_or(0, |value| decode(&value));
     match before.saturating_add_signed(bytes) {
         0 => transaction.delete(Key::preallocated()),

@@ -97,6 +97,7 @@ impl Allocator {
             content.extents_end = size.next_multiple_of(BLOCK);
         }
         (content.modified, content.changed) = (None, None);
+        content.assert_invariants();
         value.size = size;
         if !complete {
             // The rest goes now if it may; else the next change of this file, or a step, finishes it.

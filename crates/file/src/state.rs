@@ -83,6 +83,7 @@ impl Content {
 
     /// Forgets what was not saved behind `size`, and makes it the end. Gives the memory that became free.
     pub fn cut(&mut self, size: u64) -> u64 {
+        assert!(size <= self.size, "a file of {} bytes is not cut at {size}", self.size);
         let before = self.memory_bytes();
         let boundary = size / RECORD_BYTES;
         self.records.split_off(&(boundary + 1));
@@ -99,6 +100,16 @@ impl Content {
         let after = self.memory_bytes();
         assert!(after <= before, "what is cut off a file takes no memory");
         before - after
+    }
+
+    /// What holds at the end of every change, whether it succeeded or not.
+    pub fn assert_invariants(&self) {
+        let Content { size, stored_size, .. } = *self;
+        assert!(stored_size <= size, "media have {stored_size} bytes of a file of {size}");
+        let Some((index, last)) = self.records.last_key_value() else { return };
+        let dirty_end = last.dirty().end().map(|end| Content::record_start(*index) + u64::from(end));
+        assert!(dirty_end.is_some(), "a record that is not dirty leaves memory");
+        assert!(dirty_end <= Some(size), "bytes are dirty up to {dirty_end:?} of a file of {size}");
     }
 }
 

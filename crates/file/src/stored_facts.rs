@@ -76,6 +76,8 @@ impl Policies {
                 let is_other = can_change && !is_as_asked(&extent.blob, wanted);
                 fact.otherwise_encoded_bytes += if is_other { bytes } else { 0 };
                 fact.stored_bytes += stored_bytes(&extent);
+                let part_max = fact.shared_bytes.max(fact.otherwise_encoded_bytes);
+                assert!(part_max <= fact.bytes, "{part_max} bytes are a part of {}", fact.bytes);
             }
             from = next;
         }

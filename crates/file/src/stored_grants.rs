@@ -28,6 +28,7 @@ impl Writer {
         storing: &Storing,
         range: std::ops::Range<u64>,
     ) -> Result<StoredGrant, crate::error::Error> {
+        assert!(range.start < range.end, "leave is given to write something");
         let length = (range.end - range.start) as usize;
         let all = StoredGrant { length, at_once: false };
         if !self.grants.accounts.keeps_stored() {

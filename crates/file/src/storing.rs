@@ -5,6 +5,7 @@
 use stere_policy::Effective;
 use stere_store::Io;
 
+use crate::block::BLOCK;
 use crate::context::Context;
 use crate::encoding::{AskedEncoding, Storing, kind_of};
 use crate::error::Error;
@@ -47,6 +48,7 @@ impl Policies {
         };
         let sealing = self.sealing(effective.wish.encryption)?;
         let record_bytes = effective.wish.record.bytes().min(RECORD_BYTES).min(self.store.blob_bytes_max() as u64);
+        assert!(record_bytes >= BLOCK, "a record of {record_bytes} bytes holds no block");
         let checksum = kind_of(effective.wish.checksum);
         Ok(Storing { placement, compression, sealing, stack, record_bytes, checksum })
     }

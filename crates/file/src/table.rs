@@ -75,7 +75,8 @@ impl Drop for Held<'_> {
         let mut shard = self.table.shard(entry.inode).lock();
         // Two owners: the table and this holder. Clones are made under the shard's lock only, so nobody can join.
         if Arc::strong_count(&entry) == 2 && entry.state.try_read().is_some_and(|state| state.is_idle()) {
-            shard.remove(&entry.inode);
+            let removed = shard.remove(&entry.inode);
+            assert!(removed.is_some_and(|removed| Arc::ptr_eq(&removed, &entry)), "an inode has one entry");
             self.table.removals.fetch_add(1, Ordering::AcqRel);
         }
         drop(entry);
@@ -124,6 +125,7 @@ impl FileTable {
             inodes.extend(shard.lock().keys());
         }
         inodes.sort_unstable();
+        assert!(inodes.windows(2).all(|pair| pair[0] < pair[1]), "an inode has one entry");
         inodes
     }
 

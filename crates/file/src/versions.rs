@@ -59,4 +59,5 @@ pub fn version_order(value: &InodeValue) -> Option<u64> {
 /// Makes an inode a version, with a place in the order in which they go.
 pub fn set_version_order(value: &mut InodeValue, order: u64) {
     put(value, Some(VersionsPolicy { kind: VERSION, count: 0, seconds: order }));
+    assert_eq!(version_order(value), Some(order), "what is noted is read again");
 }

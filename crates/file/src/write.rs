@@ -96,9 +96,9 @@ impl Writer {
             edges = self.edges_needed(context, inode, content, &range, edges)?;
             if attempt == EDGES_READ_MAX || !edges.iter().any(Edge::is_lacking) {
                 self.writeback.relieve(context, inode, content, data.len() as u64)?;
-                return self.write_beside(context, inode, content, offset, data, edges);
+                return self.write_with_edges(context, inode, content, offset, data, edges);
             }
-            // Whoever wants something else of this file does not wait for a volume.
+            // Other calls on this file do not wait for a medium.
             drop(state);
             self.read_edges(context, inode, &mut edges)?;
         }
@@ -113,11 +113,11 @@ impl Writer {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, Error> {
-        self.write_beside(context, inode, content, offset, data, Vec::new())
+        self.write_with_edges(context, inode, content, offset, data, Vec::new())
     }
 
     /// Writes where these edges were read before.
-    fn write_beside(
+    fn write_with_edges(
         &self,
         context: &Context<'_>,
         inode: u64,
@@ -128,14 +128,14 @@ impl Writer {
     ) -> Result<usize, Error> {
         let storing = self.policies.storing_change(context, inode)?;
         let granted = self.grants.grant_write(context, inode, content, offset, data.len())?;
-        assert!(granted <= data.len(), "no more is granted than was asked for");
+        assert!(granted > 0 && granted <= data.len(), "{granted} bytes are granted of {}", data.len());
         let range = offset..offset + granted as u64;
         let stored = self.grant_stored(context, inode, content, &storing, range);
         if stored.is_err() {
             self.grants.keep_promised(inode, content);
         }
         let StoredGrant { length: granted, at_once } = stored?;
-        assert!(granted <= data.len(), "stored bytes are granted for what was written");
+        assert!(granted > 0 && granted <= data.len(), "stored bytes are granted for what was written");
         let range = offset..offset + granted as u64;
         let mut edges = self.edges_needed(context, inode, content, &range, edges)?;
         self.read_edges(context, inode, &mut edges)?;
@@ -147,6 +147,9 @@ impl Writer {
         if at_once && written.is_ok() {
             let _stays_in_memory = self.writeback.save_all(context, inode, content);
         }
+        content.assert_invariants();
+        let is_some = written.as_ref().is_ok_and(|accepted| *accepted > 0 && *accepted <= granted);
+        assert!(is_some || written.is_err(), "a write accepts some of {granted} bytes: {written:?}");
         written
     }
 
@@ -286,6 +289,7 @@ impl Writer {
         range: Range<u64>,
         bytes: u64,
     ) -> Result<Option<Reservation>, Error> {
+        assert!(!range.is_empty() && bytes > 0, "room is reserved for something");
         let (placement, bytes) = (storing.placement, storing.stored_bytes_max(bytes));
         match self.reservations.promise(context.io, placement, bytes) {
             Ok(reservation) => Ok(Some(reservation)),
@@ -389,6 +393,7 @@ impl Writer {
     fn extend(&self, context: &Context<'_>, content: &mut Content, part: &Part<'_>) {
         self.table.note_dirty(content);
         let end = Content::record_start(part.record) + u64::from(part.range().end);
+        assert!(end <= FILE_BYTES_MAX, "a write does not reach to {end}");
         content.size = content.size.max(end);
         content.touch(context.now);
     }

@@ -91,6 +91,8 @@ impl<J: Send + 'static> Lanes<J> {
     pub fn submit(&self, lane: Lane, job: J) {
         let lane = &self.lanes[lane as usize];
         let mut state = lane.state.lock();
+        let (idle, running) = (state.idle, state.running);
+        assert!(idle <= running, "{idle} threads of {running} wait in {}", lane.name);
         state.queue.push_back(job);
         if state.idle >= state.queue.len() {
             drop(state);
@@ -154,6 +156,7 @@ impl<J: Send + 'static> LaneShared<J> {
                 break;
             }
         }
+        assert!(state.running > state.idle, "the thread that ends in {} runs, and does not wait", self.name);
         state.running -= 1;
     }
 }

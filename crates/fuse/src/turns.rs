@@ -201,15 +201,19 @@ impl Turns {
 
     fn give_back(self: &Arc<Self>, claim: Claim) {
         let mut state = self.state.lock();
+        assert!(state.turns > 0, "a turn that ends was counted");
         state.turns -= 1;
         for (of, _) in self.limits_of(claim) {
-            if let Some(count) = state.under_way.get_mut(&of) {
+            let count = state.under_way.get_mut(&of);
+            assert!(count.as_ref().is_some_and(|count| **count > 0), "what ends of {of:?} was counted");
+            if let Some(count) = count {
                 *count -= 1;
                 if *count == 0 {
                     state.under_way.remove(&of);
                 }
             }
         }
+        assert!(state.turns > 0 || state.under_way.is_empty(), "nobody has a turn, and something is under way");
         let come = self.take_come(&mut state);
         drop(state);
         self.begin_all(come);

@@ -139,6 +139,7 @@ pub fn permits(
     caller: &Caller<'_>,
     wanted: u32,
 ) -> Result<bool, Error> {
+    assert!((1..=7).contains(&wanted), "somebody wants some of a mode's three bits, not {wanted:o}");
     if caller.uid == 0 {
         return Ok(true);
     }
@@ -243,6 +244,7 @@ pub fn follow_mode(transaction: &mut Transaction<'_>, inode: u64, value: &InodeV
     let Some(bytes) = xattr::get(transaction, inode, ACCESS)? else { return Ok(()) };
     let mut acl = Acl::decode(&bytes)?;
     acl.adjust(value.mode, |_, mode| mode);
+    assert_eq!(acl.mode_bits(), value.mode & 0o777, "the list of inode {inode} says what its mode says");
     xattr::put(transaction, inode, ACCESS, &acl.encode())
 }
 
@@ -254,6 +256,7 @@ pub fn inherit(
     inode: u64,
     value: &mut InodeValue,
 ) -> Result<bool, Error> {
+    assert_ne!(parent, inode, "what is made inherits of the directory above it");
     if directory.flags & HAS_DEFAULT == 0 {
         return Ok(false);
     }

@@ -115,7 +115,8 @@ pub fn apply(
     set: &SetAttributes,
 ) -> Result<(), Error> {
     stere_file::check_changeable(value, caller.now)?;
-    let is_directory = value.kind() == Some(FileKind::Directory);
+    let kind = value.kind();
+    let is_directory = kind == Some(FileKind::Directory);
     if set.uid.is_some() || set.gid.is_some() {
         if !is_directory {
             clear_set_id(value, caller);
@@ -146,6 +147,7 @@ pub fn apply(
     value.atime = set.atime.map_or(value.atime, time);
     value.mtime = set.mtime.map_or(value.mtime, time);
     value.ctime = set.ctime.unwrap_or(caller.now);
+    assert_eq!(value.kind(), kind, "inode {inode} stays what it is");
     Ok(())
 }
 

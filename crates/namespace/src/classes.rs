@@ -97,6 +97,8 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
 }
 
 pub fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
+    let Own { class, tiers, .. } = definition.own;
+    assert_eq!((class, tiers), (0, 0), "a class is of no class, and names no media");
     let Own { copies, parity_data: parity_k, parity: parity_m, compression, redundancy, encryption, .. } =
         definition.own;
     let (name, into) = (definition.name.clone(), definition.into.map(Class::code));
@@ -130,7 +132,9 @@ fn stored_residency(residency: ResidencySettings) -> ClassResidency {
     let code = |said: Option<bool>| said.map_or(0, |is_on| 1 + u8::from(is_on));
     let names = u8::from(residency.names_seconds.is_some());
     let names_seconds = residency.names_seconds.unwrap_or(0);
-    ClassResidency { pin: code(residency.pin), unit: code(residency.unit), names, names_seconds }
+    let stored = ClassResidency { pin: code(residency.pin), unit: code(residency.unit), names, names_seconds };
+    assert_eq!(residency_of(stored), residency, "what is stored is read again");
+    stored
 }
 
 /// The classes and places that an inode names itself, by what is set and by a lock (what is none is 0, or below the first number); and whether

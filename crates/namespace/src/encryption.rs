@@ -256,6 +256,7 @@ impl EncryptionKeys {
                 let (mut locked, mut next) = (0, Some(SEQUENCE_FIRST));
                 while let Some(from) = next {
                     let step = self.reencrypt_some(caller, met.inode, from)?;
+                    assert!(step.1.is_none_or(|next| next > from), "names are gone through in order, from {from}");
                     locked += step.0;
                     next = step.1;
                 }
@@ -316,6 +317,7 @@ impl EncryptionKeys {
                     locked += u64::from(!is_done);
                 }
             }
+            assert!(locked <= others.len() as u64, "{locked} names wait for a key, of {}", others.len());
             stere_file::put_inode(transaction, directory, &value);
             Ok::<_, Error>(locked)
         })?;
@@ -369,6 +371,11 @@ impl EncryptionKeys {
 
     fn put_key(&self, caller: &Caller<'_>, record: EncryptionKey) -> Result<(), Error> {
         assert_ne!(record.number, 0, "0 stands for no key");
+        assert!(
+            record.wrapped.len() <= EncryptionKey::WRAPPINGS_MAX,
+            "a key is wrapped {} times",
+            record.wrapped.len()
+        );
         let (key, bytes) = (Key::encryption_key(record.number), record.encode());
         self.core.store.update(caller.io, |transaction| {
             transaction.put(key, &bytes);

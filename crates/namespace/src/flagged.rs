@@ -68,6 +68,7 @@ pub fn system_keys(view: &View<'_>, kind: u8) -> Result<Vec<u64>, Error> {
         inodes.extend((key.kind == kind).then_some(key.object));
         ControlFlow::Continue(())
     })?;
+    assert!(inodes.is_sorted(), "keys of the pool are visited in order");
     Ok(inodes)
 }
 

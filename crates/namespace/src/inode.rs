@@ -135,7 +135,11 @@ impl Core {
         };
         match done {
             // What the store said (a node is missing, say) it says itself, after its own repetition.
-            Err(stere_file::Error::Refused) => Err(refused.take().unwrap_or(Error::Stale)),
+            Err(stere_file::Error::Refused) => {
+                let why = refused.take();
+                assert!(why.is_some(), "a change of inode {inode} that was refused says why");
+                Err(why.unwrap_or(Error::Stale))
+            }
             done => Ok(done?),
         }
     }

@@ -75,7 +75,9 @@ pub fn unreadable_bytes(store: &Store, io: Io<'_>, inode: u64) -> Result<u64, Er
             let (first, behind) = (extent.blob_offset, extent.blob_offset + extent.length);
             let lost = store.losses.unreadable_ranges(&extent.blob);
             let within = lost.into_iter().map(|range| range.end.min(behind).saturating_sub(range.start.max(first)));
-            bytes += within.map(u64::from).sum::<u64>();
+            let lost_bytes = within.map(u64::from).sum::<u64>();
+            assert!(lost_bytes <= u64::from(extent.length), "{lost_bytes} bytes are lost of {}", extent.length);
+            bytes += lost_bytes;
         }
         from = next;
     }
@@ -108,11 +110,15 @@ fn lost_of(store: &Store, loss: &Loss, inode: u64) -> Result<Option<LostFile>, E
         }
         from = next;
     }
+    let told: u64 = lost.ranges.iter().map(|range| range.end - range.start).sum();
+    assert!(told == lost.lost_bytes || lost.has_more_ranges, "{told} bytes are told of {}", lost.lost_bytes);
     Ok((lost.lost_bytes > 0).then_some(lost))
 }
 
 impl LostFile {
     fn add(&mut self, range: Range<u64>) {
+        let is_in_order = self.ranges.last().is_none_or(|last| last.end <= range.start);
+        assert!(range.start < range.end && is_in_order, "{range:?} is lost behind what was told before");
         self.lost_bytes += range.end - range.start;
         if let Some(last) = self.ranges.last_mut().filter(|last| last.end == range.start) {
             last.end = range.end;

@@ -196,6 +196,8 @@ impl Names {
         inode: u64,
         kind: FileKind,
     ) -> Result<u64, Error> {
+        assert_eq!(value.kind(), Some(FileKind::Directory), "names lie in directories, not in inode {directory}");
+        assert!((1..=NAME_BYTES_MAX).contains(&name.len()), "a name has 1 to 255 bytes, not {}", name.len());
         let sequence = value.next_dirent_sequence.max(SEQUENCE_FIRST);
         value.next_dirent_sequence = sequence + 1;
         let (stored, key) = match key {
@@ -241,6 +243,7 @@ impl Names {
         value: &mut InodeValue,
         found: &Found,
     ) -> Result<(), Error> {
+        assert_eq!(value.kind(), Some(FileKind::Directory), "names lie in directories, not in inode {directory}");
         let entry = entry(transaction, directory, found.sequence)?;
         value.size = value.size.saturating_sub(weight(&entry.name));
         let key = Key::dirent_hash(directory, self.hasher.hash(&entry.name));

@@ -407,11 +407,13 @@ impl PolicyRules {
 
     /// All that the pool's rules ever were, oldest first.
     pub fn rules_history(&self, io: Io<'_>) -> Result<Vec<RulesVersion>, Error> {
-        collect(&self.core.store, io, |history: &mut Vec<RulesVersion>, kind, number, bytes| {
+        let history = collect(&self.core.store, io, |history: &mut Vec<RulesVersion>, kind, number, bytes| {
             if kind == key::kind::RULES {
                 history.extend(version_of(number, bytes));
             }
-        })
+        })?;
+        assert!(history.windows(2).all(|pair| pair[0].version < pair[1].version), "versions are in order");
+        Ok(history)
     }
 
     /// What rules changed of files that existed, oldest first.

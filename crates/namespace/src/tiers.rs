@@ -309,6 +309,7 @@ impl Tiers {
             let (scheme, devices) = (extent.blob.scheme(), extent.blob.devices());
             let (volumes, survives) = (extent.blob.media(), self.core.store.losses_borne(&extent.blob));
             let released_in = devices.is_empty().then(|| extent.blob.segment_id());
+            assert!(runs.last().is_none_or(|last| last.end <= start), "runs are in the order of the file");
             let run = LayoutRun { start, end, scheme, devices, volumes, survives, released_in };
             match runs.last_mut().filter(|last| last.end == start && last.lies_like(&run)) {
                 Some(last) => last.end = end,

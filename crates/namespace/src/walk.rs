@@ -58,6 +58,8 @@ pub struct Walk {
 impl Walk {
     /// Over an inode, and if it is a directory over everything below it; `path` is its path, of this form.
     pub fn new(inode: u64, kind: FileKind, path: Vec<u8>, form: Form) -> Walk {
+        let is_path = path.is_empty() || (path.starts_with(b"/") && path.len() > 1);
+        assert!(is_path, "{:?} is the path of a walk, to which names are added", String::from_utf8_lossy(&path));
         Walk { levels: Vec::new(), path, form, first: Some(Met { inode, kind }), passes_over: false }
     }
 
@@ -91,7 +93,8 @@ impl Walk {
 
     /// Goes not into the directory that was met last.
     pub fn skip(&mut self) {
-        self.levels.pop();
+        let skipped = self.levels.pop().filter(|level| level.next_sequence == Some(0) && level.entries.is_empty());
+        assert!(skipped.is_some(), "what is skipped is a directory that was met just now");
     }
 
     /// The next name.
@@ -134,6 +137,8 @@ impl Walk {
         if self.levels.len() >= DEPTH_MAX {
             return Err(Error::Damaged("directories lie in each other; unmount and run `stere check`".into()));
         }
+        let is_below = self.levels.last().is_none_or(|above| above.path_length < self.path.len());
+        assert!(is_below, "the path of inode {} goes on behind that of its directory", met.inode);
         self.levels.push(Level {
             directory: met.inode,
             next_sequence: Some(0),
@@ -162,6 +167,7 @@ pub fn read_names(store: &Store, names: &Names, io: Io<'_>, directory: u64, from
             next = (entries.len() == BATCH).then_some(key.position + 1);
             if next.is_some() || failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
+        assert!(next.is_none_or(|next| next > from), "names are read in order, from {from} to {next:?}");
         failure.map_or(Ok((entries, next)), Err)
     })
 }

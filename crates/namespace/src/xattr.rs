@@ -61,6 +61,7 @@ pub fn get(keys: &impl Keys, inode: u64, name: &[u8]) -> Result<Option<Vec<u8>>,
 
 /// Stores an attribute. The caller sets `HAS_ATTRIBUTES`.
 pub fn put(transaction: &mut Transaction<'_>, inode: u64, name: &[u8], value: &[u8]) -> Result<(), Error> {
+    assert!((1..=ATTRIBUTE_NAME_BYTES_MAX).contains(&name.len()), "a name of {} bytes was checked", name.len());
     let key = key(inode, name);
     let mut bucket = bucket(transaction, inode, &key)?;
     bucket.set(name, value);
@@ -92,6 +93,7 @@ pub fn remove(transaction: &mut Transaction<'_>, inode: u64, name: &[u8]) -> Res
 
 /// Gives an inode without attributes those of another one. The caller sets the flags.
 pub fn copy(transaction: &mut Transaction<'_>, from: u64, to: u64) -> Result<(), Error> {
+    assert_ne!(from, to, "attributes are copied to another inode");
     let mut buckets = Vec::new();
     transaction.scan(Key::xattr(from, 0), Key::xattr(from, u64::MAX), |key, bytes| {
         buckets.push((key.position, bytes.to_vec()));

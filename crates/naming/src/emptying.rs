@@ -84,6 +84,7 @@ impl FileSystem {
                 }
                 continue;
             };
+            assert!(sequence >= from, "names of directory {directory} are met in order, not {sequence} after {from}");
             level.next_sequence = sequence + 1;
             if kind == FileKind::Directory {
                 state.levels.push(Level { directory: inode, name, next_sequence: 0 });

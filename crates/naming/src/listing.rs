@@ -24,6 +24,7 @@ const BATCH: usize = 128;
 const COOKIE_DOT: u64 = 1;
 /// Where to go on after "..".
 const COOKIE_DOT_DOT: u64 = 2;
+const _: () = assert!(SEQUENCE_FIRST > COOKIE_DOT_DOT, "no name has the cookie of a dot");
 
 /// One name of a directory.
 #[derive(Debug, Clone, Copy)]
@@ -213,5 +214,7 @@ fn read_names(names: &Names, view: &View<'_>, inode: u64, from: u64) -> Result<(
             ControlFlow::Continue(())
         }
     })?;
+    let is_rising = batch.entries.windows(2).all(|pair| pair[0].sequence < pair[1].sequence);
+    assert!(is_rising && batch.entries.len() <= BATCH, "a batch has so many names at most, in order");
     failure.map_or(Ok((batch, some_key)), Err)
 }

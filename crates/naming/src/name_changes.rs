@@ -10,7 +10,7 @@ use stere_features::features::Features;
 use stere_features::multiple_names::MultipleNames;
 use stere_features::retention::Retentions;
 use stere_features::versions::Versions;
-use stere_file::{FirstHandle, inode_if_any};
+use stere_file::{FirstHandle, HAS_ATTRIBUTES, HAS_VERSIONS, OF_VERSIONS, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key};
 use stere_namespace::access_times::LazyTimes;
 use stere_namespace::attributes::Attributes;
@@ -20,7 +20,7 @@ use stere_namespace::error::Error;
 use stere_namespace::inode::{Core, living_directory, put_changed_directory};
 use stere_namespace::names::ENCRYPTED;
 use stere_namespace::namespace::Namespace;
-use stere_namespace::rules::PolicyRules;
+use stere_namespace::rules::{HAS_RULES, PolicyRules};
 use stere_namespace::{acl, inode};
 use stere_residency::offload::Offload;
 use stere_residency::residency::Residency;
@@ -81,6 +81,7 @@ impl NameChanges {
         new: &New<'_>,
         mut number: impl FnMut(&mut Transaction<'_>) -> u64,
     ) -> Result<(u64, InodeValue), Error> {
+        assert_eq!(new.kind, FileKind::File, "only a file is made without a name");
         let made = self.core.store.update(caller.io, |transaction| {
             let directory = living_directory(transaction, parent)?;
             self.encryption.name_key(transaction, parent, &directory)?;
@@ -237,6 +238,8 @@ pub(crate) fn opened(transaction: &mut Transaction<'_>, first: &mut FirstHandle<
 
 /// Set on files made without a name until they get one.
 pub(crate) const NEVER_NAMED: u32 = 1 << 31;
+const OTHER_FLAGS: u32 = HAS_ATTRIBUTES | acl::HAS_ACCESS | HAS_RULES | ENCRYPTED | OF_VERSIONS | HAS_VERSIONS;
+const _: () = assert!(NEVER_NAMED & OTHER_FLAGS == 0, "each flag of an inode has a bit of its own");
 
 /// The inode to make, with owner, group, mode and ACLs as its directory wants them.
 fn prepare(
@@ -268,5 +271,6 @@ fn prepare(
     if new.kind != FileKind::Symlink && !acl::inherit(transaction, parent, directory, inode, &mut value)? {
         value.mode &= !(caller.umask & 0o777);
     }
+    assert_eq!(value.kind(), Some(new.kind), "inode {inode} is what was asked for");
     Ok(value)
 }

@@ -217,10 +217,12 @@ impl Pipeline {
             false => call(),
         };
         self.follow(op, outcome.as_ref().map(&done).ok());
-        if let (Some(notes), Ok(value)) = (notes, &outcome)
-            && let Some((inode, _)) = done(value).made
-        {
-            self.attributes.put_notes(op.caller, inode, notes)?;
+        if let (Some(notes), Ok(value)) = (notes, &outcome) {
+            let made = done(value).made;
+            assert!(made.is_some(), "what is made is told, for notes to be put with it");
+            if let Some((inode, _)) = made {
+                self.attributes.put_notes(op.caller, inode, notes)?;
+            }
         }
         outcome
     }

@@ -109,6 +109,7 @@ impl NameChanges {
         }
         self.rules.forget_rules(transaction, expected.inode, &value)?;
         let is_kept = may_keep && self.versions.keep_removed(transaction, unlink, caller, place, expected, &value)?;
+        assert!(!(is_kept && is_directory), "directory {} does not become a version", expected.inode);
         let mut above = directory(transaction, parent)?;
         above.nlink = above.nlink.saturating_sub(u32::from(is_directory));
         self.core.names.remove(transaction, parent, &mut above, expected)?;

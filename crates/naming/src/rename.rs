@@ -157,6 +157,7 @@ impl NameChanges {
         expected: &Found,
         may_keep: bool,
     ) -> Result<Removed<bool>, Error> {
+        assert_eq!(rename.flags, 0, "what is there is replaced where nothing else is asked for");
         let source = self.source(transaction, rename)?;
         if self.core.names.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
             return Ok((Attempt::Moved, Gone::Stays));
@@ -190,6 +191,7 @@ impl NameChanges {
             victim = found_victim(transaction, expected)?;
         }
         let is_kept = may_keep && self.versions.keep_removed(transaction, unlink, caller, place, expected, &victim)?;
+        assert!(!(is_kept && is_directory), "directory {} does not become a version", expected.inode);
         let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
         if is_kept {
             return Ok((Attempt::Done(moved), Gone::Stays));
@@ -207,6 +209,7 @@ impl NameChanges {
         source: &Found,
         over: Option<&Found>,
     ) -> Result<bool, Error> {
+        assert!(over.is_none_or(|over| over.inode != source.inode), "inode {} does not replace itself", source.inode);
         let same_parent = rename.parent == rename.new_parent;
         let is_directory = source.kind == FileKind::Directory;
         let mut from = directory(transaction, rename.parent)?;
@@ -254,6 +257,7 @@ impl NameChanges {
         source: &Found,
         target: &Found,
     ) -> Result<bool, Error> {
+        assert_eq!(rename.flags, RENAME_EXCHANGE, "names are exchanged where that is asked for");
         if source.inode == target.inode {
             return Ok(false);
         }
@@ -307,6 +311,7 @@ impl NameChanges {
             self.rules.apply_rules(scopes, name, &mut value, caller.now);
         }
         let (from, to) = ((old_directory, found.sequence), (parent, sequence));
+        assert_ne!(from, to, "a name of inode {} goes to another place", found.inode);
         self.multiple_names.names_change(transaction, found.inode, &before, &mut value, Some(from), Some(to))?;
         if value.parent == parent {
             inode::note_name(&mut value, sequence);

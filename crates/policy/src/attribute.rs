@@ -452,6 +452,7 @@ impl Own {
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, Some(is_on)));
             }
         }
+        assert!(self.get(setting).is_some(), "what was set of {setting:?} can be read");
         Ok(())
     }
 
@@ -473,6 +474,7 @@ impl Own {
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, None));
             }
         }
+        assert!(self.get(setting).is_none(), "nothing is left of {setting:?}");
     }
 
     /// The value of `setting` as text, if it is set here.
@@ -541,6 +543,7 @@ impl Own {
             SchemeWish::Parity { data, parity } => (0, data, parity, 0),
             SchemeWish::Scale(place) => (0, 0, 0, place + 1),
         };
+        assert_eq!(self.scheme_wish(), Some(wish), "what was set is asked for");
     }
 
     /// The compression asked for here.

@@ -37,7 +37,10 @@ impl Class {
             Class::Normal => 2,
             Class::Precious => 3,
             Class::Archive => 4,
-            Class::User(code) => code,
+            Class::User(code) => {
+                assert!(code >= Class::USER_CODE_MIN, "a class of a pool has another number than {code}");
+                code
+            }
         }
     }
 
@@ -120,10 +123,12 @@ impl SchemeWish {
 
     /// How many device losses must be survived for the wish to be fulfilled. The scale asks for what there is.
     pub fn survives_at_least(self, devices: usize) -> u8 {
-        match self {
+        let least = match self {
             SchemeWish::Scale(_) => self.scheme(devices).1,
             _ => self.survives(),
-        }
+        };
+        assert!(least <= self.survives(), "{self:?} does not survive {least} losses");
+        least
     }
 
     /// Whether the number of devices decides which scheme it is, beyond what there must be.

@@ -63,6 +63,7 @@ impl Classes {
 
     /// Defines a class, or defines it anew.
     pub fn put(&mut self, class: Class, definition: Definition) {
+        assert_eq!(definition.own.class, 0, "a class is of no class");
         self.defined.insert(class.code(), definition);
     }
 

@@ -55,12 +55,18 @@ impl Compression {
 
     /// As users write it.
     pub fn text(self) -> String {
-        match (self.algorithm(), self.level()) {
+        let text = match (self.algorithm(), self.level()) {
             (None, _) => "none".into(),
             (Some(Algorithm::Lz4), _) => "lz4".into(),
             (Some(Algorithm::Zstd), LEVEL_DEFAULT) => "zstd".into(),
             (Some(Algorithm::Zstd), level) => format!("zstd:{level}"),
-        }
+        };
+        assert_eq!(
+            Compression::from_text(&text).map(Compression::code),
+            Some(self.code()),
+            "what is shown is read again"
+        );
+        text
     }
 
     /// How, if at all.

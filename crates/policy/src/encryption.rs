@@ -48,11 +48,13 @@ impl Encryption {
 
     /// As it is written, with a key by its number.
     pub fn text(self) -> String {
-        match self.key() {
+        let text = match self.key() {
             Some(number) => format!("#{number}"),
             None if self == Encryption::DEFAULT => "yes".into(),
             None => "no".into(),
-        }
+        };
+        assert_eq!(Encryption::from_text(&text), Some(self), "what is shown is read again");
+        text
     }
 
     /// The key, where one is named.

@@ -12,6 +12,7 @@ pub fn show_moment(seconds: i64) -> String {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
+    assert!((1..=12).contains(&month) && (1..=31).contains(&day), "{seconds} s are day {day} of month {month}");
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
@@ -32,6 +33,7 @@ pub fn parse_moment(text: &str) -> Option<i64> {
     // A day that there is not comes back as another one.
     let is_day =
         (1..=12).contains(&month) && show_moment(seconds).starts_with(&format!("{year:04}-{month:02}-{day:02}"));
+    assert!(!is_day || seconds >= 0, "{text} is {seconds} s, before 1970");
     is_day.then_some(seconds)
 }
 
@@ -67,7 +69,9 @@ pub fn parse_length(text: &str) -> Option<u64> {
 pub fn show_length(seconds: u64) -> String {
     let fits = |(_, unit): &(char, u64)| seconds > 0 && seconds % unit == 0;
     let (letter, unit) = UNITS.into_iter().find(fits).unwrap_or(('s', 1));
-    format!("{}{letter}", seconds / unit)
+    let text = format!("{}{letter}", seconds / unit);
+    assert_eq!(parse_length(&text), Some(seconds), "what is shown is read again");
+    text
 }
 
 #[cfg(test)]

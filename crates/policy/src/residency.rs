@@ -126,6 +126,7 @@ impl ResidencySettings {
                 };
             }
         }
+        assert_eq!(self.says(keep), !value.is_empty(), "what was set of {keep:?} can be read");
         Ok(())
     }
 

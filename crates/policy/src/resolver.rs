@@ -201,7 +201,10 @@ impl Walked {
     }
 
     fn over(self, above: Effective) -> Effective {
-        self.locked.over(self.said.over(above))
+        let held = self.locked.over(self.said.over(above));
+        assert!(self.locked.class.is_none() || held.class_source.is_lock(), "a lock goes before all that is said");
+        assert!(self.locked.scheme.is_none() || held.scheme_source.is_lock(), "a lock goes before all that is said");
+        held
     }
 }
 

@@ -153,7 +153,8 @@ struct Weight {
 impl Drop for Weight {
     fn drop(&mut self) {
         if let Some(total) = &self.total {
-            total.fetch_sub(self.bytes, Ordering::AcqRel);
+            let before = total.fetch_sub(self.bytes, Ordering::AcqRel);
+            assert!(before >= self.bytes, "{} bytes of rules go, and {before} were counted", self.bytes);
         }
     }
 }

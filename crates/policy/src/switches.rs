@@ -29,6 +29,7 @@ impl Switch {
 pub struct Switches(pub u8);
 
 const MASK: u8 = 3;
+const _: () = assert!(Switch::ALL.len() * 2 <= u8::BITS as usize, "a byte has two bits for each switch");
 const NO: u8 = 1;
 const YES: u8 = 2;
 
@@ -46,6 +47,7 @@ impl Switches {
     pub fn set(&mut self, switch: Switch, is_on: Option<bool>) {
         let bits = is_on.map_or(0, |is_on| if is_on { YES } else { NO });
         self.0 = self.0 & !(MASK << switch.shift()) | bits << switch.shift();
+        assert_eq!(self.get(switch), is_on, "what was set of {switch:?} can be read");
     }
 
     /// Of two that both hold: on, where one of them says so.
@@ -54,6 +56,8 @@ impl Switches {
         for switch in Switch::ALL {
             both.set(switch, [self.get(switch), other.get(switch)].into_iter().flatten().max());
         }
+        let is_any_watched = self.has_any_watched() || other.has_any_watched();
+        assert_eq!(both.has_any_watched(), is_any_watched, "what one of two watches is watched");
         both
     }
 

@@ -41,6 +41,7 @@ impl Versions {
                 _ => return Err(refused()),
             }
         }
+        assert!(count.is_some() || seconds.is_some(), "'{written}' bounds something");
         Ok(Versions::Kept { count, seconds })
     }
 

@@ -243,11 +243,12 @@ impl Eviction {
     /// Releases these, and makes their slots free.
     fn release_few(&self, caller: &Caller<'_>, few: &[Candidate]) -> Result<u64, Error> {
         let segments: Vec<u64> = few.iter().map(|one| one.segment).collect();
-        assert!(segments.len() <= RELEASED_AT_ONCE, "few are released before it is looked again");
+        assert!((1..=RELEASED_AT_ONCE).contains(&segments.len()), "few are released before it is looked again");
         // From what lies on devices still.
         let inodes: BTreeSet<u64> =
             segments.iter().flat_map(|segment| self.core.store.tier.heat.inodes_of_segment(*segment)).collect();
         let released = self.tiers.release_segments(caller, &segments)?.segments;
+        assert!(released <= segments.len() as u64, "{released} segments are released of {}", segments.len());
         self.note_changed(inodes.iter());
         self.core.store.checkpoint()?;
         Ok(released)

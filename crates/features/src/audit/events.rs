@@ -91,7 +91,7 @@ impl Audit {
     }
 
     fn begin_session(&self, watched: Watched, opener: Option<WatchedProcessAndCommand>, handle: Handle) {
-        let mut sessions = self.sessions.lock();
+        let mut sessions = self.locked_sessions();
         let inode = watched.inode;
         let fresh = || Session {
             watched: watched.clone(),
@@ -102,6 +102,7 @@ impl Audit {
         };
         let session = sessions.entry(inode).or_insert_with(fresh);
         assert!(!session.handles.contains(&handle), "a handle is opened once");
+        assert_eq!(session.watched.inode, inode, "a session is of the file that it is found by");
         session.handles.push(handle);
         if opener.is_some() {
             // Changes are told of the name that it was opened by to make them.
@@ -260,8 +261,9 @@ impl Audit {
         if !self.has_sessions() {
             return;
         }
-        let mut sessions = self.sessions.lock();
+        let mut sessions = self.locked_sessions();
         let Some(session) = sessions.get_mut(&inode) else { return };
+        assert!(!session.handles.is_empty(), "a session of inode {inode} ends with its last handle");
         session.handles.retain(|one| *one != handle);
         let readers = self.readers.lock();
         for writer in &mut session.writers {

@@ -67,6 +67,7 @@ impl List {
     pub fn put_provenance(&self, value: ProvenanceValue) -> u64 {
         let mut waiting = self.waiting.lock();
         let number = waiting.next.provenance_next;
+        assert!(number >= waiting.next.provenance_first, "records are counted from 1, not {number}");
         waiting.next.provenance_next += 1;
         waiting.push(Pending::Provenance(number, value));
         number
@@ -82,6 +83,7 @@ impl List {
     pub fn put_audit(&self, value: AuditValue) {
         let mut waiting = self.waiting.lock();
         let number = waiting.next.audit_next;
+        assert!(number >= waiting.next.audit_first, "records are counted from 1, not {number}");
         waiting.next.audit_next += 1;
         waiting.push(Pending::Audit(number, value));
     }
@@ -177,6 +179,7 @@ impl Audit {
                 return outcome;
             }
             let mut waiting = list.waiting.lock();
+            assert!(batch.len() <= BATCH, "{} records are one transaction", batch.len());
             assert!(waiting.pending.len() >= batch.len(), "only who puts records into the pool takes them");
             waiting.pending.drain(..batch.len());
             if let Err(error) = outcome {

@@ -64,6 +64,8 @@ impl RulesForecast<'_> {
             counts.units += u64::from(is_unit);
             counts.names += u64::from(names.is_some_and(|(seconds, by)| seconds > 0 && begins_here(by)));
         }
+        let pinned_max = self.files + u64::from(met.kind == FileKind::File);
+        assert!(counts.iter().all(|one| one.pinned_files <= pinned_max), "no more than {pinned_max} files are pinned");
         self.residency = Some(counts);
         Ok(())
     }

@@ -13,6 +13,7 @@ use stere_format::FileKind;
 use stere_namespace::call::Caller;
 use stere_namespace::error::Error;
 use stere_namespace::rules::Matched;
+use stere_namespace::xattr::VALUE_BYTES_MAX;
 use stere_policy::{Class, Name, parse_name};
 
 use crate::provenance::PolicyProvenance;
@@ -196,5 +197,6 @@ fn bounded(lines: &[Vec<u8>]) -> Vec<u8> {
         text.extend_from_slice(line);
         text.push(b'\n');
     }
+    assert!(text.len() <= VALUE_BYTES_MAX, "an attribute does not tell {} bytes", text.len());
     text
 }

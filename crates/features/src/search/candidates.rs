@@ -106,6 +106,7 @@ fn read(
             })?;
             Ok::<_, Error>((inodes, next))
         })?;
+        assert!(next.is_none_or(|next| next > at), "entries are read in order, from {at} to {next:?}");
         all.extend(inodes);
         if all.len() >= limit {
             return Ok(false);
@@ -168,6 +169,7 @@ fn walk(
                 })?;
                 Ok::<_, Error>((names, next))
             })?;
+            assert!(next.is_none_or(|next| next > at), "names are read in order, from {at} to {next:?}");
             all.extend(names.iter().map(|(inode, _)| *inode));
             let below = names.iter().filter(|(inode, kind)| *kind == FileKind::Directory && met.insert(*inode));
             directories.extend(below.map(|(inode, _)| *inode));

@@ -80,6 +80,7 @@ fn read(
             }
             if names.len() == limit || failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
+        assert!(names.windows(2).all(|pair| pair[0].0 < pair[1].0), "names are found by their sequence");
         failure.map_or(Ok(names), Err)
     })
 }

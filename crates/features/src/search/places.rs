@@ -153,6 +153,7 @@ fn read_directories(search: &Searches, caller: &Caller<'_>, parent: u64, from: u
             next = (count == BATCH).then_some(key.position + 1);
             if next.is_some() || failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
+        assert!(next.is_none_or(|next| next > from), "names are read in order, from {from} to {next:?}");
         failure.map_or(Ok((directories, next)), Err)
     })
 }

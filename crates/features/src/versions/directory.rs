@@ -29,10 +29,13 @@ const ORDER_OF_REST: u64 = 1 << 48;
 /// The place in the order of a version that was made at a moment, seconds since 1970, and is kept so long.
 pub fn order(made: i64, seconds: Option<u64>) -> u64 {
     let made = u64::try_from(made).unwrap_or(0);
-    match seconds {
+    let place = match seconds {
         Some(seconds) => (ORDER_BY_MOMENT + made).saturating_add(seconds).min(ORDER_OF_REST - 1),
         None => ORDER_OF_REST + made,
-    }
+    };
+    assert!(place >= ORDER_BY_MOMENT, "a version has no place before all moments, at {place}");
+    assert_eq!(seconds.is_some(), place < ORDER_OF_REST, "what has a moment at which it goes goes before the rest");
+    place
 }
 
 /// A moment as a name: sorted like the moments, and without what shells and others take for something else.
@@ -42,6 +45,7 @@ pub fn moment_name(at: Timestamp) -> String {
 
 /// The next moment that can be told apart.
 fn next_moment(at: Timestamp) -> Timestamp {
+    assert!(at.nanoseconds < 1_000_000_000, "a moment has {} nanoseconds", at.nanoseconds);
     match at.nanoseconds {
         999_999_999 => Timestamp { seconds: at.seconds + 1, nanoseconds: 0 },
         nanoseconds => Timestamp { nanoseconds: nanoseconds + 1, ..at },
@@ -218,6 +222,7 @@ impl Versions {
         stere_file::put_inode(transaction, inode, &value);
         let mut moved = stere_namespace::inode::directory(transaction, version_directory.inode)?;
         let before = classes::Named::of(&moved);
+        assert_ne!(moved.flags & OF_VERSIONS, 0, "what is filed with versions belongs to them");
         let own = moved.policy.and_then(|policy| policy.versions);
         moved.policy =
             value.policy.map(|policy| InodePolicy { retain: None, versions: policy.versions.or(own), ..policy });

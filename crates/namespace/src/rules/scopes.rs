@@ -221,6 +221,7 @@ impl PolicyRules {
         // Paths of the directories above are beginnings of this one.
         let (mut levels, mut start) = (Vec::new(), path.len());
         for (directory, settled, rules) in said {
+            assert!((1..=path.len()).contains(&start), "a directory's path ends in the path of one below it");
             levels.push(Level { directory, settled, rules: rules.map(|rules| in_place(rules, start)) });
             start = path[..start - 1].iter().rposition(|byte| *byte == b'/').map_or(1, |slash| slash + 1);
         }

@@ -44,10 +44,12 @@ impl FileSystem {
 
     /// Reads; fewer bytes than asked for only at the end of the file.
     pub fn read(&self, caller: &Caller<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
-        let op = Op::new(caller, inode, Kind::Read).at(offset, out.len() as u64);
+        let length_max = out.len();
+        let op = Op::new(caller, inode, Kind::Read).at(offset, length_max as u64);
         let read = || Ok(self.namespace.core.files.reader.read(&caller.context(), inode, offset, out)?);
         let outcome =
             self.pipeline.run(&op, read, |outcome| Done { value: Some(&outcome.value), ..Done::default() })?;
+        assert!(outcome.length <= length_max, "{} bytes are read, and {length_max} were asked for", outcome.length);
         Ok(outcome.length)
     }
 

@@ -97,6 +97,14 @@ impl Effective {
             });
         let (versions, versions_source) =
             more_versions((self.versions, self.versions_source), (other.versions, other.versions_source));
+        let survives_most = a.scheme.survives().max(b.scheme.survives());
+        assert!(scheme_source.is_lock() || scheme.survives() == survives_most, "{scheme:?} is not the strictest");
+        let checksum_most = a.checksum.max(b.checksum);
+        assert!(checksum_source.is_lock() || checksum == checksum_most, "{checksum:?} is not the strictest");
+        let encrypts_most = a.encryption.max(b.encryption);
+        assert!(encryption_source.is_lock() || encryption == encrypts_most, "{encryption:?} is not the strictest");
+        let is_locked = self.scheme_source.is_lock() || other.scheme_source.is_lock();
+        assert_eq!(scheme_source.is_lock(), is_locked, "what is locked for one of the names is locked");
         let switches = Switch::ALL
             .map(|switch| stricter(self.switches[switch as usize], other.switches[switch as usize], |is_on| *is_on));
         Effective {

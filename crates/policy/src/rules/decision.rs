@@ -119,6 +119,7 @@ impl Decided {
     }
 
     fn note(&mut self, key: Decided, overrides: bool) {
+        assert_eq!(key.0 & 0xf0f0_f0f0, 0, "the upper half of each byte says what overrides");
         self.0 |= key.0 | if overrides { key.0 << Decided::OVERRIDE_SHIFT } else { 0 };
     }
 }
@@ -245,6 +246,8 @@ impl Decision {
             self.own.class = class.code();
             self.decided.note(Decided::CLASS, overrides);
         }
+        assert_eq!(self.decided.has(Decided::CLASS), self.class().is_some(), "a class that is decided has a value");
+        assert_eq!(self.decided.has(Decided::SCHEME), self.scheme().is_some(), "what is decided has a value");
     }
 
     /// Of a file with several names: of each key the more conservative value.
@@ -269,7 +272,15 @@ impl Decision {
         own.switches = self.own.switches.or_more(other.own.switches);
         let decided = [self.class(), other.class()].into_iter().flatten();
         own.class = decided.reduce(|one, other| more_conservative_class(one, other, classes)).map_or(0, Class::code);
-        Decision { own, decided: Decided(self.decided.0 | other.decided.0) }
+        let both = Decision { own, decided: Decided(self.decided.0 | other.decided.0) };
+        let survives = |decision: &Decision| decision.scheme().map(SchemeWish::survives);
+        assert_eq!(
+            survives(&both),
+            survives(self).max(survives(other)),
+            "of two schemes that which survives more holds"
+        );
+        assert_eq!(both.encryption(), self.encryption().max(other.encryption()), "one that encrypts is enough");
+        both
     }
 }
 
@@ -313,6 +324,8 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         if let Some(scheme) = [merged.scheme_wish(), scheme].into_iter().flatten().reduce(more_conservative_scheme) {
             merged.set_scheme(scheme);
         }
+        let survives = |wish: Option<SchemeWish>| wish.map(SchemeWish::survives);
+        assert!(survives(merged.scheme_wish()) >= survives(scheme), "what rules come to survives what each asks for");
         let compression = rule.own.compression().or(class.and_then(|class| classes.compression(class)));
         let compressions = [merged.compression(), compression].into_iter().flatten();
         merged.compression = compressions.min().map_or(0, Compression::code);

@@ -46,7 +46,10 @@ impl Patterns {
                 dotted_rules.push(rule);
             }
         }
-        Ok(Patterns { set: builder.build()?, rules, dotted: dotted.build()?, dotted_rules })
+        let (set, dotted) = (builder.build()?, dotted.build()?);
+        assert_eq!(set.len(), rules.len(), "each pattern is of a rule");
+        assert_eq!(dotted.len(), dotted_rules.len(), "each pattern that ends in a dot is of a rule");
+        Ok(Patterns { set, rules, dotted, dotted_rules })
     }
 
     fn add_matching(&self, text: &[u8], found: &mut Vec<usize>) {
@@ -143,6 +146,7 @@ pub(super) struct Paths {
 
 impl Paths {
     pub fn build(patterns: Vec<(Glob, usize)>) -> Result<Paths, globset::Error> {
+        let count = patterns.len();
         let (mut stepwise, mut whole) = (Vec::new(), Vec::new());
         for (glob, rule) in patterns {
             match Stepwise::parse(&glob, rule) {
@@ -150,6 +154,7 @@ impl Paths {
                 None => whole.push((glob, rule)),
             }
         }
+        assert_eq!(stepwise.len() + whole.len(), count, "each pattern is asked of names or of whole paths");
         let all_names = Arc::new(Patterns::build(stepwise.iter().map(|pattern| (&pattern.name, pattern.rule)))?);
         let whole = Patterns::build(whole.iter().map(|(glob, rule)| (glob, *rule)))?;
         Ok(Paths { stepwise, all_names, whole, kept: Mutex::default() })
@@ -227,7 +232,14 @@ impl Gates {
         }
         gates.at_least.iter_mut().for_each(|(_, bounds)| bounds.sort_unstable());
         gates.at_most.iter_mut().for_each(|(_, bounds)| bounds.sort_unstable_by(|one, other| other.cmp(one)));
+        assert_eq!(gates.count(), of.len(), "each rule without a pattern waits behind one condition");
         gates
+    }
+
+    fn count(&self) -> usize {
+        let equal = self.equal.iter().flat_map(|(_, values)| values.values()).map(Vec::len).sum::<usize>();
+        let bounds = self.at_least.iter().chain(&self.at_most).map(|(_, bounds)| bounds.len()).sum::<usize>();
+        equal + bounds + self.open.len()
     }
 
     fn add_open(&self, facts: &Facts<'_>, depth: u64, found: &mut Vec<usize>) {
@@ -266,6 +278,7 @@ pub struct Here {
 impl RuleSet {
     /// What is left of these rules in a directory. `below`: its path from the directory that has the rules, empty or with a slash at its end.
     pub fn here(&self, below: &[u8]) -> Here {
+        assert!(below.is_empty() || below.ends_with(b"/"), "a directory's path ends with a slash");
         let directories: Vec<&[u8]> = below.split(|byte| *byte == b'/').collect();
         let directories = &directories[..directories.len() - 1];
         let asked_whole = !self.paths.whole.rules.is_empty();

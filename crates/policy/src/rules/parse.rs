@@ -261,6 +261,10 @@ impl Builder {
     }
 
     fn finish(self, is_of_text_alone: bool) -> Result<RuleSet, globset::Error> {
+        let mut with_pattern = self.names.iter().chain(&self.paths).map(|(_, rule)| *rule);
+        assert!(with_pattern.all(|rule| rule < self.rules.len()), "each pattern is of a rule");
+        let patterns = self.names.len() + self.paths.len();
+        assert_eq!(patterns + self.others.len(), self.rules.len(), "a rule has one pattern or none");
         let names = Patterns::build(self.names.iter().map(|(glob, rule)| (glob, *rule)))?;
         let others_ask_for_facts = self.others.iter().any(|at| self.rules[*at].asks_for_facts());
         Ok(RuleSet {

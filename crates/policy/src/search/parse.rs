@@ -129,7 +129,14 @@ impl Search {
         let search = parser.any()?;
         match parser.peek() {
             Some(token) => Err(token.error("there is no parenthesis open that this one closes")),
-            None => Ok(search),
+            None => {
+                assert_eq!(
+                    (parser.at, parser.depth),
+                    (tokens.len(), 0),
+                    "all was read, and what was opened was closed"
+                );
+                Ok(search)
+            }
         }
     }
 }
@@ -248,7 +255,9 @@ impl Search {
             Search::All(parts) => parts,
             other => vec![other],
         });
-        Search::one_or(flat.collect(), Search::All)
+        let flat: Vec<Search> = flat.collect();
+        assert!(!flat.iter().any(|part| matches!(part, Search::All(_))), "parts of a whole are no such wholes");
+        Search::one_or(flat, Search::All)
     }
 
     pub(super) fn any_of(parts: Vec<Search>) -> Search {
@@ -256,10 +265,13 @@ impl Search {
             Search::Any(parts) => parts,
             other => vec![other],
         });
-        Search::one_or(flat.collect(), Search::Any)
+        let flat: Vec<Search> = flat.collect();
+        assert!(!flat.iter().any(|part| matches!(part, Search::Any(_))), "parts of a choice are no such choices");
+        Search::one_or(flat, Search::Any)
     }
 
     fn one_or(mut parts: Vec<Search>, several: impl FnOnce(Vec<Search>) -> Search) -> Search {
+        assert!(!parts.is_empty(), "something is asked for");
         match parts.len() {
             1 => parts.remove(0),
             _ => several(parts),

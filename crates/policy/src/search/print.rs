@@ -84,18 +84,24 @@ impl Display for Quoted<'_> {
 
 impl NumberFact {
     fn key(self) -> &'static str {
-        NumberFact::KEYS.iter().find(|(_, fact)| *fact == self).map_or("", |(key, _)| key)
+        let known = NumberFact::KEYS.iter().find(|(_, fact)| *fact == self);
+        assert!(known.is_some(), "{self:?} can be asked for by a key");
+        known.map_or("", |(key, _)| key)
     }
 }
 
 impl WordFact {
     pub(super) fn key(self) -> &'static str {
-        WordFact::KEYS.iter().find(|(_, fact)| *fact == self).map_or("", |(key, _)| key)
+        let known = WordFact::KEYS.iter().find(|(_, fact)| *fact == self);
+        assert!(known.is_some(), "{self:?} can be asked for by a key");
+        known.map_or("", |(key, _)| key)
     }
 }
 
 impl Comparison {
     fn sign(self) -> &'static str {
-        Comparison::SIGNS.iter().find(|(_, comparison)| *comparison == self).map_or("", |(sign, _)| sign)
+        let known = Comparison::SIGNS.iter().find(|(_, comparison)| *comparison == self);
+        assert!(known.is_some(), "{self:?} has a sign");
+        known.map_or("", |(sign, _)| sign)
     }
 }

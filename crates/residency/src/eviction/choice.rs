@@ -157,6 +157,7 @@ impl<'a> Choice<'a> {
             true => candidates.iter().map(|one| (one.segment, one.heat.used_seconds)).collect(),
             false => BTreeMap::new(),
         };
+        assert!(!is_ruled || used.len() == candidates.len(), "a segment is a candidate once");
         // Those that directories say were asked before.
         let units =
             if is_ruled { eviction.units.flagged_units(caller.io)?.into_iter().collect() } else { BTreeSet::new() };

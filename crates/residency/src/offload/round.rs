@@ -119,7 +119,9 @@ impl Round {
 
     fn take(&mut self, group: &Group) -> Vec<Going> {
         self.gathered.retain(|_, of| of != group);
-        self.groups.remove(group).unwrap_or_default()
+        let taken = self.groups.remove(group).unwrap_or_default();
+        assert!(!self.groups.is_empty() || self.gathered.is_empty(), "what is gathered is of a group");
+        taken
     }
 
     fn bytes_of(&self, group: &Group) -> usize {
@@ -189,6 +191,8 @@ impl Offload {
         }
         self.is_said_anew.store(false, Ordering::Release);
         self.save_uses_of(caller, round)?;
+        assert!(round.groups.is_empty() && round.gathered.is_empty(), "a round begins with nothing gathered");
+        assert!(round.notes.is_empty() && round.looking.is_none(), "a round begins with nothing in hand");
         (round.at, round.looks_at_all, round.notes_met) = (Some(0), is_said_anew, 0);
         (round.has_news, round.began_seconds, round.next_seconds) = (false, now, u64::MAX);
         Ok(true)
@@ -217,6 +221,7 @@ impl Offload {
             Ok::<_, Error>(found)
         })?;
         round.at = found.last().filter(|_| found.len() == NOTES_PER_VIEW).map(|(last, _)| last + 1).or(Some(u64::MAX));
+        assert!(round.at > Some(from), "notes are read in order, from {from} to {:?}", round.at);
         let now = seconds(caller);
         for (inode, note) in found {
             round.notes_met += 1;
