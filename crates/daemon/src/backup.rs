@@ -10,15 +10,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stere_backup::{Destination, ExtendedAttributes, Facts, Kind, Newcomer, Run, Staged, Stamp};
+use stere_jobs::{Budget, Job, MachineJob, Progress, Ran};
 use stere_naming::{Attributes, BackupValue, FileSystem, Found, Io, ROOT};
 use stere_policy::show_moment;
 
-use crate::daemon::{Daemon, UnmountOnPanic};
+use crate::daemon::Daemon;
+use crate::options::Options;
+use crate::worker::{self, Served, Worker};
 use stere_control::backup::Outcome;
 use stere_machine::clock;
 use stere_machine::error::{Error, Result};
-
-const TICK: Duration = Duration::from_millis(500);
 
 /// How long a destination that is away, or in use, is left alone.
 const AWAY: Duration = Duration::from_secs(5);
@@ -39,27 +40,34 @@ const NAMED_MAX: usize = 1000;
 const OWN_ATTRIBUTES: &[u8] = b"user.stere.";
 
 /// Starts the thread.
-pub fn start(daemon: Arc<Daemon>, read_only: bool) -> Result<JoinHandle<()>> {
-    let run = move || {
-        if read_only {
-            return;
-        }
-        let guard = UnmountOnPanic(daemon.clone());
-        while !daemon.stop.load(Ordering::Acquire) {
-            look(&daemon);
+pub fn start(daemon: Arc<Daemon>, served: Served, options: &Options) -> Result<JoinHandle<()>> {
+    let settings = worker::settings(options);
+    worker::start("backup", daemon, move |daemon| {
+        let mut worker = Worker::new(daemon.clone(), stere_jobs::Worker::Backups, settings, served);
+        let rest = |rest| {
             let told = daemon.backups.lock();
-            drop(daemon.backups.wake.wait_timeout(told, TICK));
+            drop(daemon.backups.wake.wait_timeout(told, rest));
+        };
+        while let Some(job) = worker.next(rest) {
+            let outcome = step(&mut worker, job);
+            worker.ended(job.0, &outcome);
         }
-        drop(guard);
-    };
-    std::thread::Builder::new().name("backup".into()).spawn(run).map_err(Error::System)
+    })
 }
 
-fn look(daemon: &Daemon) {
-    let backups = match daemon.filesystem.backups().list(Io::BLOCKING) {
-        Ok(backups) => backups,
-        Err(error) => return tracing::warn!(%error, "destinations of backups cannot be read"),
-    };
+fn step(worker: &mut Worker, job: (Job, Budget)) -> Result<Progress> {
+    match worker.run(job, Duration::ZERO)? {
+        Ran::Done(progress, _) => Ok(progress),
+        Ran::OfMachine(MachineJob::BackUp) => look(&worker.daemon).map(|()| Progress::NOTHING),
+        Ran::OfMachine(job @ (MachineJob::LookAfterDevices | MachineJob::Scrub)) => {
+            unreachable!("the thread that repairs does {job:?}")
+        }
+    }
+}
+
+/// Brings each destination up to date for which it is time.
+fn look(daemon: &Daemon) -> Result<()> {
+    let backups = daemon.filesystem.backups().list(Io::BLOCKING)?;
     for (number, value) in backups {
         let begun = clock::now().seconds;
         if daemon.stop.load(Ordering::Acquire) || !daemon.backups.take(&value, begun) {
@@ -80,6 +88,7 @@ fn look(daemon: &Daemon) {
         };
         daemon.backups.ended(&value.name, outcome, again);
     }
+    Ok(())
 }
 
 /// Notes when the run began, unless the destination was removed or replaced meanwhile.

@@ -1,49 +1,23 @@
-//! The thread that tells plugins afterwards what was done to files. Nobody waits for it; it takes at most half of a processor.
+//! The thread that tells plugins afterwards what was done to files. Nobody waits for it; it takes at most half of a
+//! processor. Read next: `worker.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use stere_naming::Io;
-
-use crate::daemon::{Daemon, UnmountOnPanic};
-use stere_machine::clock;
-use stere_machine::error::{Error, Result};
-
-const TICK: Duration = Duration::from_millis(200);
-
-/// How long it rests when the list itself cannot be read or written.
-const FAILED: Duration = Duration::from_secs(5);
-
-/// Files in one step.
-const FILES: usize = 16;
+use crate::daemon::Daemon;
+use crate::options::Options;
+use crate::worker::{self, Served, Worker};
+use stere_machine::error::Result;
 
 /// Starts the thread.
-pub fn start(daemon: Arc<Daemon>, read_only: bool) -> Result<JoinHandle<()>> {
-    let run = move || {
-        if read_only {
-            return;
+pub fn start(daemon: Arc<Daemon>, served: Served, options: &Options) -> Result<JoinHandle<()>> {
+    let settings = worker::settings(options);
+    worker::start("follow", daemon, move |daemon| {
+        let mut worker = Worker::new(daemon, stere_jobs::Worker::Events, settings, served);
+        while let Some(job) = worker.next(std::thread::park_timeout) {
+            let outcome = worker.run_on_stack(job, Duration::ZERO).map(|(progress, _)| progress);
+            worker.ended(job.0, &outcome);
         }
-        let guard = UnmountOnPanic(daemon.clone());
-        while !daemon.stop.load(Ordering::Acquire) {
-            std::thread::park_timeout(step(&daemon));
-        }
-        drop(guard);
-    };
-    std::thread::Builder::new().name("follow".into()).spawn(run).map_err(Error::System)
-}
-
-/// Does a piece of the work; tells how long to rest then.
-fn step(daemon: &Daemon) -> Duration {
-    let began = Instant::now();
-    let is_stopped = || daemon.stop.load(Ordering::Acquire);
-    match daemon.filesystem.asynchronous_events().follow_step(&clock::own_caller(Io::BLOCKING), FILES, &is_stopped) {
-        Ok(true) => began.elapsed().min(TICK),
-        Ok(false) => TICK,
-        Err(error) => {
-            tracing::warn!(%error, "plugins cannot be told of what was done to files; that is tried again");
-            FAILED
-        }
-    }
+    })
 }

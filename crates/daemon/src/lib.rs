@@ -1,8 +1,8 @@
 //! The process of a mount: it owns the pool, the file system and the session, and answers commands and programs.
 //!
-//! `serve.rs` starts and ends it. Its threads each have a file: `work.rs` (commits, cleaning), `repair.rs`, `tertiary.rs` (media),
-//! `backup.rs`, `follow.rs` (events of plugins). `control_socket.rs` answers commands (by `answer/`), `public.rs` answers those
-//! who only use the mount. Read next: `daemon.rs`, what they share.
+//! `serve.rs` starts and ends it. Its threads of background work (`worker.rs`) each have a file: `work.rs` (commits, cleaning),
+//! `repair.rs`, `tertiary.rs` (media), `backup.rs`, `follow.rs` (events of plugins). `control_socket.rs` answers commands (by
+//! `answer/`), `public.rs` answers those who only use the mount. Read next: `daemon.rs`, what they share.
 
 mod answer;
 mod background;
@@ -25,3 +25,4 @@ mod repair;
 mod serve;
 mod tertiary;
 mod work;
+mod worker;

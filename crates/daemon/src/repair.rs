@@ -1,184 +1,103 @@
-//! Repair in the background: what lacks copies is rebuilt, devices that came back are caught up, devices that leave are
-//! emptied, hot spares take over, and now and then everything is verified.
+//! The thread of the worker `Repair`: what lacks copies is rebuilt, devices that came back are caught up, devices
+//! that leave are emptied, hot spares take over, and now and then everything is verified.
 //!
-//! Requests go first: while there are any, repair rests at least twice as long as it works, and stays below its rate. Nobody
-//! waits for it otherwise, so an idle mount repairs as fast as the devices can.
+//! Requests go first: while there are any, repair rests at least twice as long as it works, and stays below its rate.
+//! Nobody waits for it otherwise, so an idle mount repairs as fast as the devices can. The crate `jobs` says so; what
+//! only a machine can do is here. Read next: `worker.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
+use stere_jobs::{Budget, Job, MachineJob, Progress, Ran};
 
-use crate::daemon::{Daemon, UnmountOnPanic};
+use crate::daemon::Daemon;
 use crate::options::Options;
-use stere_machine::error::{Error, Result};
+use crate::worker::{self, Served, Worker};
+use stere_machine::error::Result;
 use stere_online::elsewhere::Elsewhere;
-use stere_online::rebuild::STEP_BYTES;
-
-/// How often somebody looks whether there is something to repair.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// So many times as long as a step took, while there are requests. Once would leave readers less than half of what they have
-/// otherwise: of two copies one is being rebuilt, so they have fewer devices to read from, and repair reads from the same.
-const RESTS_PER_STEP: u32 = 2;
-
-/// How often what could not be read is read again, and how many blobs of it.
-const REVIEW_EVERY: Duration = Duration::from_secs(30);
-const REVIEWED_AT_ONCE: usize = 256;
-
-/// Free slots of each device that are discarded between two looks.
-const DISCARDED_AT_ONCE: usize = 256;
-const IDLE_AFTER: Duration = Duration::from_secs(1);
-const SCRUB_STEP_IDLE_BYTES: u64 = 64 << 20;
 
 /// A device that does not answer is looked for so often at first, and ever less often while it fails.
 const RETURN_AFTER: std::ops::Range<Duration> = Duration::from_secs(2)..Duration::from_secs(300);
 
-struct Repairer<F> {
-    daemon: Arc<Daemon>,
-    served: F,
-    last_served: u64,
-    last_request: Instant,
+struct Repairer {
+    worker: Worker,
     /// When devices that are away are tried next, and how long after that again.
     tries: HashMap<DeviceIndex, (Instant, Duration)>,
     elsewhere: Elsewhere,
-    next_look: Instant,
-    next_review: Instant,
-    rate_bytes: u64,
     spare_after: Option<Duration>,
     device_timeout: Option<Duration>,
-    discards: bool,
     /// Devices that were silent when that was looked at last.
     silent: Vec<DeviceIndex>,
     scrub_every: Option<Duration>,
     /// Since when devices have been away.
     away_since: HashMap<DeviceIndex, Instant>,
     entries: Vec<DeviceEntry>,
-    complaint: String,
 }
 
-/// Starts the thread. It ends when the daemon stops; if it panics, the mount is taken down.
-pub fn start(
-    daemon: Arc<Daemon>,
-    served: impl Fn() -> u64 + Send + 'static,
-    options: &Options,
-) -> Result<JoinHandle<()>> {
-    let (rate_bytes, spare_after, scrub_every) = (options.repair_rate_bytes, options.spare, options.scrub);
-    let (device_timeout, discards) = (options.device_timeout, options.discard);
+/// Starts the thread.
+pub fn start(daemon: Arc<Daemon>, served: Served, options: &Options) -> Result<JoinHandle<()>> {
+    let (spare_after, scrub_every, device_timeout) = (options.spare, options.scrub, options.device_timeout);
+    let settings = worker::settings(options);
     daemon.running.store.devices.set_deadlines(device_timeout);
-    let run = move || {
-        if daemon.running.read_only {
-            return;
-        }
-        let guard = UnmountOnPanic(daemon.clone());
-        let now = Instant::now();
+    worker::start("repair", daemon, move |daemon| {
         let entries = daemon.running.store.device_entries();
         let mut repairer = Repairer {
-            daemon,
-            served,
-            last_served: 0,
-            last_request: now,
+            worker: Worker::new(daemon, stere_jobs::Worker::Repair, settings, served),
             tries: HashMap::new(),
             elsewhere: Elsewhere::default(),
-            next_look: now,
-            next_review: now + REVIEW_EVERY,
-            rate_bytes,
             spare_after,
             device_timeout,
-            discards,
             silent: Vec::new(),
             scrub_every,
             away_since: HashMap::new(),
             entries,
-            complaint: String::new(),
         };
         repairer.run();
-        drop(guard);
-    };
-    std::thread::Builder::new().name("repair".into()).spawn(run).map_err(Error::System)
+    })
 }
 
-impl<F: Fn() -> u64> Repairer<F> {
-    fn is_stopped(&self) -> bool {
-        self.daemon.stop.load(Ordering::Acquire)
-    }
-
+impl Repairer {
     fn run(&mut self) {
-        while !self.is_stopped() {
-            if Instant::now() >= self.next_look {
-                self.next_look = Instant::now() + LOOK_EVERY;
-                self.look_after_devices();
-            }
-            self.review_damage();
-            let worked = self.work(|running| running.mend_step(STEP_BYTES)) || self.scrub();
-            if !worked {
-                if self.discards {
-                    let discarded = self.daemon.running.store.space().discard_freed(DISCARDED_AT_ONCE);
-                    self.told(discarded.map_err(Error::from));
-                }
-                self.daemon.running.mending.sleep(LOOK_EVERY);
-            }
+        let daemon = self.worker.daemon.clone();
+        while let Some(job) = self.worker.next(|rest| daemon.running.mending.sleep(rest)) {
+            let outcome = self.step(job);
+            self.worker.ended(job.0, &outcome);
         }
     }
 
-    /// One step of something; tells whether there was anything to do.
-    fn work(&mut self, step: impl FnOnce(&stere_online::running::Running) -> Result<u64>) -> bool {
+    fn step(&mut self, (job, budget): (Job, Budget)) -> Result<Progress> {
         let start = Instant::now();
-        let outcome = step(&self.daemon.running);
-        let bytes = self.told(outcome).unwrap_or(0);
-        if bytes == 0 {
-            return false;
-        }
-        // Bookkeeping moves nothing; whatever it waits for gets a moment.
-        if bytes == 1 {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        self.rest(bytes, start.elapsed());
-        true
-    }
-
-    /// Lets requests go first.
-    fn rest(&mut self, bytes: u64, worked: Duration) {
-        let served = (self.served)();
-        if served != self.last_served {
-            (self.last_served, self.last_request) = (served, Instant::now());
-        }
-        if self.last_request.elapsed() >= IDLE_AFTER {
-            return;
-        }
-        let at_rate = Duration::from_secs_f64(bytes as f64 / self.rate_bytes as f64);
-        let rest = (worked * RESTS_PER_STEP).max(at_rate.saturating_sub(worked));
-        let end = Instant::now() + rest;
-        while Instant::now() < end && !self.is_stopped() {
-            std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
+        match self.worker.run((job, budget), Duration::ZERO)? {
+            Ran::Done(progress, _) => {
+                if job == Job::Rebuild {
+                    self.worker.daemon.running.mending.note(progress.bytes, start.elapsed());
+                }
+                Ok(progress)
+            }
+            Ran::OfMachine(MachineJob::LookAfterDevices) => {
+                self.look_after_devices();
+                Ok(Progress::NOTHING)
+            }
+            Ran::OfMachine(MachineJob::Scrub) => self.scrub(budget),
+            Ran::OfMachine(MachineJob::BackUp) => unreachable!("the thread of backups makes them"),
         }
     }
 
-    fn scrub(&mut self) -> bool {
-        let due = self.daemon.running.begin_scheduled_scrub(self.scrub_every);
-        self.told(due);
-        // Nothing is read ahead between steps, so they are large where nobody waits.
-        let is_idle = self.last_request.elapsed() >= IDLE_AFTER;
-        let step_bytes = if is_idle { SCRUB_STEP_IDLE_BYTES } else { STEP_BYTES };
-        self.daemon.running.scrubbing.is_wanted() && self.work(|running| running.scrub_step(step_bytes))
-    }
-
-    /// What could not be read may be gone, or be readable again.
-    fn review_damage(&mut self) {
-        if Instant::now() < self.next_review {
-            return;
+    fn scrub(&mut self, budget: Budget) -> Result<Progress> {
+        let running = self.worker.daemon.running.clone();
+        let due = running.begin_scheduled_scrub(self.scrub_every);
+        self.worker.told(Job::Scrub, due);
+        if !running.scrubbing.is_wanted() {
+            return Ok(Progress::NOTHING);
         }
-        let running = self.daemon.running.clone();
-        let reviewed = running.store.damage().review_damage(REVIEWED_AT_ONCE).map_err(Error::from);
-        self.told(reviewed);
-        self.next_review = Instant::now() + REVIEW_EVERY;
+        Ok(Progress::moved(running.scrub_step(budget.amount)?, false))
     }
 
     fn look_after_devices(&mut self) {
-        let running = self.daemon.running.clone();
+        let running = self.worker.daemon.running.clone();
         let entries = running.store.device_entries();
         if entries != self.entries {
             // Somebody left the table, or changed.
@@ -196,12 +115,12 @@ impl<F: Fn() -> u64> Repairer<F> {
         self.silent = silent;
         self.bring_back(&entries);
         let taken_over = self.let_spares_take_over(&entries);
-        self.told(taken_over);
+        self.worker.told(Job::LookAfterDevices, taken_over);
     }
 
     /// Devices that were lost while the pool is open are used again when they answer again.
     fn bring_back(&mut self, entries: &[DeviceEntry]) {
-        let running = self.daemon.running.clone();
+        let running = self.worker.daemon.running.clone();
         let is_away = |entry: &&DeviceEntry| {
             running.attached(entry.index).is_none()
                 && running.left_out(entry.index).is_none()
@@ -239,9 +158,9 @@ impl<F: Fn() -> u64> Repairer<F> {
     }
 
     fn returned(&mut self, outcome: Result<String>) {
-        if let Some(said) = self.told(outcome) {
+        if let Some(said) = self.worker.told(Job::LookAfterDevices, outcome) {
             tracing::info!("{said}");
-            crate::answer::reconcile::try_again(&self.daemon.filesystem, &self.daemon.running);
+            crate::answer::reconcile::try_again(&self.worker.daemon.filesystem, &self.worker.daemon.running);
         }
     }
 
@@ -255,21 +174,6 @@ impl<F: Fn() -> u64> Repairer<F> {
             _ => false,
         };
         let Some(due) = entries.iter().find(is_due) else { return Ok(()) };
-        self.daemon.running.spare_takes_over(due)
-    }
-
-    /// The value, or a complaint: once, not in every round.
-    fn told<T>(&mut self, outcome: Result<T>) -> Option<T> {
-        match outcome {
-            Ok(value) => Some(value),
-            Err(error) => {
-                let text = error.to_string();
-                if self.complaint != text {
-                    tracing::error!("repair: {text}");
-                    self.complaint = text;
-                }
-                None
-            }
-        }
+        self.worker.daemon.running.spare_takes_over(due)
     }
 }

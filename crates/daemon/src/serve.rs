@@ -1,7 +1,7 @@
 //! The process of a mount: owns the pool, the file system and the session; ends when it is unmounted or told to stop.
 //!
-//! Three threads work beside the session: `work.rs` makes changes durable and cleans, `repair.rs` catches devices up, rebuilds
-//! and scrubs, and one answers the control socket; `public.rs` answers those who only use the mount.
+//! A thread for each worker of the crate `jobs` works beside the session (`worker.rs`), and one answers the control socket;
+//! `public.rs` answers those who only use the mount.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +22,7 @@ use crate::daemon::Daemon;
 use crate::ending::{end_when_taken_over, start_signals, unblock_signals};
 use crate::job::Job;
 use crate::notify::notify;
+use crate::worker::Served;
 use crate::{backup, follow, metrics, public, repair, tertiary, work};
 use stere_control::connection;
 use stere_control::status::RecoveryFacts;
@@ -123,7 +124,7 @@ fn open_filesystem(running: &Running, job: &Job) -> Result<Arc<FileSystem>> {
         access_times: job.options.access_times,
         files: stere_file::Options {
             dirty_bytes_max: (job.options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
-            dirty_steps_max: work::STEPS_PER_COMMIT,
+            dirty_steps_max: stere_jobs::STEPS_PER_COMMIT,
             encryption_salt: Some(random::random()),
             plugin_loader: plugins::loader(),
             coders: stere_file::Coders::of_processors(),
@@ -155,12 +156,12 @@ struct Workers {
 
 impl Workers {
     fn start(daemon: &Arc<Daemon>, session: &Session, job: &Job) -> Result<Workers> {
-        let counter = || requests_of_all(daemon, session.request_counter());
-        let commits = work::start(daemon.clone(), counter(), job.options.commit, daemon.running.read_only)?;
-        let repairer = repair::start(daemon.clone(), counter(), &job.options)?;
-        let carrier = tertiary::start(daemon.clone(), counter(), &job.options)?;
-        let keeper = backup::start(daemon.clone(), daemon.running.read_only)?;
-        let follower = follow::start(daemon.clone(), daemon.running.read_only)?;
+        let served: Served = Arc::new(requests_of_all(daemon, session.request_counter()));
+        let commits = work::start(daemon.clone(), served.clone(), &job.options)?;
+        let repairer = repair::start(daemon.clone(), served.clone(), &job.options)?;
+        let carrier = tertiary::start(daemon.clone(), served.clone(), &job.options)?;
+        let keeper = backup::start(daemon.clone(), served.clone(), &job.options)?;
+        let follower = follow::start(daemon.clone(), served, &job.options)?;
         daemon.running.tertiary.set_turns(session.turns());
         let notifier = session.notifier();
         daemon.running.tertiary.set_forget(Box::new(move |inode| {

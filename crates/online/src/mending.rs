@@ -40,7 +40,8 @@ impl Mending {
         }
     }
 
-    pub(crate) fn note(&self, bytes: u64, taken: Duration) {
+    /// So many bytes were moved in this time.
+    pub fn note(&self, bytes: u64, taken: Duration) {
         if bytes == 0 {
             return;
         }

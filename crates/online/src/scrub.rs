@@ -153,7 +153,7 @@ impl Running {
             });
             self.remember_scrub(&state)?;
         }
-        Ok(progress.report.bytes_checked.max(1))
+        Ok(progress.report.bytes_checked)
     }
 
     /// A step failed. It is tried again, but not for ever: the pass is given up, and says why.
@@ -167,7 +167,7 @@ impl Running {
         state.failure = Some(error.to_string());
         self.scrubbing.is_wanted.store(false, Ordering::Release);
         self.remember_scrub(state)?;
-        Ok(1)
+        Ok(0)
     }
 
     /// Notes how far it is, for the next mount.

@@ -29,6 +29,7 @@ const CORE_CRATES: &[&str] = &[
     "residency",
     "features",
     "naming",
+    "jobs",
     "pool",
 ];
 const CHANCES: &[&str] = &["HashMap", "HashSet", "RandomState", "SystemTime", "Instant", "thread"];
