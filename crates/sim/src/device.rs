@@ -272,6 +272,11 @@ impl Machine {
         self.state.lock().random.next_u64()
     }
 
+    /// A stream of chance beside the machine's own, which goes on as if nobody had asked.
+    pub fn side_stream(&self) -> Random {
+        self.state.lock().random.clone().fork()
+    }
+
     /// The clock, which goes on with every operation.
     pub fn now_ns(&self) -> u64 {
         self.state.lock().clock_ns

@@ -16,7 +16,7 @@ use crate::model::{Model, Node, ROOT};
 use crate::operation::{DIRECTORIES, NAMES, Operation, Path, Target};
 use crate::pool::caller;
 use crate::{
-    accounts, backups, burnt, cold, encryption, followers, hanging,
+    accounts, background, backups, burnt, cold, encryption, followers, hanging,
     life::{self, change},
     limits, lists, nearly_full, places, plugins, prove, recalls, records, recovery, retention, rivals, room, single,
     takeover, tertiary, tiers, trials,
@@ -146,7 +146,7 @@ fn execute_other(history: &mut History, operation: &Operation) -> Result<(), Sto
         Operation::SyncAll => history.sync_all(),
         Operation::List { directory } => names::list(history, *directory),
         Operation::VerifyAll => prove::without_waiting(history, History::verify_all),
-        Operation::Step { count, idle } => background(history, *count, *idle),
+        Operation::Step { count, idle } => background::work(history, *count, *idle),
         Operation::Checkpoint => {
             let done = history.mounted().store.checkpoint();
             history.must("checkpoint", done.map_err(Error::from))?;
@@ -370,20 +370,5 @@ fn fsync_directory(history: &mut History, directory: u8) -> Result<(), Stop> {
     let real = history.mounted().files.fsyncdir(&caller(&history.machine), inode);
     history.must("fsyncdir", real)?;
     history.note_commit();
-    Ok(())
-}
-
-fn background(history: &mut History, count: u8, idle: bool) -> Result<(), Stop> {
-    for _ in 0..count {
-        let above = history.mounted().files.step(&caller(&history.machine), 4);
-        let above = history.must("step of the files", above)?;
-        let below = history.mounted().store.step(idle);
-        let below = history.must("step of the store", below.map_err(Error::from))?;
-        let beside = history.mounted().files.reconciler().reconcile_step(&caller(&history.machine), 256 << 10);
-        let beside = history.must_but_for_volumes("storing files as their policy says", beside)?;
-        if !above && !below && beside == Some(false) {
-            break;
-        }
-    }
     Ok(())
 }

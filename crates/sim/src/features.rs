@@ -35,6 +35,8 @@ const PLUGINS: Share = share(8, &[6]);
 const LIMITS: Share = share(20, &[2, 10, 11, 19]);
 /// A pool of its own is filled nearly. It takes as long as some ten histories. Of the areas none has these seeds.
 pub(crate) const NEARLY_FULL: Share = share(64, &[14]);
+/// All workers of a mount run between the calls, by the table of jobs; in the others the stack's own work, when asked for.
+pub(crate) const WORKERS: Share = share(3, &[0]);
 /// Blocks have checksums that are asked for; in the second share none at times, where devices do nothing wrong.
 const CHECKSUMS: Share = share(8, &[1]);
 const CHECKSUMS_OR_NONE: Share = share(8, &[4]);

@@ -13,6 +13,7 @@
 
 pub mod accounts;
 pub mod area;
+mod background;
 pub mod backups;
 mod burnt;
 pub mod checksums;

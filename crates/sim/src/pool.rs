@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock, Timestamp};
 use stere_naming::{AccessTimes, Caller, FileSystem, Io, Options};
 use stere_pool::{Assembly, Candidate, Holds, OpenOptions, identify};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
 use crate::area::{Area, Areas};
+use crate::background::Jobs;
 use crate::device::Machine;
 use crate::encryption::Encrypts;
 use crate::medium::Medium;
@@ -42,6 +44,8 @@ pub struct Mounted {
     pub files: Arc<FileSystem>,
     pub store: Arc<Store>,
     pub report: RecoveryReport,
+    /// What works in the background.
+    pub jobs: Arc<Mutex<Jobs>>,
 }
 
 /// The pool under test: the stack as it is mounted now, on the machine whose devices hold it.
@@ -234,7 +238,8 @@ impl PoolConfig {
         let store = Arc::new(opened.store);
         let files =
             FileSystem::new(store.clone(), self.naming_options(machine)).map_err(|error| format!("mount: {error}"))?;
-        let mounted = Mounted { files: Arc::new(files), store, report: opened.recovery };
+        let jobs = Arc::new(Mutex::new(Jobs::new(machine)));
+        let mounted = Mounted { files: Arc::new(files), store, report: opened.recovery, jobs };
         if self.encrypts != Encrypts::Nothing && !mounted.files.encryption().keys().is_empty() {
             crate::encryption::unlock(&mounted.files)?;
         }

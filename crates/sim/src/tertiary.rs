@@ -288,17 +288,27 @@ pub(crate) fn step_of_volumes(history: &mut History, ends: bool) -> Result<stere
     let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
     let before = history.mounted().store.tier.media.volumes().len();
     let progress = history.mounted().store.tier.step(ends, &describe);
-    history.summary.tier.volumes_retired += (before - history.mounted().store.tier.media.volumes().len()) as u64;
     if matches!(progress, Err(stere_store::Error::NoSpace)) && history.plan.may_fill {
         return Ok(stere_store::TertiaryProgress::default());
     }
     let progress = history.must("a step of the work for volumes", progress.map_err(Error::from))?;
+    note_progress(history, before, &progress)?;
+    Ok(progress)
+}
+
+/// What a step of the work for volumes did, where there were so many volumes before it.
+pub(crate) fn note_progress(
+    history: &mut History,
+    before: usize,
+    progress: &stere_store::TertiaryProgress,
+) -> Result<(), Stop> {
+    history.summary.tier.volumes_retired += (before - history.mounted().store.tier.media.volumes().len()) as u64;
     if history.mounted().store.tier.uploader.are_uploads_held() && progress.segments_uploaded > 0 {
         return Err(Stop::Failure("segments were copied out that were held back".into()));
     }
     history.summary.tier.segments_uploaded += progress.segments_uploaded;
     history.summary.tier.segments_staged += progress.segments_staged;
-    Ok(progress)
+    Ok(())
 }
 
 /// Some of the work for volumes.
