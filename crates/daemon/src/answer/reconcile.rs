@@ -32,7 +32,7 @@ pub fn use_devices(filesystem: &FileSystem, change: &Change) -> Result<()> {
 }
 
 /// What is below an inode is to be brought in line.
-fn reconcile(filesystem: &FileSystem, caller: &Caller<'_>, inode: u64) -> Result<(), stere_naming::Error> {
+fn reconcile(filesystem: &FileSystem, caller: &Caller<'_>, inode: u64) -> std::result::Result<(), stere_naming::Error> {
     filesystem.command(caller, || filesystem.reconciler().reconcile(caller, inode))
 }
 
