@@ -31,8 +31,7 @@ use crate::rebuild::Mender;
 use crate::space::Space;
 use crate::void::Voids;
 use crate::{FreedSegment, Inner, LeftSlot, StoreOptions, engine::Engine};
-use stere_journal::{Group, Scan};
-use stere_journal::{Journal, Mirror};
+use stere_journal::{Group, Journal, Mirror, Scan};
 use stere_recall::Volumes;
 
 /// A device handed to the store, with its newest superblock.
@@ -251,7 +250,9 @@ impl Recovery<'_> {
                 Some(segment) => segment,
                 None => self.adopt_part_segment(part)?,
             };
-            segment.add_live_bytes(i64::from(sector_aligned(part.address.length)));
+            let bytes = i64::from(sector_aligned(part.address.length));
+            segment.add_live_bytes(bytes);
+            self.engine.space.add_live(segment.scheme, bytes);
             // The record follows the table that it holds: it may reach beyond what that says, and may have failed to reach a device.
             segment.reach(self.engine.log.chunk_blocks());
             let missing = (0..part.place.chunks.len()).filter(|chunk| part.place.is_missing(*chunk));

@@ -8,6 +8,7 @@ use stere_format::{
     Counters, DeviceEntry, DeviceId, DeviceLayout, ExtentFlags, ExtentValue, JournalHeader, JournalPosition, Key,
     PoolId, Scheme, Superblock, key,
 };
+use stere_log::Segment;
 
 mod damage;
 pub(crate) mod devices;
@@ -515,4 +516,25 @@ fn many_crashes_one_after_the_other_lose_nothing_committed() {
         assert_eq!(read_file(&store, inode, 4096).unwrap(), content(inode, 4096));
     }
     assert_clean(&store);
+}
+
+/// What is counted as live in all is what the segments count, also of the checkpoint record that a mount found.
+#[test]
+fn live_bytes_add_up_after_a_mount() {
+    let (mut rig, store) = Rig::new(2, 64 << 20);
+    let assert_sums_agree = |store: &Store| {
+        let raw =
+            |segment: &Segment| segment.live_bytes() * segment.scheme.width() as u64 / u64::from(segment.scheme.data);
+        let of_segments: u64 = store.segments().all().iter().map(|segment| raw(segment)).sum();
+        assert_eq!(store.space().statistics(SINGLE.scheme).live_raw_bytes, of_segments);
+    };
+    write_file(&store, COPIES, 10, &content(1, 200_000));
+    assert_sums_agree(&store);
+    store.close().unwrap();
+    assert_sums_agree(&store);
+    drop(store);
+    let (store, _) = rig.reopen();
+    assert_sums_agree(&store);
+    store.checkpoint().unwrap();
+    assert_sums_agree(&store);
 }
