@@ -97,6 +97,7 @@ impl Engine {
                 match transaction.view.take_missed() {
                     None if !refused? => {
                         let value = result?;
+                        transaction.assert_invariants();
                         let Transaction { writes, usage, next_inode, on_effect, leaves_shared, is_move, .. } =
                             transaction;
                         self.space.note_left(leaves_shared);
@@ -143,6 +144,7 @@ impl Engine {
                 Ok::<_, Error>(batch)
             })?;
             let Some((last, _)) = batch.last() else { return Ok(()) };
+            assert!(from <= batch[0].0 && *last < to, "a scan gives keys of its range only");
             let next = last.successor();
             batch.iter().for_each(|(key, value)| visit(key, value));
             let Some(next) = next else { return Ok(()) };
@@ -156,6 +158,7 @@ fn apply(engine: &Engine, inner: &mut Inner, writes: transaction::Writes, usage:
     if writes.is_empty() && next_inode == inner.next_inode {
         return;
     }
+    assert!(next_inode >= inner.next_inode, "inode {next_inode} was given to a file already");
     for (key, value) in writes {
         inner.record(key, value);
     }

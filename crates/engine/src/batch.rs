@@ -39,6 +39,9 @@ pub(crate) struct Batch {
 
 /// Enters a segment in the table as it is now.
 pub(crate) fn put_segment(inner: &mut Inner, segment: &Segment) {
+    assert_eq!(segment.kind, SegmentKind::Data, "the checkpoint record tells of metadata segments, not the tree");
+    let is_on_media = segment.tertiary().there != 0;
+    assert!(is_on_media || !segment.is_released(), "segment {} is neither on devices nor on media", segment.id);
     let mut bytes = Vec::with_capacity(64);
     segment.to_value().encode_to(&mut bytes);
     inner.record(Key::segment(segment.id), Some(Arc::from(bytes)));
@@ -73,8 +76,10 @@ impl Batches<'_> {
         let outcome = self.write_durably(journal, &batch);
         match outcome {
             Ok(()) => {
+                let (before, now) = (journal.durable_change, batch.change);
+                assert!(before <= now, "change {before} was durable, and a later batch ends at {now}");
                 journal.durable_sequence = journal.sequence - 1;
-                journal.durable_change = batch.change;
+                journal.durable_change = now;
                 Ok(Some(batch))
             }
             // What was taken from the overlay cannot be journaled again in order: stop writing.
@@ -84,6 +89,7 @@ impl Batches<'_> {
 
     /// Writes a record that says that all before it is durable, which it is.
     pub(crate) fn prove(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<(), Error> {
+        assert!(!journal.is_unsettled, "what devices did not take is elsewhere before the rest is proven");
         journal.durable_sequence = journal.sequence - 1;
         self.write_proof(journal)?;
         journal.durable_sequence = journal.sequence - 1;
@@ -93,6 +99,7 @@ impl Batches<'_> {
 
     /// Writes a record that tells what is known to be durable, and nothing else.
     pub(crate) fn write_proof(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<(), Error> {
+        assert!(!journal.mirrors.is_empty(), "a proof that no device takes proves nothing");
         let counters = self.counters_of(&self.engine.inner.read());
         let completion = Completion::new();
         journal.submit_proof(&self.engine.log.stripe, &counters, &completion);
@@ -144,8 +151,10 @@ impl Batches<'_> {
         let frozen = freeze.then(|| {
             assert!(inner.frozen.is_none(), "one checkpoint at a time");
             let overlay = Arc::new(std::mem::take(&mut inner.active));
+            assert_eq!(overlay.pending_bytes(), 0, "the journal has all that is frozen");
             inner.frozen = Some(overlay.clone());
             inner.active_generation += 1;
+            inner.assert_invariants();
             overlay
         });
         Some(Batch { changes, counters, change, frozen })
@@ -192,6 +201,7 @@ impl Batches<'_> {
             inner.perhaps_free.push(segment);
             return;
         }
+        assert!(segment.is_sealed() && segment.live_bytes() == 0, "segment {} is not emptied", segment.id);
         self.engine.log.segments.remove(segment.id);
         inner.record(Key::segment(segment.id), None);
         let (needed, batch) = (inner.active_generation, inner.batch);

@@ -17,8 +17,7 @@ use stere_format::{
 use stere_log::{Io, StreamKey};
 use stere_tree::{NodeIo, Tree};
 
-use crate::batch::Batches;
-use crate::batch::Frozen;
+use crate::batch::{Batches, Frozen};
 use crate::checkpointer::Checkpointer;
 use crate::condemn::choose_condemned;
 use crate::error::Error;
@@ -61,6 +60,7 @@ impl NodeIo for MergeIo<'_> {
                 hint: Vec::new(),
             }
         })?;
+        assert_eq!(appended.address.length as usize, bytes.len(), "a node is a record of its own");
         self.store.checkpoints().meta_usage(&appended.address, 1)?;
         let reference = NodeReference { address: appended.address, crc32c, level };
         let node = Node::parse(Arc::from(bytes)).map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
@@ -108,6 +108,8 @@ impl Checkpoints<'_> {
             .and_then(|()| self.merge_and_store(state, &frozen, clean))
             .map_err(|error| self.engine.fail(error))?;
         journal.start_at(&frozen.journal_start, superblock.generation);
+        assert_eq!(journal.used_bytes(), 0, "an empty journal only is given other mirrors");
+        assert!(journal.durable_change <= frozen.change, "a checkpoint holds all that was durable before");
         journal.mirrors.clone_from(&frozen.mirrors);
         journal.region_bytes = frozen.region_bytes;
         journal.durable_sequence = journal.sequence - 1;
@@ -121,7 +123,12 @@ impl Checkpoints<'_> {
         frozen: &Frozen,
         clean: bool,
     ) -> Result<Superblock, Error> {
-        let tree = self.engine.inner.read().tree;
+        let tree = {
+            let inner = self.engine.inner.read();
+            assert!(inner.frozen.is_some(), "a checkpoint merges what was frozen for it");
+            assert_eq!(inner.generation, state.generation, "the tree is the one of the last checkpoint");
+            inner.tree
+        };
         let stream = self.engine.places().meta_stream();
         let touches = std::mem::take(&mut state.touches);
         let condemned = std::mem::take(&mut state.condemned);
@@ -243,6 +250,8 @@ impl Checkpoints<'_> {
                 place: SegmentChunks::clone(&appended.segment.placed()),
             });
         }
+        let written: usize = parts.iter().map(|part| part.address.length as usize).sum();
+        assert_eq!(written, encoded.len(), "the parts of the checkpoint record are all of it");
         Ok((parts, encoded))
     }
 
@@ -254,8 +263,11 @@ impl Checkpoints<'_> {
         frozen: &Frozen,
         clean: bool,
     ) -> Result<Superblock, Error> {
+        assert!(!parts.is_empty(), "superblocks name a checkpoint record");
         let mut superblocks = self.engine.superblocks.lock();
         for superblock in superblocks.iter_mut() {
+            let before = superblock.generation;
+            assert!(before < generation, "generation {generation} follows {before}");
             superblock.generation = generation;
             superblock.checkpoint = parts.to_vec();
             superblock.journal_start = frozen.journal_start;
@@ -272,9 +284,11 @@ impl Checkpoints<'_> {
     fn publish(&self, generation: u64, tree: Tree, superblock: &Superblock) {
         assert_eq!(superblock.generation, generation, "superblocks name the checkpoint that is published");
         let mut inner = self.engine.inner.write();
+        assert!(inner.frozen.is_some(), "the new tree takes the place of what was frozen");
         inner.tree = tree;
         inner.frozen = None;
         inner.generation = generation;
+        inner.assert_invariants();
         for segment in self.engine.log.segments.all() {
             if segment.kind == SegmentKind::Meta && segment.is_sealed() && segment.live_bytes() == 0 {
                 self.engine.log.segments.remove(segment.id);

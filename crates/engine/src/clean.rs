@@ -93,6 +93,7 @@ impl Cleaning<'_> {
         cleaner: &mut MutexGuard<'_, Cleaner>,
         percent: u64,
     ) -> Result<Option<usize>, Error> {
+        assert!(percent <= 100, "segments that are live to {percent} percent");
         let percent = if is_planted(Bug::CleanedForNothing) { 100 } else { percent };
         let mut candidates = self.candidates(cleaner, percent);
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.segment.id.cmp(&b.segment.id)));
@@ -187,6 +188,7 @@ impl Cleaning<'_> {
     }
 
     pub(crate) fn clean_segment_to(&self, segment: &Arc<Segment>, key: &StreamKey) -> Result<bool, Error> {
+        assert!(segment.is_sealed(), "segment {} is cleaned while it is written", segment.id);
         let (mut row_block, mut is_whole) = (1, true);
         while row_block < segment.written_blocks() {
             // A crash can tear what tells of a row whose blobs are whole, or dead: the rows around it are moved all the same.
@@ -212,6 +214,7 @@ impl Cleaning<'_> {
         entries: &[SummaryEntry],
         key: &StreamKey,
     ) -> Result<bool, Error> {
+        assert!(entries.len() <= BLOBS_PER_UPDATE, "one update moves {} blobs", entries.len());
         let mut moved = Vec::new();
         let mut is_full = false;
         for (handle, inode, file_offset) in self.engine.moving().live_blobs(segment, row_block, entries)? {

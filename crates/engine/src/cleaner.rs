@@ -129,6 +129,7 @@ impl FutileSeries {
     pub(crate) fn rests(&mut self, key: &StreamKey, now: Fill) -> bool {
         let Some((_, futile)) = self.last.iter_mut().find(|(known, _)| known == key) else { return false };
         assert!(now.died_bytes >= futile.fill.died_bytes, "what died is only counted up");
+        assert!(now.generation >= futile.fill.generation, "checkpoints are only counted up");
         let died_bytes = now.died_bytes - futile.fill.died_bytes;
         let is_same = now.slots_free <= futile.fill.slots_free
             && died_bytes < futile.moved_bytes / DIED_DIVISOR

@@ -9,8 +9,7 @@ use parking_lot::MutexGuard;
 use stere_faults::{Bug, is_planted};
 use stere_format::JournalPosition;
 
-use crate::batch::Batches;
-use crate::batch::Frozen;
+use crate::batch::{Batches, Frozen};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::freed::release_freed;
@@ -24,6 +23,7 @@ impl Engine {
         let Some(batch) = Batches::of(self).write_batch(journal, true)? else { return Ok(None) };
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
+        assert_eq!(journal.durable_sequence + 1, journal.sequence, "a checkpoint begins behind what is durable");
         // What devices did not take is elsewhere before the checkpoint names it.
         Rerouting::of(self).settle_failures(journal)?;
         let (mirrors, region_bytes) = (journal.mirrors.clone(), journal.region_bytes);
@@ -57,6 +57,7 @@ impl Engine {
         }
         Batches::of(self).prove(&mut journal)?;
         let mut inner = self.inner.write();
+        assert!(inner.proven_batch < inner.batch, "batch {} was proven before it was taken", inner.batch);
         // With the journal held: nobody has taken another batch since.
         inner.proven_batch = inner.batch;
         release_freed(self, &mut inner);

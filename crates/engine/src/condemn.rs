@@ -64,6 +64,7 @@ pub(crate) fn choose_condemned(engine: &Engine, state: &mut Checkpointer) -> Res
 }
 
 fn condemn(engine: &Engine, state: &mut Checkpointer, segment: &Arc<Segment>) -> Result<(), Error> {
+    assert!(segment.is_sealed(), "nodes are still written to segment {}", segment.id);
     let mut touches: Vec<Touch> = Vec::new();
     let mut row_block = 1;
     while row_block < segment.written_blocks() {

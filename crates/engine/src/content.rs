@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use stere_format::{BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, DeviceIndex, Scheme, Site};
+use stere_format::{
+    BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, DeviceIndex, Scheme, Site,
+};
 use stere_log::Segment;
 
 /// Where new data goes: the scheme, class and devices its policy asks for.
@@ -58,6 +60,12 @@ impl<'a> Content<'a> {
     }
 
     pub(crate) fn value(&self, address: stere_format::Address, checksums: Checksums) -> BlobValue {
+        let stored = self.stored.len();
+        assert_eq!(address.length as usize, stored, "a record is as long as what is stored in it");
+        assert_eq!(checksums.len(), stored.div_ceil(BLOCK_BYTES), "each stored block has its checksum");
+        let is_plain = self.encoding == BlobEncoding::PLAIN;
+        assert!(!is_plain || stored == self.logical_bytes as usize, "plain content is stored as it is");
+        assert_eq!(self.encoding.is_encrypted(), self.key != 0, "what is encrypted has a key, and nothing else");
         let value = match self.encoding {
             BlobEncoding::PLAIN => BlobValue::plain(address, checksums),
             encoding => BlobValue::encoded(address, checksums, encoding, self.logical_bytes),

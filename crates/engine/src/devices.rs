@@ -73,6 +73,7 @@ impl Devices {
         let mut devices = self.engine.devices.lock();
         let entry = devices.iter_mut().find(|entry| entry.index == index).ok_or(Error::UnknownDevice { index })?;
         change(entry);
+        assert_eq!(entry.index, index, "a device keeps its number");
         declare(&self.engine.log.stripe, entry);
         let changed = entry.clone();
         drop(devices);
@@ -94,7 +95,9 @@ impl Devices {
         taken.sort_unstable();
         taken.dedup();
         let free = (0..).zip(&taken).find(|(index, taken)| index != *taken).map(|(index, _)| index);
-        free.unwrap_or(taken.len() as DeviceIndex)
+        let free = free.unwrap_or(taken.len() as DeviceIndex);
+        assert!(taken.binary_search(&free).is_err(), "device number {} is free and taken", free + 1);
+        free
     }
 
     /// Devices may take so long for a write or flush, each for as long as there is another that writing can go on with.
@@ -302,6 +305,7 @@ impl Devices {
             let mut devices = self.engine.devices.lock();
             let at = devices.partition_point(|known| known.index < index);
             devices.insert(at, entry);
+            assert!(devices.is_sorted_by(|one, other| one.index < other.index), "the table lists each device once");
         }
         self.engine.places().resolve_places();
         mender.forget_failures();
@@ -312,6 +316,7 @@ impl Devices {
     /// Opens a new device and gives it a superblock of the present generation, so that it is known from the moment on in which the
     /// next checkpoint lists it; until then the table does not, and it counts for nothing. The checkpointer is held.
     fn introduce(&self, new: &DeviceIn) -> Result<(), Error> {
+        assert!(self.engine.checkpointer.is_locked(), "no checkpoint is made while a device comes");
         let index = new.index;
         wipe_superblocks(&*new.device, &new.superblock)?;
         self.open_device(new)?;
@@ -436,7 +441,11 @@ impl Devices {
                 return Err(Error::Pool("no other device of the pool is there; bring another back first".into()));
             }
             self.engine.log.stripe.slots.suspend(index);
-            self.engine.devices.lock().retain(|entry| entry.index != index);
+            {
+                let mut devices = self.engine.devices.lock();
+                devices.retain(|entry| entry.index != index);
+                assert!(!devices.is_empty(), "a pool keeps a device");
+            }
             self.engine.places().resolve_places();
             // It keeps the superblock it has, and is out of date from the next checkpoint on.
             let own = superblocks.iter().position(|superblock| superblock.device_index == index);
@@ -549,8 +558,6 @@ impl Devices {
         }
         Ok(())
     }
-
-    // The journal's mirrors.
 }
 
 /// Takes away all copies of the superblock, so that nothing old is found again.

@@ -33,6 +33,8 @@ impl Engine {
             if Batches::of(self).write_batch(&mut journal, false)?.is_some()
                 && Rerouting::of(self).settle_failures(&mut journal)?
             {
+                let durable = journal.durable_change;
+                assert!(durable >= target, "change {durable} is durable and {target} was to be");
                 return Ok(());
             }
             drop(journal);

@@ -125,6 +125,15 @@ impl Inner {
         self.folds.note(&key, value.as_deref());
         self.active.insert(key, value);
     }
+
+    /// What holds whenever the lock is free.
+    pub fn assert_invariants(&self) {
+        let (durable, frozen) = (self.generation, u64::from(self.frozen.is_some()));
+        let active = self.active_generation;
+        assert_eq!(active, durable + 1 + frozen, "the overlay is of the checkpoint after those under way");
+        let (proven, taken) = (self.proven_batch, self.batch);
+        assert!(proven <= taken, "batch {proven} is proven, and {taken} were taken");
+    }
 }
 
 /// An emptied segment: its slots are free once nobody reads there, and no recovery can look there.

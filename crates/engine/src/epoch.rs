@@ -31,6 +31,7 @@ impl Recovery<'_> {
             (journal.mirrors, journal.region_bytes) =
                 wanted_journal(self.engine, &journal.mirrors, journal.region_bytes);
         }
+        assert!(epoch > journal.epoch, "epoch {epoch} follows {}", journal.epoch);
         let mut state = self.engine.checkpointer.lock();
         {
             let mut superblocks = self.engine.superblocks.lock();
@@ -59,6 +60,7 @@ impl Recovery<'_> {
         for left in &mut inner.left {
             left.needed = state.generation + 1;
         }
+        inner.assert_invariants();
         Ok(())
     }
 }
@@ -90,5 +92,8 @@ fn add_epoch(epochs: &mut Vec<Epoch>, next: Epoch, needed_from: u64) -> Result<(
         epochs.remove(needless);
     }
     epochs.push(next);
+    assert!(epochs.len() <= Superblock::EPOCHS_MAX, "a superblock has no room for {} epochs", epochs.len());
+    let is_rising = |pair: &[Epoch]| pair[0].epoch < pair[1].epoch && pair[0].first_sequence <= pair[1].first_sequence;
+    assert!(epochs.windows(2).all(is_rising), "epochs follow each other in the order of their records");
     Ok(())
 }

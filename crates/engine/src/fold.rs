@@ -155,6 +155,8 @@ impl Offload<'_> {
     /// Writes the keys into a bundle, as they are now; none if there is nothing to put away.
     pub fn gather_fold(&self, what: &ToFold<'_>, compression: Compression) -> Result<Option<Gathered>, Error> {
         assert!(what.tertiary != 0, "what is put away goes to volumes");
+        assert!(what.ranges.iter().all(|(from, to)| from < to), "a range of keys has a key");
+        assert!(what.ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "ranges of keys rise and are apart");
         self.engine.check_writable()?;
         let Some(entries) = self.engine.view_through(Io::BLOCKING, |view| entries_of(view, what.ranges))? else {
             return Ok(None);
@@ -195,6 +197,7 @@ impl Offload<'_> {
         let Gathered { bundle, new, .. } = gathered;
         let (number, keys) = (new.id, bundle.entries.len() as u32);
         let value = FoldValue { directory: what.directory, blob: number, keys, ranges: what.ranges.to_vec() };
+        assert!(bundle.entries.iter().all(|(key, _)| value.covers(key)), "a bundle holds keys of its ranges only");
         let is_done = self.engine.update_making_room(Io::BLOCKING, true, |transaction| {
             let now = entries_of(&transaction.view, what.ranges)?;
             if now.as_ref() != Some(&bundle.entries) || !is_free() {

@@ -71,6 +71,7 @@ impl Series {
 impl Cleaning<'_> {
     /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
     pub(crate) fn make_room(&self, key: &StreamKey, purpose: Purpose) -> Result<(), Error> {
+        assert_eq!(key.kind, SegmentKind::Data, "metadata has a search of its own");
         let mut cleaner = self.engine.cleaner.lock();
         if self.engine.log.room.can_begin(key) {
             return Ok(());

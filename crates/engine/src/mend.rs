@@ -89,6 +89,7 @@ impl Rebuilder {
             self.engine.chunk_writer().settle(&mut mender)?;
             is_done = mender.chunks_done == chunks_before && !self.finish_mending(&mut mender)?;
         }
+        assert!(mender.chunks_done >= chunks_before, "chunks that were rebuilt are only counted up");
         let chunks = mender.chunks_done - chunks_before;
         // Moving a bundle may need room, and making it needs the mender.
         drop(mender);

@@ -25,6 +25,7 @@ pub(crate) fn wanted_mirrors(engine: &Engine, current: &[Mirror], region_bytes: 
     let (able, slow): (Vec<Mirror>, Vec<Mirror>) = able.into_iter().partition(|mirror| !slow.contains(&mirror.device));
     let kept = able.iter().filter(|mirror| current.contains(mirror)).count();
     let wanted: Vec<Mirror> = able.into_iter().chain(slow).take(count.max(kept)).collect();
+    assert!(wanted.len() <= Superblock::JOURNAL_DEVICES_MAX, "a superblock names no {} mirrors", wanted.len());
     if wanted.is_empty() { current.to_vec() } else { wanted }
 }
 

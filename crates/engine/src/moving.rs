@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use stere_faults::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, Checksums, RecordSubject, Site, SummaryEntry};
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, Checksums, RecordSubject, SegmentKind, Site, SummaryEntry};
 use stere_log::{Io, LogError, Segment, StreamKey};
 use stere_recall::BlobHandle;
 
@@ -51,6 +51,7 @@ impl Moving<'_> {
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
         let old = &*handle.value;
+        assert_eq!(stored.len(), old.address.length as usize, "a blob moves with all that is stored of it");
         let mut value = old.clone();
         if old.encoding == BlobEncoding::PLAIN && old.live != old.present {
             let mut kept = Vec::with_capacity(stored.len());
@@ -75,6 +76,11 @@ impl Moving<'_> {
         file_offset: u64,
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
+        assert_eq!(key.kind, SegmentKind::Data, "content goes to segments of data");
+        assert_eq!(value.checksums.len(), data.len().div_ceil(BLOCK_BYTES), "each stored block has its checksum");
+        let is_plain = value.encoding == BlobEncoding::PLAIN;
+        let is_of_present = value.plain_bytes_of(&value.present) as usize == data.len();
+        assert!(!is_plain || is_of_present, "of plain blob {blob} the present blocks are stored");
         let crc32c = stere_format::record_checksum(&value.checksums, data.len());
         let (logical_bytes, encoding, present) = (value.logical_bytes, value.encoding, value.present);
         let subject = RecordSubject::Blob { blob, inode, file_offset, logical_bytes, encoding, present };
@@ -96,6 +102,7 @@ impl Moving<'_> {
             LogError::NoSpace => Error::NoSpace,
             error => error.into(),
         })?;
+        assert_eq!(appended.address.length as usize, data.len(), "a record is as long as what is stored in it");
         value.address = appended.address;
         Ok((value, appended.segment))
     }

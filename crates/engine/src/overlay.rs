@@ -54,6 +54,15 @@ impl Overlay {
             self.pending.push(key);
             self.pending_bytes += ENTRY_OVERHEAD_BYTES;
         }
+        self.assert_invariants();
+    }
+
+    fn assert_invariants(&self) {
+        let (entries, pending) = (self.entries.len(), self.pending.len());
+        assert!(pending <= entries, "{pending} keys wait for the journal, of {entries}");
+        assert!(self.bytes >= entries * ENTRY_OVERHEAD_BYTES, "{entries} entries count as {} bytes", self.bytes);
+        let bytes = self.pending_bytes;
+        assert!(bytes >= pending * ENTRY_OVERHEAD_BYTES, "{pending} keys for the journal count as {bytes} bytes");
     }
 
     /// Records a change that was read from the journal.
@@ -61,11 +70,13 @@ impl Overlay {
         if is_planted(Bug::OldestWins) && self.entries.contains_key(&key) {
             return;
         }
+        assert!(self.pending.is_empty(), "the journal is replayed before anything changes");
         let added = value.as_ref().map_or(0, |bytes| bytes.len());
         match self.entries.insert(key, Entry { value, pending: false }) {
             Some(old) => self.bytes = self.bytes + added - old.value.map_or(0, |bytes| bytes.len()),
             None => self.bytes += added + ENTRY_OVERHEAD_BYTES,
         }
+        self.assert_invariants();
     }
 
     /// Takes the changes the journal does not hold yet, with their newest values.

@@ -57,7 +57,8 @@ impl Places<'_> {
             transaction.put(Key::place(number), &bytes);
             Ok::<_, Error>(())
         })?;
-        self.engine.places.lock().insert(number, words.to_vec());
+        let former = self.engine.places.lock().insert(number, words.to_vec());
+        assert!(former.is_none(), "place {number} keeps its words");
         self.resolve_places();
         Ok(number)
     }

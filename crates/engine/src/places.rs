@@ -132,6 +132,7 @@ impl Places<'_> {
             return None;
         }
         let best = stripe.slots.best_beside(segment.site, &crate::rebuild::others(&place, chunk), from)?;
+        assert_ne!(best, from, "a chunk moves to another device");
         // What is only a wish leaves the last slots to those that can lie nowhere else.
         let has_room = stripe.slots.usage(best).is_some_and(|usage| usage.free > WISH_SLOTS_KEPT);
         let is_better =

@@ -172,6 +172,7 @@ impl Engine {
             });
             at = run_end;
         }
+        assert!(rest.is_empty(), "a piece leaves {} bytes of the output as they were", rest.len());
         Ok(())
     }
 

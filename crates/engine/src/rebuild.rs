@@ -121,6 +121,9 @@ impl<'a> Chunks<'a> {
                 }
             }
         }
+        let is_own = |(chunk, slot): &&(usize, ChunkPlace)| task.place.chunks[*chunk] == *slot;
+        let filled = slots.iter().filter(is_own).count();
+        assert_eq!(filled + taken.len(), slots.len(), "a chunk is filled where it lies, or a slot is taken for it");
         let bytes = task.bytes_of_chunk() * slots.len() as u64;
         let (segment, place) = (task.segment.clone(), task.place.clone());
         (!slots.is_empty()).then_some(Written { segment, place, slots, taken, bytes })
@@ -149,8 +152,9 @@ impl<'a> Chunks<'a> {
             }
             None => work(),
         }
-        let outcomes = outcomes.into_inner().into_values();
-        together.into_iter().zip(outcomes).collect()
+        let outcomes = outcomes.into_inner();
+        assert_eq!(outcomes.len(), together.len(), "each segment that was taken was rebuilt, or failed");
+        together.into_iter().zip(outcomes.into_values()).collect()
     }
 
     /// As many segments at a time as their content may take memory.
@@ -165,6 +169,7 @@ impl<'a> Chunks<'a> {
         let Written { segment, place, slots, .. } = written;
         let stripe = &self.engine.log.stripe;
         let contents = self.contents_of(written)?;
+        assert_eq!(contents.len(), slots.len(), "each chunk of segment {} has its content", segment.id);
         let mut place_then = SegmentChunks::clone(place);
         for (chunk, slot) in slots {
             place_then.chunks[*chunk] = *slot;
@@ -371,6 +376,7 @@ impl<'a> Chunks<'a> {
         let (chunks, bytes) = self.record_chunks(mender, written)?;
         mender.chunks_done += chunks;
         mender.bytes_done += bytes;
+        assert!(bytes_kept > 0 || mender.submitted.is_empty(), "nothing is under way once all is entered");
         Ok(())
     }
 

@@ -78,6 +78,7 @@ impl Engine {
         while at < to {
             let piece = self.inner.read().folds.within(&at, &to);
             let Some((start, end, number)) = piece else { return self.for_each_resident_key(at, to, visit) };
+            assert!(at <= start && start < end && end <= to, "a piece of a fold lies between the keys asked for");
             self.for_each_resident_key(at, start, &mut visit)?;
             at = start;
             if !known.contains_key(&number) {

@@ -240,6 +240,7 @@ impl Cleaning<'_> {
         key: &StreamKey,
         moved: &mut Moved,
     ) -> Result<Vec<Appended<'a>>, Error> {
+        let damaged_before = moved.damaged;
         let mut appended = Vec::with_capacity(moves.len());
         let (mut current, mut following) = (Group::default(), Group::default());
         let mut rest = self.read_group(moves, &mut current);
@@ -252,6 +253,8 @@ impl Cleaning<'_> {
             outcome?;
             std::mem::swap(&mut current, &mut following);
         }
+        let damaged = (moved.damaged - damaged_before) as usize;
+        assert_eq!(appended.len() + damaged, moves.len(), "each blob is appended elsewhere, or is damaged");
         Ok(appended)
     }
 
@@ -267,6 +270,7 @@ impl Cleaning<'_> {
             bytes += length;
             group.lengths.push(length);
         }
+        assert!(moves.is_empty() || !group.lengths.is_empty(), "a group takes one blob at least");
         let (first, rest) = moves.split_at(group.lengths.len());
         group.moves = first;
         // Given back before another one is taken.
@@ -279,6 +283,7 @@ impl Cleaning<'_> {
             wanted.push((&one.blob, into));
             left = behind;
         }
+        assert!(left.is_empty(), "{} bytes of the buffer are read for no blob", left.len());
         group.is_read = wanted.is_empty() || self.engine.read_stored(Io::BLOCKING, wanted).is_ok();
         rest
     }
@@ -308,6 +313,7 @@ impl Cleaning<'_> {
                 Err(error) => return Err(error),
             }
         }
+        assert!(left.is_empty(), "{} bytes were read of no blob", left.len());
         Ok(())
     }
 

@@ -79,6 +79,7 @@ fn is_right(entry: &SummaryEntry, standing: &Standing, bytes: &[u8]) -> bool {
 
 /// Whether a whole row in memory is right: every record, and zeros where nothing is.
 pub(crate) fn row_is_right(contents: &RowContents, standings: &[Standing], row: &[u8]) -> bool {
+    assert_eq!(standings.len(), contents.entries.len(), "each record has its standing");
     let mut end = RowHeader::SIZE;
     for (entry, standing) in contents.entries.iter().zip(standings) {
         let range = entry.offset as usize..(entry.offset + entry.length) as usize;
@@ -179,6 +180,7 @@ impl Rows<'_> {
         standings: &[Standing],
         report: &mut ScrubReport,
     ) -> Result<Truth, Error> {
+        assert_eq!(standings.len(), contents.entries.len(), "each record has its standing");
         let header = &contents.header;
         let mut row = Buffer::zeroed(row_capacity(segment.scheme, header.row_height));
         row.as_mut_slice()[..RowHeader::SIZE].copy_from_slice(&header.encode());
@@ -373,6 +375,7 @@ impl Rows<'_> {
 
     /// Whether all live records of a segment can be read without one of its chunks.
     pub fn is_readable_without(&self, segment: &Arc<Segment>, chunk: usize) -> Result<bool, Error> {
+        assert!(chunk < segment.scheme.width(), "segment {} has no chunk {chunk}", segment.id);
         let mut placed = SegmentChunks::clone(&segment.placed());
         placed.missing |= 1 << chunk;
         if placed.missing.count_ones() > u32::from(segment.scheme.parity) {
@@ -480,6 +483,8 @@ fn known_parts(
     if at < length {
         known.push(at..length);
     }
+    assert!(known.iter().all(|part| part.end <= length), "what is known of a chunk lies in it");
+    assert!(known.is_sorted_by(|one, other| one.end < other.start), "what is not known parts what is");
     known
 }
 
@@ -488,5 +493,6 @@ pub fn stripe_error(error: StripeError) -> Error {
 }
 
 pub fn usage_of(entries: &[SummaryEntry], standings: &[Standing]) -> u64 {
+    assert_eq!(standings.len(), entries.len(), "each record has its standing");
     entries.iter().zip(standings).map(|(entry, standing)| standing.usage_bytes(entry)).sum()
 }

@@ -57,7 +57,15 @@ fn promised_content(scheme: Scheme, meta: Scheme, raw_bytes: i64) -> u64 {
             high = middle - 1;
         }
     }
+    let taken = promise_raw_bytes(scheme, meta, low * block);
+    assert!(low == 0 || taken <= raw_bytes, "{taken} bytes are told to be free where {raw_bytes} are");
     low * block
+}
+
+/// Takes a promise, or a part of one, out of the sum of all.
+fn give_back(promised: &AtomicI64, raw_bytes: i64) {
+    let before = promised.fetch_sub(raw_bytes, Ordering::AcqRel);
+    assert!(before >= raw_bytes, "{raw_bytes} bytes are given back where {before} were promised");
 }
 
 /// Room promised to data that was accepted but not yet appended; given back when dropped.
@@ -72,20 +80,21 @@ pub struct Reservation {
 impl Reservation {
     /// Gives back what is beyond so many raw bytes.
     fn shrink_to(&mut self, raw_bytes: i64) {
+        assert!(raw_bytes >= 0, "a promise of {raw_bytes} bytes");
         let less = (self.raw_bytes - raw_bytes).max(0);
         self.raw_bytes -= less;
-        self.from.fetch_sub(less, Ordering::AcqRel);
+        give_back(&self.from, less);
         if let Some(place) = &self.from_place {
-            place.fetch_sub(less, Ordering::AcqRel);
+            give_back(place, less);
         }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.from.fetch_sub(self.raw_bytes, Ordering::AcqRel);
+        give_back(&self.from, self.raw_bytes);
         if let Some(place) = &self.from_place {
-            place.fetch_sub(self.raw_bytes, Ordering::AcqRel);
+            give_back(place, self.raw_bytes);
         }
     }
 }
@@ -369,6 +378,7 @@ impl Capacity<'_> {
         let reserved = &self.engine.space.reserved_raw_bytes;
         let mut promise =
             promise.unwrap_or_else(|| Reservation { raw_bytes: 0, from: reserved.clone(), from_place: None });
+        assert!(promise.from_place.is_none(), "what is promised on the devices of a place is not renewed");
         let more = wanted - promise.raw_bytes;
         if more <= 0 {
             promise.shrink_to(wanted);
@@ -405,7 +415,7 @@ impl Capacity<'_> {
         {
             return Ok(Some(place));
         }
-        place.fetch_sub(wanted, Ordering::AcqRel);
+        give_back(&place, wanted);
         Err(Error::NoSpace)
     }
 

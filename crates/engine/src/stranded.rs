@@ -74,6 +74,7 @@ impl Rerouting<'_> {
 
     fn save_rows(&self, id: u64, mut row_block: u32) -> Result<usize, Error> {
         let Some(segment) = self.engine.log.segments.get(id) else { return Ok(0) };
+        assert_eq!(segment.kind, SegmentKind::Data, "what is written of nodes is not valid elsewhere");
         self.engine.log.end_segments(&|open| open.id == id);
         let lost = |cause: String| Error::Pool(format!("data on its way to a device that failed is lost: {cause}"));
         let key = self.engine.moving().cold_stream(&segment);

@@ -30,6 +30,8 @@ pub(crate) fn store_superblocks_of_epoch(engine: &Engine, superblocks: &[Superbl
 /// How many of these devices are there, and which of them did not take theirs.
 fn write_superblocks_of(engine: &Engine, superblocks: &[&Superblock]) -> Result<(usize, Vec<u64>), Error> {
     let stripe = &engine.log.stripe;
+    let is_of_first = |superblock: &&Superblock| superblock.generation == superblocks[0].generation;
+    assert!(superblocks.iter().all(is_of_first), "superblocks are written of one generation");
     let completion = Completion::new();
     let mut present = 0;
     for superblock in superblocks {
@@ -38,6 +40,7 @@ fn write_superblocks_of(engine: &Engine, superblocks: &[&Superblock]) -> Result<
         let bytes = superblock.encode().map_err(|error| Error::Pool(error.to_string()))?;
         // What could not be read again must not be what the pool depends on.
         Superblock::decode(&bytes).map_err(|error| Error::Pool(error.to_string()))?;
+        assert_eq!(bytes.len(), Superblock::SIZE, "a superblock fills its slot");
         let buffer = Buffer::copy_of(&bytes).share();
         for offset in superblock.layout.superblock_offsets_of_generation(superblock.generation) {
             let ticket = completion.ticket(u64::from(superblock.device_index));

@@ -88,6 +88,13 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// What holds of a transaction that is about to take effect.
+    pub(crate) fn assert_invariants(&self) {
+        assert!(self.next_inode >= self.first_new_inode, "a transaction gives no inode number back");
+        assert!(self.usage.is_empty() || !self.writes.is_empty(), "live bytes change together with the blob map");
+        assert!(!self.is_move || self.enters_data, "a move makes room in the end and is never refused");
+    }
+
     /// Says that what this transaction adds was accepted before, so that no limit refuses it now.
     pub fn set_charge_pending(&mut self) {
         self.is_charge_pending = true;
@@ -199,6 +206,7 @@ impl<'a> Transaction<'a> {
     /// Enters an appended blob into the blob map, with one reference.
     pub fn insert_blob(&mut self, new: &NewBlob) {
         assert_eq!(new.value.references, 1, "a new blob belongs to one extent");
+        assert_eq!(new.value.address.segment, new.segment.id, "a new blob holds the segment that it lies in");
         self.enters_data = true;
         self.usage.push((new.segment.clone(), signed(blob_usage_bytes(&new.value))));
         self.put_blob(new.id, &new.value);
@@ -236,7 +244,9 @@ impl<'a> Transaction<'a> {
             true => self.leaves_shared = true,
             false => kill(&mut value, range),
         }
-        self.usage.push((segment, signed(blob_usage_bytes(&value)) - signed(before)));
+        let after = blob_usage_bytes(&value);
+        assert!(after <= before, "a blob that lost an extent grew from {before} to {after} bytes");
+        self.usage.push((segment, signed(after) - signed(before)));
         self.put_blob(id, &value);
         Ok(())
     }
@@ -249,13 +259,18 @@ impl<'a> Transaction<'a> {
         }
         let before = blob_usage_bytes(&value);
         kill(&mut value, range);
-        self.usage.push((segment, signed(blob_usage_bytes(&value)) - signed(before)));
+        let after = blob_usage_bytes(&value);
+        assert!(after <= before, "a blob that was trimmed grew from {before} to {after} bytes");
+        self.usage.push((segment, signed(after) - signed(before)));
         self.put_blob(id, &value);
         Ok(())
     }
 
     /// Puts a moved blob in the place of the old one, if nobody changed its entry meanwhile.
     pub(crate) fn move_blob(&mut self, old: &BlobHandle, new: &BlobValue, to: &Arc<Segment>) -> Result<bool, Error> {
+        assert_eq!(new.address.segment, to.id, "a moved blob holds the segment that it lies in");
+        assert_eq!(new.logical_bytes, old.value.logical_bytes, "a blob keeps its length where it moves");
+        assert_eq!(new.live, old.value.live, "a blob keeps its live blocks where it moves");
         // Moving makes room in the end, whatever it takes now.
         self.enters_data = true;
         self.is_move = true;
@@ -264,6 +279,7 @@ impl<'a> Transaction<'a> {
         if current.value != old.value {
             return Ok(false);
         }
+        assert_eq!(new.references, current.value.references, "a blob keeps its references where it moves");
         self.usage.push((current.segment.clone(), -signed(blob_usage_bytes(&current.value))));
         self.usage.push((to.clone(), signed(blob_usage_bytes(new))));
         // What is moved is as warm as it was.

@@ -127,6 +127,7 @@ impl TwinCopies<'_> {
         report: &mut ScrubReport,
     ) -> Result<(), Error> {
         for (header, bytes, mirrors) in lacking {
+            assert!(bytes.len().is_multiple_of(BLOCK_BYTES), "a record of the journal is of whole blocks");
             let buffer = Buffer::copy_of(&bytes).share();
             for mirror in mirrors {
                 let Some(device) = self.engine.log.stripe.devices.get(mirror.device) else { continue };

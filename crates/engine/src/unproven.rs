@@ -33,6 +33,7 @@ struct Row {
 impl Row {
     /// Whether it is the row in which these blobs were written, with this content.
     fn tells_of_all(&self, contents: &RowContents) -> bool {
+        assert!(!self.blobs.is_empty(), "a row is looked at for the blobs in it");
         self.blobs.iter().all(|blob| {
             let Address { offset, length, .. } = blob.value.address;
             let crc32c = record_checksum(&blob.value.checksums, length as usize);

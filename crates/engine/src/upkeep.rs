@@ -56,6 +56,7 @@ impl SegmentChange<'_> {
 
     /// Gives up the chunks of a segment that media have. The caller lets nobody move chunks meanwhile.
     pub fn enter_released(&mut self, segment: &Arc<Segment>) {
+        assert!(self.engine.mender.is_locked(), "nobody moves chunks that are given up");
         assert!(!segment.is_released(), "what is given up is on devices");
         assert_ne!(segment.tertiary().there, 0, "what is given up is on a medium");
         let (places, readers) = segment.release();

@@ -4,7 +4,9 @@
 
 use std::sync::atomic::Ordering;
 
-use stere_format::{BLOCK_BYTES, Checksums, DeviceIndex, RecordSubject, SummaryEntry, crc32c, record_checksum};
+use stere_format::{
+    BLOCK_BYTES, Checksums, DeviceIndex, RecordSubject, SegmentKind, SummaryEntry, crc32c, record_checksum,
+};
 use stere_log::{Io, LogError, StreamKey};
 
 use crate::content::{Content, NewBlob, Owner, Placement};
@@ -60,6 +62,7 @@ impl Engine {
         owner: Owner,
         content: &Content<'_>,
     ) -> Result<NewBlob, Error> {
+        assert_eq!(key.kind, SegmentKind::Data, "content goes to segments of data");
         let Content { stored: data, logical_bytes, encoding, .. } = *content;
         // A digest takes longer than the CRCs, so it is made before the stream is locked, not while the bytes are copied.
         let digest = Checksums::without_blocks(content.checksum, data);

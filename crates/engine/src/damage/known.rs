@@ -58,9 +58,12 @@ impl KnownDamage {
         if state.metadata.insert(segment) {
             tracing::error!(segment, "metadata in this segment is damaged on every copy");
         }
+        let (of_pass, all) = (state.metadata_of_pass.len(), state.metadata.len());
+        assert!(of_pass <= all, "one pass met {of_pass} damaged segments, and {all} are known");
     }
 
     pub(crate) fn note(&self, blob: u64, harm: Harm) {
+        assert!(!harm.range.is_empty(), "damage of blob {blob} is of some bytes");
         let mut state = self.state.lock();
         let harm = match state.blobs.get(&blob) {
             Some(known) if known.range.start <= harm.range.start && known.range.end >= harm.range.end => return,

@@ -46,6 +46,7 @@ impl Mender {
     /// Gives chunks that no device gave another chance; whether there are any.
     pub fn try_unreadable_again(&mut self) -> bool {
         let unreadable = std::mem::take(&mut self.unreadable);
+        assert!(unreadable.is_subset(&self.impossible), "what no device gives cannot be rebuilt");
         self.impossible.retain(|chunk| !unreadable.contains(chunk));
         !unreadable.is_empty()
     }

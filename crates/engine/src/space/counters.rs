@@ -68,8 +68,14 @@ impl Space {
     pub fn add_live(&self, scheme: Scheme, delta: i64) {
         let mut live_bytes = self.live_bytes.lock();
         match live_bytes.iter_mut().find(|(known, _)| *known == scheme) {
-            Some((_, live)) => *live += delta,
-            None => live_bytes.push((scheme, delta)),
+            Some((_, live)) => {
+                *live += delta;
+                assert!(*live >= 0, "{} bytes of {scheme:?} are live after {delta}", *live);
+            }
+            None => {
+                assert!(delta >= 0, "{delta} bytes of {scheme:?} that has no segment");
+                live_bytes.push((scheme, delta));
+            }
         }
     }
 
