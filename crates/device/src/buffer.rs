@@ -31,7 +31,8 @@ const MAPPED_FROM_BYTES: usize = 1 << 20;
 
 impl Memory {
     fn zeroed(capacity_bytes: usize) -> Memory {
-        assert!(capacity_bytes > 0 && capacity_bytes % BUFFER_ALIGNMENT_BYTES == 0);
+        assert!(capacity_bytes > 0, "memory has bytes");
+        assert!(capacity_bytes % BUFFER_ALIGNMENT_BYTES == 0, "{capacity_bytes} bytes are no whole blocks");
         let layout = Memory::layout(capacity_bytes);
         let start = match capacity_bytes >= MAPPED_FROM_BYTES {
             true => Memory::map(capacity_bytes),
@@ -172,7 +173,7 @@ const SHELF_COUNT: usize = 15;
 
 impl Shelves {
     fn index_of(capacity_bytes: usize) -> Option<usize> {
-        debug_assert!(capacity_bytes.is_power_of_two());
+        assert!(capacity_bytes.is_power_of_two(), "a buffer of {capacity_bytes} bytes has no shelf");
         let index = (capacity_bytes / BUFFER_ALIGNMENT_BYTES).trailing_zeros() as usize;
         (index < SHELF_COUNT).then_some(index)
     }
@@ -196,7 +197,8 @@ impl Shelves {
         let index = Shelves::index_of(capacity_bytes)?;
         let mut state = self.state.lock();
         let memory = state.shelves[index].pop()?;
-        assert!(state.retained_bytes >= memory.capacity_bytes);
+        assert_eq!(memory.capacity_bytes, capacity_bytes, "memory lies on the shelf of its size");
+        assert!(state.retained_bytes >= memory.capacity_bytes, "what lies on shelves is counted");
         state.retained_bytes -= memory.capacity_bytes;
         Some(memory)
     }

@@ -247,7 +247,7 @@ impl FileDevice {
         let start = offset / align * align;
         let end = (offset + length as u64).next_multiple_of(align);
         // The size is a multiple of the alignment, so widening never leaves the device.
-        debug_assert!(end <= self.open.size_bytes);
+        assert!(end <= self.open.size_bytes, "a read is widened to {end} of {} bytes", self.open.size_bytes);
         let head = (offset - start) as usize;
         (start, head, (end - start) as usize - head - length)
     }

@@ -73,7 +73,17 @@ impl Journal {
         assert!(start.position >= self.start_position, "the journal's start only moves on");
         self.start_position = start.position;
         self.is_end_proven |= start.position == self.position;
+        assert!(generation >= self.generation, "generation {generation} follows {}", self.generation);
         self.generation = generation;
+        self.assert_invariants();
+    }
+
+    fn assert_invariants(&self) {
+        let (start, end) = (self.start_position, self.position);
+        assert!(start <= end, "the journal begins at {start} and ends at {end}");
+        let region_bytes = self.region_bytes;
+        assert!(end - start <= region_bytes, "the journal holds {} bytes of {region_bytes}", end - start);
+        assert!(self.durable_sequence < self.sequence, "a record that is not written yet is not durable");
     }
 
     /// Goes on without the mirrors that did not take a write or a flush; an error when none is left.
@@ -181,6 +191,6 @@ impl Journal {
         }
         self.position += length as u64;
         self.sequence += 1;
-        assert!(self.durable_sequence < self.sequence, "a record that is not written yet is not durable");
+        self.assert_invariants();
     }
 }

@@ -77,12 +77,14 @@ impl RowsInMemory {
 
     /// A stream opened a row.
     pub(crate) fn open(&self, id: RowNumber, stream: Arc<Mutex<Stream>>) {
-        self.rows.write().insert(id, RowInMemory::Open(stream));
+        let before = self.rows.write().insert(id, RowInMemory::Open(stream));
+        assert!(before.is_none(), "the row at block {} of segment {} is opened once", id.1, id.0);
     }
 
     /// A stream dropped its row, in which nothing is.
     pub(crate) fn drop_open(&self, id: RowNumber) {
-        self.rows.write().remove(&id);
+        let row = self.rows.write().remove(&id);
+        assert!(matches!(row, Some(RowInMemory::Open(_))), "only an open row is dropped");
     }
 
     /// A row is about to be submitted; from now on it is read from `row`.
@@ -90,7 +92,8 @@ impl RowsInMemory {
         let length = row.buffer.len();
         assert_eq!(row.segment.id, id.0, "a row is of its own segment");
         *self.flying_bytes.lock() += length;
-        self.rows.write().insert(id, RowInMemory::Flying(row));
+        let before = self.rows.write().insert(id, RowInMemory::Flying(row));
+        assert!(matches!(before, Some(RowInMemory::Open(_))), "a row is open until it leaves");
         self.uncommitted_bytes.fetch_add(length as u64, Ordering::Relaxed);
     }
 

@@ -128,6 +128,7 @@ impl SegmentRoom {
 
     /// Sets it; the store knows how large the tree is.
     pub fn set_meta_room(&self, room: MetaRoom) {
+        assert!(room.needed <= room.wanted, "users leave {} segments, and {} are needed", room.wanted, room.needed);
         *self.meta_room.lock() = room;
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct OpenRow {
 
 impl OpenRow {
     pub fn new(buffer: Buffer, row_block: u32, limit_bytes: usize) -> Self {
+        assert!(limit_bytes <= buffer.len(), "a row of {limit_bytes} bytes has {} bytes of memory", buffer.len());
+        assert!(RowHeader::SIZE < limit_bytes, "a row of {limit_bytes} bytes has no room for a record");
         OpenRow { buffer, row_block, used_bytes: RowHeader::SIZE, limit_bytes, summary: Vec::new(), record_count: 0 }
     }
 

@@ -159,7 +159,16 @@ impl Assembly {
         }
         let mut assembly = Assembly { newest, members, left_out, nameless: Vec::new(), entries };
         assembly.nameless = assembly.explain(unnamed)?;
+        assembly.assert_invariants();
         Ok(assembly)
+    }
+
+    fn assert_invariants(&self) {
+        let index = |member: &Member| member.superblock.device_index;
+        let is_rising = self.members.is_sorted_by(|one, other| index(one) < index(other));
+        assert!(is_rising, "each member has a number of its own, and they rise");
+        let pool = self.newest.pool;
+        assert!(self.members.iter().all(|member| member.superblock.pool == pool), "all members are of one pool");
     }
 
     /// Devices without a superblock are taken for missing ones that were written over. If nobody is missing, or nobody whose size they
@@ -265,6 +274,7 @@ impl Assembly {
         let member = self.members.iter_mut().find(|member| member.superblock.device_index == index)?;
         let before = member.superblock.layout;
         member.superblock.layout = before.grown(member.device.size_bytes())?;
+        assert!(member.superblock.layout.slot_count >= before.slot_count, "a device that grew keeps its slots");
         Some((before.size_bytes, member.superblock.layout.size_bytes))
     }
 

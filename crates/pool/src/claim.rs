@@ -198,6 +198,7 @@ impl Claim {
     fn watch(&mut self, now_ms: u64) -> Result<Next, Error> {
         let Phase::Watching { since_ms, seen } = &self.phase else { return Ok(Next::Wait { milliseconds: 0 }) };
         let now_seen = look_at_all(&self.devices);
+        assert_eq!(seen.len(), now_seen.len(), "the devices that are watched stay the same");
         if now_seen == *seen {
             return Ok(match now_ms.saturating_sub(*since_ms) >= WATCH_MS {
                 true => self.begin_to_take(Some(now_seen)),
@@ -214,6 +215,7 @@ impl Claim {
     }
 
     fn settle(&mut self) -> Result<Next, Error> {
+        assert!(!self.is_reader, "a reader has nothing to settle");
         let seen = look_at_all(&self.devices);
         let is_mine = |seen: &Seen| matches!(seen, Seen::Beat(beat) if beat.owner == self.me.owner);
         if let Some((one, seen)) = self.devices.iter().zip(&seen).find(|(_, seen)| !is_mine(seen)) {
@@ -260,6 +262,8 @@ impl Claim {
                 false
             }
         };
+        let is_of_devices = |watched: &Vec<Seen>| watched.len() == self.devices.len();
+        assert!(watched.as_ref().is_none_or(is_of_devices), "what was seen of each device stands at its place");
         let written = written + usize::from(is_written);
         if written < self.devices.len() {
             self.phase = Phase::Taking { written, watched };

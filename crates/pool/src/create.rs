@@ -82,7 +82,8 @@ pub fn chunk_bytes_for(smallest_bytes: u64) -> u32 {
     while chunk_bytes > CHUNK_BYTES_MIN && slots(chunk_bytes) < SLOTS_WANTED {
         chunk_bytes /= 2;
     }
-    assert!(chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes));
+    assert!(chunk_bytes.is_power_of_two(), "chunks of {chunk_bytes} bytes are chosen");
+    assert!((CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes), "chunks of {chunk_bytes} bytes are chosen");
     chunk_bytes
 }
 
@@ -257,6 +258,7 @@ impl Plan {
         let journal_devices = journal_devices(devices, copies);
         let journal_bytes =
             journal_devices.iter().map(|index| layouts[usize::from(*index)].journal_bytes).min().unwrap_or(0);
+        assert!(journal_bytes > 0, "each mirror of the journal has room for it");
         tracing::debug!(pool = %pool, name = options.pool_name, ?journal_devices, journal_bytes, "a new pool");
         Plan { pool, ids, hash_key, layouts, journal_devices, journal_bytes }
     }
@@ -305,6 +307,7 @@ fn journal_devices(devices: &[NewDevice], copies: usize) -> Vec<DeviceIndex> {
 pub(crate) fn wipe_device(path: &str, device: &dyn Device) -> Result<(), Error> {
     const FRONT_BYTES: usize = 256 << 10;
     const BACK_BYTES: usize = 128 << 10;
+    assert!(device.size_bytes() >= DEVICE_BYTES_MIN, "{path} is too small for its front and back to be apart");
     let failed = |source| Error::Unwritable { device: path.to_owned(), source };
     let zeros = stere_device::Buffer::zeroed(FRONT_BYTES).share();
     let completion = Completion::new();

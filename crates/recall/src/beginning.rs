@@ -97,6 +97,14 @@ impl Beginning {
     fn bytes(&self) -> usize {
         self.fetch.as_ref().map_or(0, |_| self.expected.range.len())
     }
+
+    fn assert_invariants(&self) {
+        let own = &self.expected.range;
+        let run_end = self.run_end;
+        assert!(own.start <= run_end && run_end <= own.end, "a run ends at {run_end} of {own:?}");
+        let is_its = |fetch: &Arc<Fetch>| fetch.segment.id == self.expected.segment && fetch.length() == own.len();
+        assert!(self.fetch.as_ref().is_none_or(is_its), "what is fetched is what was expected");
+    }
 }
 
 /// Where a record lies in the chunk of a segment with one data chunk.
@@ -206,6 +214,7 @@ impl Volumes {
         if is_on_end {
             one.run_end = one.run_end.max(range.end);
         }
+        one.assert_invariants();
         let pace = if is_on_end { Pace::OnEnd } else { Pace::Somewhere };
         if one.expected.is_whole { Begun::InWhole(pace) } else { Begun::InRange(pace) }
     }
@@ -250,9 +259,11 @@ impl Volumes {
             bytes -= one.bytes();
             one.fetch = None;
         }
+        assert!(bytes == 0 || bytes + own.len() <= KEPT_BYTES_MAX, "{bytes} bytes of ranges are kept beside one more");
         let fetch = Fetch::of_range(segment.clone(), own);
         fetch.set_ahead(is_ahead);
         beginnings[at].fetch = Some(fetch.clone());
+        beginnings[at].assert_invariants();
         Some((fetch, true))
     }
 

@@ -97,7 +97,9 @@ impl Table {
                 }
             }
         }
+        assert!(known.followers.len() <= Successors::COUNT_MAX, "a value has no room for so many followers");
         self.changed.insert(before);
+        assert!(self.known.len() <= SEGMENTS_MAX, "followers of {} segments are known", self.known.len());
     }
 
     fn forget(&mut self, segment: u64) {
@@ -132,6 +134,8 @@ impl Table {
 
     /// Takes over what the pool knows; what is `gone` shall be forgotten there.
     pub fn adopt(&mut self, known: BTreeMap<u64, Vec<(u64, u8)>>, gone: BTreeSet<u64>) {
+        assert!(known.len() <= SEGMENTS_MAX, "followers of {} segments are taken over", known.len());
+        assert!(gone.iter().all(|id| !known.contains_key(id)), "what is known of a segment is kept or goes");
         self.changed = gone;
         self.known = known.into_iter().map(|(id, followers)| (id, Known { followers, used: 0 })).collect();
     }
@@ -211,6 +215,7 @@ impl Volumes {
             // It may have been passed over for another follower.
             ordered.extend(places.remove(&segment.id).map(|at| segments[at].clone()));
         }
+        assert_eq!(ordered.len(), segments.len(), "each segment has its place in the order, once");
         ordered
     }
 }

@@ -51,6 +51,12 @@ impl Lent {
     fn has_ahead(&self) -> bool {
         !(self.ahead.is_empty() && self.parts.is_empty()) && self.at_ahead < AHEAD_THREADS_MAX
     }
+
+    fn assert_invariants(&self) {
+        let (asked_for, idle) = (self.asked_for.len(), self.idle);
+        assert!(asked_for <= idle, "{asked_for} fetches were handed over to {idle} idle threads");
+        assert!(self.at_ahead <= AHEAD_THREADS_MAX, "{} threads fetch ahead", self.at_ahead);
+    }
 }
 
 /// Work for a thread.
@@ -169,6 +175,7 @@ impl Fetches {
             return false;
         }
         lent.asked_for.push_back(fetch.clone());
+        lent.assert_invariants();
         self.has_work.notify_one();
         true
     }
@@ -182,6 +189,7 @@ impl Fetches {
 
     fn end(&self, fetch: &Fetch, outcome: Result<(), RecallError>) {
         let mut state = fetch.state.lock();
+        assert!(state.outcome.is_none(), "a fetch of segment {} ends twice", fetch.segment.id);
         let whole = state.whole.take().unwrap_or_default();
         state.bytes = Vec::new();
         let outcome = outcome.map(|()| whole);
@@ -189,6 +197,7 @@ impl Fetches {
         drop(state);
         fetch.arrived.notify_all();
         let Ok(chunk) = outcome else { return };
+        assert_eq!(chunk.len(), fetch.length(), "a fetch ends well with all of its bytes");
         if fetch.range.is_some() {
             return;
         }
@@ -214,11 +223,16 @@ impl Fetches {
         let work = lent.parts.pop_front().map(Work::Part);
         let work = work.or_else(|| lent.ahead.pop_front().map(Work::Ahead));
         lent.at_ahead += usize::from(work.is_some());
+        lent.assert_invariants();
         work
     }
 
     fn end_ahead(&self) {
-        self.lent.lock().at_ahead -= 1;
+        {
+            let mut lent = self.lent.lock();
+            assert!(lent.at_ahead > 0, "who ends fetching ahead has begun it");
+            lent.at_ahead -= 1;
+        }
         self.has_work.notify_one();
     }
 
@@ -418,7 +432,9 @@ impl Volumes {
                 }
             }
         }
-        fetches.lent.lock().threads -= 1;
+        let mut lent = fetches.lent.lock();
+        assert!(lent.threads > 0, "who goes was lent");
+        lent.threads -= 1;
     }
 
     /// As if a thread were lent for what nobody asked for yet, or no more; what it would do, `fetch_one_ahead` does.

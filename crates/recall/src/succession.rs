@@ -28,6 +28,8 @@ impl Volumes {
             }
             now |= 1 << number;
         }
+        assert_eq!(now & !met, 0, "a volume stands for itself, or is met on the way");
+        assert!(now.count_ones() <= set.count_ones(), "{set:#x} stands for more volumes: {now:#x}");
         (now, met)
     }
 

@@ -1,13 +1,11 @@
 //! What a change of devices would cost and leave, told before anything moves. Reads the segment table; changes nothing.
 
-use std::sync::Arc;
-
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use stere_format::{BLOCK_BYTES, DeviceIndex, SegmentChunks, SegmentKind};
 
-use stere_engine::Engine;
-use stere_engine::Error;
+use stere_engine::{Engine, Error};
 
 /// A change that somebody thinks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +151,7 @@ impl Forecaster {
 /// Takes a slot for each leaving chunk on a device where it may lie and that the segment does not use yet, most room first; how many
 /// found one.
 fn take_room(room: &mut Room, place: &SegmentChunks, leaving: usize, may_lie: impl Fn(DeviceIndex) -> bool) -> usize {
+    assert!(leaving <= place.chunks.len(), "{leaving} of {} chunks leave", place.chunks.len());
     let mut taken: Vec<DeviceIndex> = place.chunks.iter().map(|chunk| chunk.device).collect();
     for housed in 0..leaving {
         let found = room.iter().filter(|(index, free)| **free > 0 && !taken.contains(index) && may_lie(**index));

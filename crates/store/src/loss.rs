@@ -4,10 +4,9 @@
 //! parity; beyond that exactly what lies on the lost data chunks is gone. Read next: the naming crate's `lost.rs`, which
 //! gives files their names.
 
-use std::sync::Arc;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, DeviceIndex, SegmentKind};
 use stere_log::Segment;

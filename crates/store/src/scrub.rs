@@ -21,9 +21,7 @@ use std::sync::Arc;
 use stere_format::{Key, ScrubCursor, ScrubPart};
 use stere_log::{Io, Segment};
 
-use stere_engine::Error;
-use stere_engine::ScrubReport;
-use stere_engine::{Engine, TwinCopies};
+use stere_engine::{Engine, Error, ScrubReport, TwinCopies};
 
 /// How a step went.
 #[derive(Clone, Debug, Default)]

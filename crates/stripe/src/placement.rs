@@ -250,6 +250,8 @@ impl Placement {
             chunks.push(ChunkPlace { device, slot });
         }
         assert_eq!(chunks.len(), width, "a segment has as many chunks as it is wide");
+        let is_alone = |at: usize| chunks[..at].iter().all(|other| other.device != chunks[at].device);
+        assert!((0..width).all(is_alone), "the chunks of a segment lie on different devices");
         let missing_count = missing.count_ones() as usize;
         assert!(missing_count <= usize::from(scheme.parity), "the devices that are there hold the content");
         SegmentChunks { scheme, missing, chunks }
@@ -504,6 +506,7 @@ impl Placement {
                 high = middle - 1;
             }
         }
+        assert!(has_room(low), "{low} segments of {scheme:?} are told to fit");
         low
     }
 

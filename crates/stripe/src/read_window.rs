@@ -135,6 +135,7 @@ impl<'a> ReadWindow<'a> {
         assert!(sources.iter().all(|chunk| exclude >> chunk & 1 == 0), "what is suspected is no source");
         let known: Vec<(usize, &[u8])> =
             sources.into_iter().filter_map(|chunk| self.unit(chunk).map(|unit| (chunk, unit))).collect();
+        assert_eq!(known.len(), needed, "what was read of the sources is kept");
         let mut rebuilt: Vec<Buffer> = wanted.iter().map(|_| self.stripe.buffers.take(self.length())).collect();
         let mut targets: Vec<(usize, &mut [u8])> =
             wanted.iter().copied().zip(rebuilt.iter_mut().map(Buffer::as_mut_slice)).collect();
@@ -159,7 +160,9 @@ impl<'a> ReadWindow<'a> {
             (false, Some(Ok(unit))) => unit,
             _ => rebuilt.next().expect("what was not read was rebuilt"),
         };
-        Ok((0..data).map(take).collect())
+        let units: Vec<Buffer> = (0..data).map(take).collect();
+        assert!(rebuilt.next().is_none(), "each chunk that was rebuilt is one that was lost");
+        Ok(units)
     }
 
     fn into_copy(mut self, exclude: u32) -> Result<Buffer, StripeError> {

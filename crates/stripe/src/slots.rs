@@ -75,7 +75,9 @@ impl SlotMap {
         if self.free_count == 0 {
             return None;
         }
-        let slot = self.next_free(self.cursor).or_else(|| self.next_free(0))?;
+        let found = self.next_free(self.cursor).or_else(|| self.next_free(0));
+        assert!(found.is_some(), "{} slots count as free, and none is", self.free_count);
+        let slot = found?;
         let is_new = self.mark_used(slot);
         assert!(is_new && slot < self.slot_count, "a free slot of the device was found");
         self.cursor = slot + 1;

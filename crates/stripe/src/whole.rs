@@ -39,6 +39,9 @@ impl Stripe {
             return Ok(Whole { scheme, units });
         }
         let units = ReadWindow::new(self, number, segment, &[piece]).into_data(exclude)?;
+        assert_eq!(units.len(), usize::from(scheme.data), "a segment is read whole in its data chunks");
+        let is_whole = |unit: &Buffer| unit.len() == piece.length;
+        assert!(units.iter().all(is_whole), "each chunk of segment {number} is read to its end");
         Ok(Whole { scheme, units })
     }
 
@@ -112,7 +115,9 @@ impl Stripe {
             None => units[chunk].clone(),
             Some(number) => coded.get_mut(number).and_then(Option::take).unwrap_or_else(|| Buffer::zeroed(0).share()),
         };
-        Ok(chunks.iter().map(content).collect())
+        let contents: Vec<SharedBuffer> = chunks.iter().map(content).collect();
+        assert!(contents.iter().all(|content| content.len() == length), "each chunk is asked for once, and is whole");
+        Ok(contents)
     }
 
     /// Submits a chunk, header and content, to a slot.

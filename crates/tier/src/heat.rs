@@ -18,9 +18,7 @@ use super::media::Media;
 use super::orders::Candidate;
 use super::stage::is_releasable;
 use super::upload::entries_of_segment;
-use stere_engine::Engine;
-use stere_engine::Error;
-use stere_engine::Piece;
+use stere_engine::{Engine, Error, Piece};
 
 /// Segments of which the pool knows how they were used; beyond that those are left out that were used longest ago.
 const KNOWN_MAX: usize = 65_536;
@@ -57,6 +55,7 @@ fn pages_of(mut known: Vec<(u64, SegmentHeat)>) -> Pages {
         known.truncate(KNOWN_MAX);
     }
     known.sort_unstable_by_key(|(segment, _)| *segment);
+    assert!(known.is_sorted_by(|(one, _), (other, _)| one < other), "a segment has one heat");
     let mut pages: BTreeMap<u64, HeatPage> = BTreeMap::new();
     for (segment, heat) in known {
         pages.entry(segment / HeatPage::SEGMENTS).or_default().entries.push((segment, heat));

@@ -27,7 +27,8 @@ pub(super) struct InHand<'a> {
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
-        self.lanes.segments.lock().remove(&self.segment);
+        let was_in_hand = self.lanes.segments.lock().remove(&self.segment);
+        assert!(was_in_hand, "segment {} was in nobody's hands", self.segment);
     }
 }
 
@@ -40,7 +41,8 @@ pub(super) struct UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.lanes.volumes.lock().get_mut(&self.volume) {
-            *count = count.saturating_sub(1);
+            assert!(*count > 0, "more puts to volume {} end than began", self.volume);
+            *count -= 1;
         }
     }
 }

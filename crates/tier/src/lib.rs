@@ -24,8 +24,7 @@ use std::sync::Arc;
 
 use stere_log::Io;
 
-use stere_engine::Engine;
-use stere_engine::Error;
+use stere_engine::{Engine, Error};
 use stere_recall::Volumes;
 
 pub use costs::Costs;

@@ -10,8 +10,7 @@ use stere_format::{InodeValue, Key, Succession, TERTIARY_MAX, Tertiary, TierMark
 use stere_log::Io;
 
 use super::metadata::Copies;
-use stere_engine::Engine;
-use stere_engine::Error;
+use stere_engine::{Engine, Error};
 use stere_recall::{Known, Volumes, object_bytes, read_label, stranger};
 
 /// How a volume is.

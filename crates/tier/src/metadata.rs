@@ -21,8 +21,7 @@ use stere_log::Segment;
 
 use super::TertiaryProgress;
 use super::upload::Uploader;
-use stere_engine::Engine;
-use stere_engine::Error;
+use stere_engine::{Engine, Error};
 use stere_recall::{Known as KnownVolume, Reachable, Volumes};
 
 /// Objects deleted in one step.
@@ -149,6 +148,8 @@ impl Copies {
         let obsolete: Vec<String> = {
             let copies = self.known.lock();
             let Some(on) = copies.on.get(&number) else { return Ok(true) };
+            let is_there = on.generation == Some(state.generation) || is_planted(Bug::OlderStateDeleted);
+            assert!(is_there, "older states go when state {} is whole", state.generation);
             on.names.difference(&needed).take(DELETED_MAX).cloned().collect()
         };
         for name in &obsolete {

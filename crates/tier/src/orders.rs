@@ -34,6 +34,7 @@ fn logarithm(number: u64) -> u64 {
         let is_two = square >> 127 == 1;
         fraction = fraction << 1 | u64::from(is_two);
         rest = (square >> if is_two { 64 } else { 63 }) as u64;
+        assert!(rest >> 63 == 1, "the rest lies between 1 and 2");
     }
     whole << FRACTION_BITS | fraction
 }

@@ -25,11 +25,8 @@ use super::media::{Media, VolumeStatus};
 use super::remnants::Sweeper;
 use super::stage::Stager;
 use super::upload::{Describe, Uploader, entries_of, entries_of_segment};
-use stere_engine::BLOBS_PER_UPDATE;
-use stere_engine::Engine;
-use stere_engine::Error;
-use stere_recall::BlobHandle;
-use stere_recall::{CLASS_MEDIA, RecallError, Volumes, object_bytes};
+use stere_engine::{BLOBS_PER_UPDATE, Engine, Error};
+use stere_recall::{BlobHandle, CLASS_MEDIA, RecallError, Volumes, object_bytes};
 
 /// Objects that one step empties at most.
 const VICTIMS_MAX: usize = 16;
@@ -218,6 +215,7 @@ impl Repacker {
             bytes += more;
             batch.push(victim.clone());
         }
+        assert!(batch.first().is_some_and(|one| one.id == first.id), "a batch begins with what gains most");
         Batch { victims: batch, is_unit: unit.is_some() }
     }
 
@@ -325,7 +323,10 @@ impl Repacker {
         }
         moved.extend(copied.into_iter().filter(|(victim, _)| !left.contains(victim)).map(|(_, blob)| blob));
         let whole = victims.iter().enumerate().filter(|(victim, _)| !left.contains(victim));
+        let emptied_before = emptied.len();
         emptied.extend(whole.map(|(_, segment)| segment.clone()));
+        let emptied_here = emptied.len() - emptied_before;
+        assert_eq!(emptied_here + left.len(), victims.len(), "each segment is emptied, or left as it is");
         Ok(is_over)
     }
 

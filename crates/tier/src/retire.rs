@@ -144,6 +144,7 @@ impl Media {
     }
 
     fn set_succession(&self, entry: VolumeEntry) -> Result<(), Error> {
+        assert_ne!(entry.succession.heir(), Some(entry.number), "volume {} takes over from itself", entry.name);
         self.put_volume(&entry)?;
         if let Some(known) = self.volumes.table.write().get_mut(&entry.number) {
             known.entry = entry;

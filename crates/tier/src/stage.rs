@@ -14,10 +14,8 @@ use stere_log::{Segment, StreamKey};
 
 use super::TertiaryProgress;
 use super::media::Media;
-use stere_engine::Engine;
-use stere_engine::Error;
-use stere_recall::BlobHandle;
-use stere_recall::{RecallError, Volumes};
+use stere_engine::{Engine, Error};
+use stere_recall::{BlobHandle, RecallError, Volumes, object_bytes};
 
 /// What came of releasing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -248,6 +246,7 @@ impl Stager {
 
     /// Writes a segment's chunks to devices again; false if that was not needed any more.
     fn bring_back(&self, segment: &Arc<Segment>, object: &[u8]) -> Result<bool, Error> {
+        assert_eq!(object.len() as u64, object_bytes(segment), "segment {} comes back whole", segment.id);
         let stripe = &self.engine.log().stripe;
         let key = StreamKey { home: None, ..segment.stream_key() };
         let no_room = |error: stere_stripe::StripeError| match error {

@@ -22,9 +22,7 @@ use stere_format::{
 use stere_log::{Io, Log, Segment};
 
 use super::lanes::Lanes;
-use stere_engine::BLOBS_PER_UPDATE;
-use stere_engine::Engine;
-use stere_engine::Error;
+use stere_engine::{BLOBS_PER_UPDATE, Engine, Error};
 use stere_recall::{RecallError, Volumes, is_object_of};
 
 /// What one step did, and what is left.
@@ -329,6 +327,7 @@ impl Uploader {
     pub(super) fn proven_object(&self, segment: &Arc<Segment>, blocks: u32) -> Result<Option<Buffer>, Error> {
         let stripe = &self.engine.log().stripe;
         let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
+        assert_eq!(segment.scheme.data, 1, "the object of segment {} would be a part of it", segment.id);
         let placed = segment.placed();
         let mut whole = stripe.read_whole(segment.id, &placed, blocks, 0).map_err(failed)?;
         let verified = self.engine.log().verify_whole(segment, &mut whole, &|row| self.engine.rows().needed_of(row));
@@ -340,6 +339,7 @@ impl Uploader {
         let (header, behind) = bytes.split_at_mut(ChunkHeader::SIZE);
         header.copy_from_slice(&self.object_header(segment).encode());
         behind.copy_from_slice(&content);
+        assert_eq!(bytes.len(), blocks.max(1) as usize * BLOCK_BYTES, "an object holds the blocks that were asked for");
         // What goes where nobody looks for years is looked at once more.
         let is_right = is_object_of(self.engine.log().pool_id(), segment.id, segment.sequence, &bytes);
         Ok(is_right.then_some(bytes))
@@ -348,6 +348,7 @@ impl Uploader {
     /// Makes durable that the segment is sealed: after a crash nothing may be appended to what is an object already. One commit does
     /// it for all that wait.
     fn record_sealed(&self, segment: &Arc<Segment>) -> Result<(), Error> {
+        assert!(segment.is_sealed(), "segment {} is copied out while it is written", segment.id);
         if self.sealed.lock().contains(&segment.id) {
             return Ok(());
         }

@@ -76,6 +76,7 @@ impl NodeCache {
             return None;
         };
         let slot = &shard.slots[*index];
+        assert_eq!(slot.address, reference.address, "the map leads to the address's slot");
         let credit_max = if slot.node.is_leaf() { CREDIT_LEAF_MAX } else { CREDIT_INNER_MAX };
         let credit = slot.credit.load(Ordering::Relaxed);
         if credit < credit_max {
@@ -149,6 +150,13 @@ impl Shard {
         let previous = self.by_address.insert(address, self.slots.len());
         assert!(previous.is_none(), "an address is cached once");
         self.slots.push(Slot { address, node, credit: AtomicU8::new(0) });
+        self.assert_invariants();
+    }
+
+    fn assert_invariants(&self) {
+        let nodes = self.slots.len();
+        assert_eq!(self.by_address.len(), nodes, "the map has an address for each slot");
+        assert!(self.bytes >= nodes * OVERHEAD_BYTES, "{nodes} nodes count as {} bytes", self.bytes);
     }
 
     fn remove(&mut self, address: &Address) {
@@ -159,6 +167,7 @@ impl Shard {
         if let Some(moved) = self.slots.get(index) {
             self.by_address.insert(moved.address, index);
         }
+        self.assert_invariants();
     }
 
     /// Ends: every round takes credit from every slot, and no look-up runs meanwhile.

@@ -29,6 +29,12 @@ impl Level {
     fn note(&mut self, is_new: bool) {
         self.appended = if is_new { self.appended + 1 } else { 0 };
         self.rest_is_new &= is_new;
+        self.assert_invariants();
+    }
+
+    fn assert_invariants(&self) {
+        let (appended, gathered) = (self.appended, self.builder.count());
+        assert!(appended <= gathered, "{appended} entries were appended, of {gathered}");
     }
 
     /// Adds entries of an old node.
@@ -44,7 +50,9 @@ impl Level {
 
     pub fn pop_child(&mut self) -> Option<(Key, NodeReference)> {
         self.appended = self.appended.saturating_sub(1);
-        self.builder.pop_child()
+        let child = self.builder.pop_child();
+        self.assert_invariants();
+        child
     }
 
     pub fn is_empty(&self) -> bool {

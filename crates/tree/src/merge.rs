@@ -139,6 +139,8 @@ where
             if frame.level == 0 { self.step_leaf(io)? } else { self.step_inner(io)? }
         }
         self.is_done = true;
+        assert!(self.change.is_none(), "every change is applied");
+        assert!(self.levels.iter().all(Level::is_empty), "what was gathered is written");
         let (obsolete, written) = (std::mem::take(&mut self.obsolete), std::mem::take(&mut self.written));
         Ok(Progress::Done(MergeOutcome { root: self.root, obsolete, written }))
     }

@@ -47,6 +47,8 @@ impl FlushGate {
         drop(state);
         let outcome = flush();
         let mut state = self.state.lock();
+        assert!(state.is_running && state.started == number, "flushes run one after the other");
+        assert!(state.completed < number, "flush {number} ends after {}", state.completed);
         state.is_running = false;
         let result = match outcome {
             Ok(()) => {

@@ -173,6 +173,7 @@ impl Shared {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
+                assert!(state.silent_since().is_none(), "nothing new is asked of a device that says nothing");
                 let (call, ticket) = job.into_parts();
                 let number = state.next;
                 state.next += 1;

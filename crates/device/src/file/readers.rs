@@ -104,6 +104,7 @@ impl Shared {
                 return;
             } else {
                 state.idle += 1;
+                assert!(state.idle <= state.threads, "{} of {} threads are idle", state.idle, state.threads);
                 self.arrived.wait(&mut state);
                 state.idle -= 1;
             }

@@ -71,7 +71,20 @@ impl Plan {
         plan.total_bytes = at + tail;
         assert!(plan.total_bytes % align == 0, "a read is widened to whole blocks");
         plan.scratch(covered..plan.total_bytes);
+        plan.assert_invariants();
         plan
+    }
+
+    fn assert_invariants(&self) {
+        let length = |vector: &Vector| match vector {
+            Vector::Scratch(length) => *length,
+            Vector::Direct { range, .. } => range.len(),
+        };
+        let covered: usize = self.vectors.iter().map(length).sum();
+        assert_eq!(covered, self.total_bytes, "the vectors cover all that is read");
+        let scratch_bytes = self.scratch_bytes();
+        let is_within = |copy: &CopyOut| copy.scratch_at + copy.range.len() <= scratch_bytes;
+        assert!(self.copies.iter().all(is_within), "what is copied was read to scratch memory");
     }
 
     fn scratch(&mut self, range: Range<usize>) {
@@ -94,7 +107,7 @@ impl Plan {
 
     /// Carries the plan out from device offset `start` on.
     pub(super) fn read(&self, file: &File, start: u64, pieces: &mut [Scatter<'_>], scratch: &mut [u8]) -> Result<()> {
-        assert_eq!(scratch.len(), self.scratch_bytes());
+        assert_eq!(scratch.len(), self.scratch_bytes(), "the scratch memory is as large as planned");
         self.transfer(file, start, pieces, scratch)?;
         for copy in &self.copies {
             let Scatter::Into(slice) = &mut pieces[copy.piece] else {
@@ -125,6 +138,7 @@ impl Plan {
                 }
             }
         }
+        assert!(scratch_left.is_empty(), "{} bytes of scratch memory are read to by nothing", scratch_left.len());
         if let [only] = &mut slices[..] {
             return system::read_all(file, start, only);
         }

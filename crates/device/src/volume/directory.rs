@@ -116,6 +116,7 @@ impl DirectoryVolume {
 
 impl Volume for DirectoryVolume {
     fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
+        assert!(!object.ends_with(PARTIAL), "{object} would never be listed");
         let path = self.path(object);
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("object");

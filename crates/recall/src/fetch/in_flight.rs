@@ -81,6 +81,8 @@ impl State {
         if self.bytes.len() != length {
             return None;
         }
+        assert!(self.whole.is_none() && self.outcome.is_none(), "what arrives is put in order once");
+        assert!(self.from <= length, "what arrived begins at {} of {length}", self.from);
         self.bytes.rotate_right(std::mem::take(&mut self.from));
         self.whole = Some(Arc::new(std::mem::take(&mut self.bytes)));
         self.whole.clone()
@@ -96,6 +98,7 @@ pub(crate) fn give_part(chunk: &[u8], offset: u64, into: &mut [u8], is_right: &d
 
 impl Fetch {
     pub(super) fn new(segment: Arc<Segment>, range: Option<Range<usize>>, from: usize) -> Arc<Fetch> {
+        assert!(range.is_none() || from == 0, "a range is fetched from its front");
         let (is_ahead, is_cancelled) = (AtomicBool::new(false), AtomicBool::new(false));
         let (state, arrived) = (Mutex::default(), Condvar::new());
         Arc::new(Fetch { segment, range, from, is_ahead, is_cancelled, state, arrived })
@@ -132,7 +135,7 @@ impl Fetch {
         self.range.as_ref().is_some_and(|own| range.start <= own.start && own.end <= range.end)
     }
 
-    pub(super) fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         let whole = self.segment.written_blocks() as usize * BLOCK_BYTES;
         self.range.as_ref().map_or(whole, |range| range.len())
     }

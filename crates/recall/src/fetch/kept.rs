@@ -40,6 +40,7 @@ impl Kept {
 
     /// What nobody asked for makes room for nothing, and goes first.
     pub(super) fn keep(&mut self, chunk: Chunk) {
+        assert!(self.chunk(chunk.segment).is_none(), "segment {} is kept already", chunk.segment);
         let mut over = (self.bytes(true) + self.bytes(false) + chunk.bytes.len()).saturating_sub(KEPT_BYTES_MAX);
         if chunk.is_ahead && (over > 0 || self.bytes(true) + chunk.bytes.len() > AHEAD_BYTES_MAX) {
             return;

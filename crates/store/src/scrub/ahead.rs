@@ -79,6 +79,8 @@ impl<'a> Ahead<'a> {
         let (mut windows, mut room) = (Vec::new(), BATCH_BYTES);
         while let Some((segment, placed, blocks)) = self.segment.as_mut().filter(|_| room > 0 && self.budget_bytes > 0)
         {
+            let begun = blocks.start;
+            assert!(begun <= blocks.end, "segment {} is read from block {begun} of {}", segment.id, blocks.end);
             let width = placed.scheme.width() as u64;
             let of_chunk =
                 (BATCH_BYTES.min(self.step_bytes) / width).clamp(256 << 10, STRETCH_CHUNK_BYTES) / BLOCK_BYTES as u64;
@@ -99,6 +101,8 @@ impl<'a> Ahead<'a> {
                 self.next_segment();
             }
         }
+        let place = |window: &Window| (window.segment.id, window.blocks.start);
+        assert!(windows.is_sorted_by_key(place), "windows come in the order of the cursor");
         windows
     }
 }

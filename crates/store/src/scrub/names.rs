@@ -7,8 +7,7 @@ use stere_format::{BLOCK_BYTES, ExtentFlags, ExtentValue, Key, key};
 use stere_log::Io;
 
 use super::Scrubber;
-use stere_engine::Error;
-use stere_engine::{Damage, ScrubReport};
+use stere_engine::{Damage, Error, ScrubReport};
 
 /// Where in a file a part of a blob is.
 #[derive(Clone, Copy)]
@@ -39,6 +38,7 @@ impl Scrubber {
             self.engine.for_each_resident_key(from, to, |key, value| gather(key, value, &mut named))?;
         }
         let damages = std::mem::take(&mut report.unrepairable);
+        let known = damages.len();
         for damage in damages {
             let found = damage.blob.and_then(|blob| named.get(&blob)).map_or(&[][..], Vec::as_slice);
             let before = report.unrepairable.len();
@@ -47,6 +47,8 @@ impl Scrubber {
                 report.unrepairable.push(Damage { inode: None, ..damage });
             }
         }
+        let told = report.unrepairable.len();
+        assert!(told >= known, "{known} places are damaged, and {told} are told");
         Ok(())
     }
 

@@ -10,8 +10,7 @@ use stere_stripe::Stretch;
 
 use super::Scrubber;
 use super::ahead::{Ahead, Window};
-use stere_engine::Error;
-use stere_engine::{Damage, ScrubReport, Standing, parse_header, standing, stripe_error, usage_of};
+use stere_engine::{Damage, Error, ScrubReport, Standing, parse_header, standing, stripe_error, usage_of};
 use stere_recall::BlobHandle;
 
 /// How often an account is gone through again because something changed meanwhile.
@@ -55,6 +54,7 @@ impl Scrubber {
         if cursor.segment > id {
             return Ok(());
         }
+        let before = (cursor.segment, cursor.block);
         if cursor.segment < id {
             (cursor.segment, cursor.block, cursor.live_bytes) = (id, 0, 0);
         }
@@ -65,6 +65,8 @@ impl Scrubber {
         if is_at_end {
             (cursor.segment, cursor.block, cursor.live_bytes) = (id + 1, 0, 0);
         }
+        let after = (cursor.segment, cursor.block);
+        assert!(before <= after, "the cursor goes back from {before:?} to {after:?}");
         Ok(())
     }
 
