@@ -164,82 +164,9 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let begin = Instant::now();
     let outcome = run::run_many(request, arguments.failures);
     let totals = outcome.totals;
-    println!(
-        "{} histories from seed {}: {} operations, {} crashes ({} with unflushed writes), {} remounts, {} times no space, {} over quota, {} faults in {} histories, \
-         {} groups cut, {} changes of devices, {} times mended, {} losses borne beside them, {} ended by damage beyond their copies, {:.1} s",
-        outcome.histories,
-        request.seed,
-        totals.operations,
-        totals.crashes,
-        totals.torn_crashes,
-        totals.remounts,
-        totals.no_space,
-        totals.over_quota,
-        totals.faults,
-        outcome.with_faults,
-        totals.groups_cut,
-        totals.changes,
-        totals.mended,
-        totals.proofs,
-        totals.ended_early,
-        begin.elapsed().as_secs_f64()
-    );
-    let tier = totals.tier;
-    println!(
-        "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} volumes retired, {} objects harmed, {} troubles, \
-         {} reads failed as they may, {} writes came between, {} times everything had gone down, {} segments released by marks, {} reads \
-         put off, {} times volumes alone gave back {} files, {} hours of errors outlasted; versions: {} read; \
-         lists: {} times compared, {} proven; records: {} proven; places: {} times compared, {} segments met; accounts: {} times compared, {} limits of stored bytes reached; told afterwards: {} times compared; \
-         names: {} keys put away, {} times proven; tiers: {} times released in order, {} units came, {} went down, {} times followers known, {} fetched ahead, {} turns; \
-         backups: {} done, {} cut, {} proven; single copies kept: {} while reads failed, {} while writes failed, {} in silence; {} nearly full pools; \
-         devices that hung: {} answered again, {} never; spares took over from devices that came back: {:?}; several machines: {} mounts, {} refused, {} lost",
-        outcome.with_volumes,
-        tier.segments_uploaded,
-        tier.segments_released,
-        tier.segments_staged,
-        tier.segments_repacked,
-        tier.volumes_retired,
-        tier.harms,
-        tier.troubles,
-        tier.reads_refused,
-        tier.changed_meanwhile,
-        tier.settled,
-        tier.segments_evicted,
-        tier.reads_put_off,
-        tier.rescues,
-        tier.files_rescued,
-        tier.outlasted,
-        totals.versions,
-        totals.lists_compared,
-        totals.lists_proven,
-        totals.records_proven,
-        totals.places_compared,
-        totals.places_met,
-        totals.accounts_compared,
-        totals.stored_reached,
-        totals.told_compared,
-        totals.names_put_away,
-        totals.names_proven,
-        tier.heats_proven,
-        tier.units_proven,
-        tier.units_down,
-        tier.followers_proven,
-        tier.ahead_proven,
-        tier.turns_taken,
-        totals.backups_done,
-        totals.backups_cut,
-        totals.backups_proven,
-        totals.singles_kept[0],
-        totals.singles_kept[1],
-        totals.singles_kept[2],
-        totals.nearly_full,
-        totals.hangs[0],
-        totals.hangs[1],
-        totals.takeovers,
-        totals.rivals[0],
-        totals.rivals[1],
-        totals.rivals[2],
-    );
+    println!("{} histories from seed {}, {:.1} s", outcome.histories, request.seed, begin.elapsed().as_secs_f64());
+    println!("of them with faults {}, with media {}", outcome.with_faults, outcome.with_volumes);
+    totals.report().iter().for_each(|line| println!("  {line}"));
     if totals.faults > 0 {
         let kinds = FaultKind::ALL.iter().zip(totals.faults_by_kind).filter(|(_, count)| *count > 0);
         let kinds: Vec<String> = kinds.map(|(kind, count)| format!("{count} {}", kind.name())).collect();

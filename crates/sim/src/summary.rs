@@ -1,25 +1,40 @@
-//! What a history did, counted, and the sums of many: one table, of which the sums are made.
+//! What a history did, counted, and the sums of many: one table, of which the sums and their report are made.
 //!
-//! A new count is a line here, one where it is counted and one in `main.rs` where it is told. Read next: `history.rs`, `run.rs`.
+//! A new count is a line here and one where it is counted; its name is what the report calls it. Read next: `history.rs`, `run.rs`.
 
 use crate::fault::FaultKind;
 use crate::single::AILMENTS;
 use crate::takeover::MANNERS;
 
-/// What can be summed up over histories.
+/// What can be summed up over histories, and reported.
 pub(crate) trait Count {
     fn add(&mut self, other: &Self);
+
+    /// Appends what this count says under its name, if it says anything.
+    fn report(&self, name: &str, report: &mut Vec<String>);
 }
 
 impl Count for u64 {
     fn add(&mut self, other: &u64) {
         *self += other;
     }
+
+    fn report(&self, name: &str, report: &mut Vec<String>) {
+        if *self > 0 {
+            report.push(format!("{} {self}", name.replace('_', " ")));
+        }
+    }
 }
 
 impl<const LENGTH: usize> Count for [u64; LENGTH] {
     fn add(&mut self, other: &[u64; LENGTH]) {
         self.iter_mut().zip(other).for_each(|(sum, count)| *sum += count);
+    }
+
+    fn report(&self, name: &str, report: &mut Vec<String>) {
+        if self.iter().any(|count| *count > 0) {
+            report.push(format!("{} {self:?}", name.replace('_', " ")));
+        }
     }
 }
 
@@ -37,6 +52,8 @@ impl Count for Trace {
     fn add(&mut self, other: &Trace) {
         self.0 ^= other.0;
     }
+
+    fn report(&self, _: &str, _: &mut Vec<String>) {}
 }
 
 /// A struct of counts, which adds up field by field.
@@ -51,6 +68,10 @@ macro_rules! counts {
         impl Count for $name {
             fn add(&mut self, other: &$name) {
                 $(self.$count.add(&other.$count);)*
+            }
+
+            fn report(&self, _: &str, report: &mut Vec<String>) {
+                $(self.$count.report(stringify!($count), report);)*
             }
         }
     };
@@ -160,3 +181,28 @@ counts! {
         pub turns_taken: u64,
     }
 }
+
+/// Columns of a report.
+const REPORT_COLUMNS: usize = 100;
+
+impl Summary {
+    /// All counts that are not 0, as lines: names as in the table, arrays in brackets.
+    pub fn report(&self) -> Vec<String> {
+        let mut counts = Vec::new();
+        Count::report(self, "", &mut counts);
+        let mut lines: Vec<String> = Vec::new();
+        for count in counts {
+            match lines.last_mut() {
+                Some(line) if line.len() + count.len() + 2 <= REPORT_COLUMNS => {
+                    line.push_str(", ");
+                    line.push_str(&count);
+                }
+                _ => lines.push(count),
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests;

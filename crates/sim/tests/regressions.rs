@@ -87,7 +87,8 @@ fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
         Operation::Scrub,
     ];
     let mut proofs = 0;
-    for seed in 0..200 {
+    // Without the flush all of these fail, and 58 of the first 200.
+    for seed in [1, 2, 20, 22, 23, 24, 27, 28] {
         let plan = Plan { seed, pool: pool.clone(), budget: Budget::Tolerated, may_fill: false, canary: false };
         let outcome = run::run(&plan, &operations, false);
         proofs += outcome.unwrap_or_else(|failure| panic!("seed {seed}: {failure}")).proofs;
@@ -114,7 +115,8 @@ fn a_row_of_a_checkpoint_that_never_was_is_not_taken_for_the_one_that_is() {
         Operation::Checkpoint,
         Operation::Scrub,
     ];
-    for seed in 0..1_000 {
+    // It is shown by no seed of the first 1,000 any more when the older row is believed again: something else keeps the two apart too.
+    for seed in 0..50 {
         let plan = Plan { seed, pool: pool.clone(), budget: Budget::Tolerated, may_fill: false, canary: false };
         let outcome = run::run(&plan, &operations, false);
         assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
@@ -141,14 +143,12 @@ fn a_mount_that_left_no_trace_in_superblocks_is_not_mixed_with_the_next() {
         crash(4),
         Operation::Checkpoint,
     ];
-    let mut failed = Vec::new();
-    for seed in 0..2_000 {
+    // Where epochs are counted by one, all of these fail, and 37 of the first 2,000.
+    for seed in [58, 81, 121, 181, 188, 264, 267, 312] {
         let plan = Plan { seed, pool: one_device(), budget: Budget::Beyond, may_fill: false, canary: false };
-        if let Err(failure) = run::run(&plan, &operations, false) {
-            failed.push((seed, failure));
-        }
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
     }
-    assert!(failed.is_empty(), "{failed:?}");
 }
 
 /// P-1: superblocks keep sixteen epochs; the one whose records the journal still needed was dropped.
