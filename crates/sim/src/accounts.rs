@@ -4,7 +4,7 @@
 //! Who owns what, and in which volumes it lies, the model knows; at checks and after crashes every account is what that comes to (P-75).
 //! A limit of stored bytes is set a little above what there is, and a file is written on until that is refused (P-124): neither
 //! too early nor too late, for a while if it is a soft one, and cutting, removing and writing over are not refused. Then it is lifted. Files
-//! have one name here, so that there is no doubt where they count, and no room is set aside behind their end. Read next: `limits.rs` (limits
+//! have one name here, so that there is no doubt where they count, and no room is set aside behind their end. Read next: `quotas.rs` (limits
 //! that stay while everything goes on), `docs/design/volumes.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +13,14 @@ use stere_naming::{Account, AccountInfo, Error, Holder, Io, Limits, OpenFlags, S
 
 use crate::area::{Area, further};
 use crate::history::{Budget, History, Plan, Slot, Stop};
-use crate::lists::{self, places};
 use crate::model::{Kind, Model, Node, ROOT};
 use crate::operation::{Operation, Path};
+use crate::policy_lists::{self, places};
 use crate::pool::caller;
 use crate::random::Random;
 use crate::{
     execute::{contents, names},
-    limits, retention,
+    quotas, retention,
 };
 
 /// Users and their groups, by number.
@@ -248,7 +248,7 @@ pub(crate) fn check_accounts(history: &mut History) -> Result<(), Stop> {
         }
     }
     history.sync_all()?;
-    limits::settle_accounts(history)?;
+    quotas::settle_accounts(history)?;
     let is_there = |inode: &u64| history.model.nodes.contains_key(inode);
     history.accounts.volumes = history.accounts.volumes.iter().copied().filter(is_there).collect();
     let told = volumes_told(history)?;
@@ -276,14 +276,14 @@ pub(crate) fn check_accounts(history: &mut History) -> Result<(), Stop> {
             return Err(Stop::Failure(format!("{holder:?} {number} has no account")));
         }
     }
-    limits::check_accounts_of_pool(history)?;
+    quotas::check_accounts_of_pool(history)?;
     history.summary.accounts_compared += 1;
     Ok(())
 }
 
 fn sum(history: &History, inodes: &BTreeSet<u64>) -> Sum {
     let nodes = inodes.iter().filter_map(|inode| Some((*inode, history.model.nodes.get(inode)?)));
-    nodes.fold((0, 0), |sum, (inode, node)| (sum.0 + limits::counted_bytes(history, inode, node), sum.1 + 1))
+    nodes.fold((0, 0), |sum, (inode, node)| (sum.0 + quotas::counted_bytes(history, inode, node), sum.1 + 1))
 }
 
 fn must_hold(info: &AccountInfo, right: Sum) -> Result<(), Stop> {
@@ -316,14 +316,14 @@ fn holder_of(history: &mut History, holder: u8, directory: u64, owner: (u32, u32
 
 fn stored_bytes(history: &mut History, whose: Account) -> Result<u64, Stop> {
     history.sync_all()?;
-    limits::settle_accounts(history)?;
+    quotas::settle_accounts(history)?;
     let infos = account_infos(history, whose.holder)?;
     Ok(infos.into_iter().find(|info| info.account == whose).map_or(0, |info| info.value.stored))
 }
 
 /// P-124: a limit of stored bytes refuses what would go beyond it, and nothing else.
 fn reach_stored(history: &mut History, holder: u8, blocks: u64, days: Option<u8>) -> Result<(), Stop> {
-    if !history.accounts.is_on || !lists::is_undisturbed(history) {
+    if !history.accounts.is_on || !policy_lists::is_undisturbed(history) {
         return Ok(());
     }
     let is_directory = |node: &Node| matches!(node.kind, Kind::Directory(_)) && node.nlink > 0;

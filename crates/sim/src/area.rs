@@ -1,7 +1,7 @@
 //! Areas: what a history takes part in beside the usual. Which, its seed says (`features.rs`), and what an area adds takes the
 //! place of other steps: so histories stay as many and as long as they are, whatever areas there come to be.
 //!
-//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`, `trials.rs`, `cold.rs`, `tiers.rs`, `hanging.rs`, `takeover.rs`, `rivals.rs`.
+//! Read next: `policy_lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `placement.rs`, `accounts.rs`, `medium_faults.rs`, `metadata_offload.rs`, `tiers.rs`, `hanging.rs`, `takeover.rs`, `rivals.rs`.
 
 use crate::operation::Operation;
 use crate::random::Random;
@@ -71,14 +71,14 @@ impl Areas {
 type Strew = fn(&mut Vec<Operation>, &mut Random);
 
 const STREWN: [(Area, Strew); 9] = [
-    (Area::Lists, crate::lists::strew),
+    (Area::Lists, crate::policy_lists::strew),
     (Area::Records, crate::records::strew),
     (Area::Followers, crate::followers::strew),
     (Area::Backups, crate::backups::strew),
-    (Area::Places, crate::places::strew),
+    (Area::Places, crate::placement::strew),
     (Area::Accounts, crate::accounts::strew),
-    (Area::Volumes, crate::trials::strew),
-    (Area::Cold, crate::cold::strew),
+    (Area::Volumes, crate::medium_faults::strew),
+    (Area::Cold, crate::metadata_offload::strew),
     (Area::Tiers, crate::tiers::strew),
 ];
 

@@ -24,7 +24,7 @@ use crate::random::Random;
 use crate::{
     encryption,
     execute::{self, names},
-    lists,
+    policy_lists,
 };
 
 const ATTRIBUTE: &[u8] = b"user.stere.backup";
@@ -166,7 +166,8 @@ impl PoolUnderTest {
 
 /// Whether this history makes backups now: of what cannot be read nothing could be told.
 fn makes_backups(history: &History) -> bool {
-    let is_readable = history.plan.budget != Budget::Beyond && !history.plan.may_fill && lists::is_undisturbed(history);
+    let is_readable =
+        history.plan.budget != Budget::Beyond && !history.plan.may_fill && policy_lists::is_undisturbed(history);
     history.plan.pool.areas.has(Area::Backups) && is_readable
 }
 
@@ -225,7 +226,7 @@ pub(crate) fn back_up(history: &mut History, trouble: DiskTrouble) -> Result<(),
     history.machine.disarm();
     let disk = disk(history)?;
     // Rules and what encrypts reach what exists in the background.
-    lists::settle_background(history)?;
+    policy_lists::settle_background(history)?;
     let wanted = chosen(&history.model);
     for (path, (_, content)) in &wanted {
         history.backups.may_be.entry(path.clone()).or_default().push(content.clone());

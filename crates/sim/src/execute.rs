@@ -16,10 +16,11 @@ use crate::model::{Model, Node, ROOT};
 use crate::operation::{DIRECTORIES, NAMES, Operation, Path, Target};
 use crate::pool::caller;
 use crate::{
-    accounts, background, backups, burnt, cold, encryption, followers, hanging,
-    life::{self, change},
-    limits, lists, nearly_full, places, plugins, prove, recalls, records, recovery, retention, rivals, room, single,
-    takeover, tertiary, tiers, trials,
+    accounts, background, backups,
+    device_lifecycle::{self, change},
+    encryption, followers, hanging, medium_faults, metadata_offload, nearly_full, placement, plugins, policy_lists,
+    quotas, recalls, records, recovery, retention, rivals, single_copies, takeover, tertiary, tiers, total_loss,
+    verification, watermark_eviction,
 };
 
 impl Model {
@@ -112,7 +113,7 @@ pub(crate) fn execute(history: &mut History, operation: &Operation) -> Result<()
             })
         }
         Operation::Read { target, offset, length } => history.with_file(*target, |history, inode| {
-            prove::without_waiting(history, |history| contents::read(history, inode, *offset, *length))
+            verification::without_waiting(history, |history| contents::read(history, inode, *offset, *length))
         }),
         Operation::Truncate { target, size } => {
             history.with_file(*target, |history, inode| contents::truncate(history, inode, *size))
@@ -145,7 +146,7 @@ fn execute_other(history: &mut History, operation: &Operation) -> Result<(), Sto
         Operation::FsyncDirectory { directory } => fsync_directory(history, *directory),
         Operation::SyncAll => history.sync_all(),
         Operation::List { directory } => names::list(history, *directory),
-        Operation::VerifyAll => prove::without_waiting(history, History::verify_all),
+        Operation::VerifyAll => verification::without_waiting(history, History::verify_all),
         Operation::Step { count, idle } => background::work(history, *count, *idle),
         Operation::Checkpoint => {
             let done = history.mounted().store.checkpoint();
@@ -155,13 +156,13 @@ fn execute_other(history: &mut History, operation: &Operation) -> Result<(), Sto
         }
         Operation::Check => {
             history.check()?;
-            limits::check_quotas(history)?;
+            quotas::check_quotas(history)?;
             encryption::check_encryption(history)?;
             plugins::prove_plugins(history)?;
-            lists::prove_lists(history)?;
+            policy_lists::prove_lists(history)?;
             records::prove_records(history)?;
             followers::prove_followers(history)?;
-            places::prove_places(history)?;
+            placement::prove_places(history)?;
             accounts::check_accounts(history)
         }
         Operation::Fill { bytes } => contents::fill(history, *bytes),
@@ -195,14 +196,14 @@ fn execute_other(history: &mut History, operation: &Operation) -> Result<(), Sto
             Ok(())
         }
         Operation::TakeAway { device, events } => {
-            life::take_away(history, usize::from(*device), u64::from(*events));
+            device_lifecycle::take_away(history, usize::from(*device), u64::from(*events));
             Ok(())
         }
         Operation::LonelySync { device, events } => {
-            prove::lonely_sync(history, usize::from(*device), u64::from(*events))
+            verification::lonely_sync(history, usize::from(*device), u64::from(*events))
         }
         Operation::TryNearlyFull { seed } => nearly_full::try_nearly_full(history, *seed),
-        Operation::TrySingle { ailment, verb } => single::try_single(history, *ailment, *verb),
+        Operation::TrySingle { ailment, verb } => single_copies::try_single(history, *ailment, *verb),
         Operation::TryHanging { moment } => hanging::try_hanging(history, *moment),
         Operation::TryRivals => rivals::try_rivals(history),
         Operation::TryTakeover { manner } => takeover::try_takeover(history, *manner),
@@ -211,8 +212,8 @@ fn execute_other(history: &mut History, operation: &Operation) -> Result<(), Sto
                 Some(usize::from(*device)).filter(|device| *device < history.machine.device_count());
             Ok(())
         }
-        Operation::Mend => life::mend(history),
-        Operation::Scrub => prove::scrub(history),
+        Operation::Mend => device_lifecycle::mend(history),
+        Operation::Scrub => verification::scrub(history),
         other => execute_tertiary(history, other),
     }
 }
@@ -249,11 +250,11 @@ fn execute_tertiary(history: &mut History, operation: &Operation) -> Result<(), 
             Ok(())
         }
         Operation::SettleVolumes => tertiary::settle_volumes(history),
-        Operation::KeepRoom { under, by } => room::keep_room(history, *under, *by),
+        Operation::KeepRoom { under, by } => watermark_eviction::keep_room(history, *under, *by),
         Operation::ReadWithoutRecall { target, denies } => recalls::read_without_recall(history, *target, *denies),
         // It makes a name.
-        Operation::RescueFromVolumes if limits::check_inode_room(history).is_err() => Ok(()),
-        Operation::RescueFromVolumes => burnt::rescue_from_volumes(history),
+        Operation::RescueFromVolumes if quotas::check_inode_room(history).is_err() => Ok(()),
+        Operation::RescueFromVolumes => total_loss::rescue_from_volumes(history),
         other => execute_change(history, other),
     }
 }
@@ -261,7 +262,7 @@ fn execute_tertiary(history: &mut History, operation: &Operation) -> Result<(), 
 fn execute_change(history: &mut History, operation: &Operation) -> Result<(), Stop> {
     match operation {
         Operation::Lose { device, events } => {
-            life::lose(history, usize::from(*device), u64::from(*events));
+            device_lifecycle::lose(history, usize::from(*device), u64::from(*events));
             Ok(())
         }
         Operation::AddDevice { mebibytes, spare } => change::add_device(history, *mebibytes, *spare),
@@ -273,9 +274,9 @@ fn execute_change(history: &mut History, operation: &Operation) -> Result<(), St
         Operation::UseAgain { device } => change::use_again(history, usize::from(*device)),
         Operation::Offline { device } => change::offline(history, usize::from(*device)),
         Operation::Online { device } => change::online(history, usize::from(*device)),
-        Operation::MendSome { steps } => life::mend_some(history, *steps),
+        Operation::MendSome { steps } => device_lifecycle::mend_some(history, *steps),
         Operation::Retain { path, days } => retention::retain(history, *path, *days),
-        Operation::Limit { holder, manner, room, days } => limits::limit(history, *holder, *manner, *room, *days),
+        Operation::Limit { holder, manner, room, days } => quotas::limit(history, *holder, *manner, *room, *days),
         Operation::PassDays { days } => {
             if history.quotas.are_on() {
                 history.sync_all()?;
@@ -283,15 +284,15 @@ fn execute_change(history: &mut History, operation: &Operation) -> Result<(), St
             retention::pass_days(history, *days);
             Ok(())
         }
-        Operation::Say { path, list, change, pick } => lists::say(history, *path, *list, *change, *pick),
-        Operation::ChangeClass { pick } => lists::change_class(history, *pick),
+        Operation::Say { path, list, change, pick } => policy_lists::say(history, *path, *list, *change, *pick),
+        Operation::ChangeClass { pick } => policy_lists::change_class(history, *pick),
         Operation::AskRecords { path, pick } => records::ask_records(history, *path, *pick),
-        Operation::AskPlace { path, place } => places::ask_place(history, *path, *place),
-        Operation::Label { device, tags } => places::label(history, usize::from(*device), *tags),
+        Operation::AskPlace { path, place } => placement::ask_place(history, *path, *place),
+        Operation::Label { device, tags } => placement::label(history, usize::from(*device), *tags),
         Operation::Accounts(step) => accounts::execute_accounts(history, *step),
-        Operation::Volumes(step) => trials::execute_volumes(history, *step),
+        Operation::Volumes(step) => medium_faults::execute_volumes(history, *step),
         Operation::Tiers(step) => tiers::execute_tiers(history, *step),
-        Operation::Cold(step) => cold::execute_cold(history, *step),
+        Operation::Cold(step) => metadata_offload::execute_cold(history, *step),
         Operation::FailTold { fails } => {
             followers::fail_told(history, *fails);
             Ok(())

@@ -73,7 +73,7 @@ pub(crate) fn give(pool: &mut PoolConfig, seed: u64, areas: Areas) {
     let may_keep = !areas.has(Area::Accounts) && !areas.has(Area::Places);
     pool.keeps_versions = may_keep && (VERSIONS.has(seed) || areas.has(Area::Lists));
     if areas.has(Area::Places) {
-        crate::places::furnish(pool, seed);
+        crate::placement::furnish(pool, seed);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::pool::caller;
 use crate::random::Random;
 use crate::{
     execute::{contents, names},
-    lists, recovery, retention,
+    policy_lists, recovery, retention,
 };
 
 const ATTRIBUTE: &[u8] = b"user.stere.plugins";
@@ -192,7 +192,8 @@ fn tell_all(history: &mut History) -> Result<(), Stop> {
 
 /// P-128: what was told last of each file is what it holds.
 pub(crate) fn check_followers(history: &mut History) -> Result<(), Stop> {
-    if !history.plan.has_followers() || history.plan.budget == Budget::Beyond || !lists::is_undisturbed(history) {
+    if !history.plan.has_followers() || history.plan.budget == Budget::Beyond || !policy_lists::is_undisturbed(history)
+    {
         return Ok(());
     }
     history.machine.disarm();
@@ -218,7 +219,8 @@ pub(crate) fn check_followers(history: &mut History) -> Result<(), Stop> {
 pub(crate) fn prove_followers(history: &mut History) -> Result<(), Stop> {
     check_followers(history)?;
     let is_bounded = history.quotas.are_on() || history.plan.pool.keeps_versions;
-    let may = history.plan.has_followers() && history.plan.budget != Budget::Beyond && lists::is_undisturbed(history);
+    let may =
+        history.plan.has_followers() && history.plan.budget != Budget::Beyond && policy_lists::is_undisturbed(history);
     if !may || is_bounded || history.model.lookup(ROOT, GOES).is_ok() {
         return Ok(());
     }

@@ -19,9 +19,9 @@ use crate::model::{Kind, Node, ROOT};
 use crate::operation::CrashManner;
 use crate::pool::{PoolUnderTest, caller};
 use crate::{
+    device_lifecycle::{self, change},
     execute::{contents, names},
-    life::{self, change},
-    limits, prove, recovery,
+    quotas, recovery, verification,
 };
 
 const HOURS_NS: u64 = 5 * 3_600_000_000_000;
@@ -103,8 +103,8 @@ pub(crate) fn try_hanging(history: &mut History, moment: u8) -> Result<(), Stop>
     if history.random.chance(1, 3) {
         change::add_device(history, 200, true)?;
     }
-    life::mend_all(history)?;
-    if life::lacks(history).is_some() || !life::must_be_safe(history) {
+    device_lifecycle::mend_all(history)?;
+    if device_lifecycle::lacks(history).is_some() || !device_lifecycle::must_be_safe(history) {
         return Ok(());
     }
     let Some(device) = any_member(history) else { return Ok(()) };
@@ -136,7 +136,7 @@ pub(crate) fn may_fail_devices(history: &History, name: &[u8], bytes: u64) -> bo
     let is_usual = |state| matches!(state, DeviceState::Active | DeviceState::Spare);
     let is_whole = history.pool.members().iter().all(|(_, entry)| is_usual(entry.device_state()));
     let is_plain = !history.plan.may_fill && !history.plan.pool.keeps_versions && !history.quotas.are_on();
-    let has_room = limits::check_inode_room(history).and(limits::check_growth(history, 0, bytes)).is_ok();
+    let has_room = quotas::check_inode_room(history).and(quotas::check_growth(history, 0, bytes)).is_ok();
     // What these add decides neither where files lie nor who may make them.
     let harmless = [Area::Records, Area::Followers, Area::Backups, Area::Failing];
     let areas = history.plan.pool.areas;
@@ -277,7 +277,7 @@ pub(crate) fn mend_beside(history: &mut History, device: usize) -> Result<(), St
 pub(crate) fn review(history: &mut History) -> Result<(), Stop> {
     let reviewed = history.mounted().store.damage().review_damage(1000);
     history.must("looking again at what could not be read", reviewed.map(drop).map_err(Error::from))?;
-    life::mend_all(history)
+    device_lifecycle::mend_all(history)
 }
 
 /// It answers again after hours, perhaps with what it had before, or never.
@@ -293,11 +293,11 @@ fn end_hanging(history: &mut History, inode: u64, device: usize) -> Result<(), S
     }
     history.verify_file(inode)?;
     history.verify_all()?;
-    if let Some(text) = life::lacks(history).filter(|_| life::must_be_safe(history)) {
+    if let Some(text) = device_lifecycle::lacks(history).filter(|_| device_lifecycle::must_be_safe(history)) {
         return Err(Stop::Failure(text));
     }
     history.summary.hangs[usize::from(is_lost)] += 1;
-    if history.pool.has_singles() { Ok(()) } else { prove::prove_safe(history) }
+    if history.pool.has_singles() { Ok(()) } else { verification::prove_safe(history) }
 }
 
 fn end_for_ever(history: &mut History, device: usize) -> Result<(), Stop> {
@@ -305,9 +305,9 @@ fn end_for_ever(history: &mut History, device: usize) -> Result<(), Stop> {
     let state = *history.random.pick(&[DeviceState::Failed, DeviceState::Removing]);
     let given_up = history.mounted().store.devices.set_device_state(entry.index, state);
     change::note_change(history, "giving up a device that hangs", given_up)?;
-    life::mend_all(history)?;
+    device_lifecycle::mend_all(history)?;
     let state = history.pool.member(device).map(|entry| entry.device_state());
-    if state == Some(DeviceState::Removing) && life::must_be_safe(history) {
+    if state == Some(DeviceState::Removing) && device_lifecycle::must_be_safe(history) {
         let status = history.mounted().store.rebuilder.mend_status();
         return Err(Stop::Failure(format!("removing a device that hangs for ever does not end: {status:?}")));
     }
@@ -327,12 +327,12 @@ fn answer_after_hours(history: &mut History, device: usize) -> Result<(), Stop> 
     if !is_attached(history) || history.random.chance(1, 4) {
         recovery::remount(history)?;
     }
-    life::mend_all(history)?;
+    device_lifecycle::mend_all(history)?;
     review(history)?;
     if let Some(entry) = history.pool.member(device).filter(|entry| entry.device_state() != DeviceState::Active) {
         let again = history.mounted().store.devices.set_device_state(entry.index, DeviceState::Active);
         change::note_change(history, "using a device again", again)?;
-        life::mend_all(history)?;
+        device_lifecycle::mend_all(history)?;
     }
     let Some(entry) = history.pool.member(device) else { return Ok(()) };
     let usage = history.mounted().store.devices.device_usage(entry.index).unwrap_or_default();

@@ -18,25 +18,25 @@ use stere_store::HealthState;
 use crate::accounts::Accounts;
 use crate::area::Area;
 use crate::backups::Backups;
-use crate::cold::ColdStep;
 use crate::content::Content;
 use crate::device::Machine;
 use crate::encryption::{self, Nonces};
 use crate::fault::FaultKind;
-use crate::limits::{self, Quotas};
-use crate::lists::{self, Lists};
+use crate::metadata_offload::ColdStep;
 use crate::model::{Errno, Model};
 use crate::observe::{self, Trouble};
 use crate::operation::{CrashManner, Operation, SLOTS};
-use crate::places::{self, PlacesKnown};
+use crate::placement::{self, PlacesKnown};
+use crate::policy_lists::{self, Lists};
 use crate::pool::{Mounted, PoolConfig, PoolUnderTest, caller, superuser};
+use crate::quotas::{self, Quotas};
 use crate::random::Random;
 use crate::remains::Remains;
-use crate::single::AILMENTS;
+use crate::single_copies::AILMENTS;
 use crate::summary::{Summary, Trace};
 use crate::takeover::MANNERS;
 use crate::versions::{self, Digests};
-use crate::{checksums, execute, followers, plugins, prove, recovery, retention, trials};
+use crate::{checksums, execute, followers, medium_faults, plugins, recovery, retention, verification};
 
 /// What faults a history may meet, and with that what is demanded of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,10 +234,10 @@ impl History {
         versions::begin_versions(&mut history).map_err(|stop| format!("{stop:?}"))?;
         checksums::begin_checksums(&mut history).map_err(|stop| format!("{stop:?}"))?;
         plugins::begin_plugins(&mut history).map_err(|stop| format!("{stop:?}"))?;
-        lists::begin_lists(&mut history).map_err(|stop| format!("{stop:?}"))?;
+        policy_lists::begin_lists(&mut history).map_err(|stop| format!("{stop:?}"))?;
         followers::begin_followers(&mut history).map_err(|stop| format!("{stop:?}"))?;
-        trials::begin_trials(&history);
-        places::begin_places(&mut history).map_err(|stop| format!("{stop:?}"))?;
+        medium_faults::begin_trials(&history);
+        placement::begin_places(&mut history).map_err(|stop| format!("{stop:?}"))?;
         Ok(history)
     }
 
@@ -256,12 +256,12 @@ impl History {
         // Time goes on between calls.
         self.machine.begin_step(self.random.below(3_000_000_000));
         retention::tell_time(self);
-        let outcome = limits::watch_quotas(self).and_then(|()| execute::execute(self, operation));
+        let outcome = quotas::watch_quotas(self).and_then(|()| execute::execute(self, operation));
         let outcome = match outcome {
             Ok(()) if self.machine.is_off() => Err(Stop::Power),
             outcome => outcome,
         };
-        match outcome.and_then(|()| places::watch_places(self)) {
+        match outcome.and_then(|()| placement::watch_places(self)) {
             Err(Stop::Power) => recovery::recover(self, self.crash_manner, None),
             Err(Stop::Refused) => recovery::recover(self, CrashManner::Everything, None),
             outcome => outcome,
@@ -275,7 +275,7 @@ impl History {
     /// The end of every history: everything is compared, the pool closed, mounted again and compared again.
     fn finish(&mut self) -> Result<(), Stop> {
         self.machine.disarm();
-        let limits = (0..crate::limits::HOLDERS).filter(|_| self.quotas.are_on());
+        let limits = (0..crate::quotas::HOLDERS).filter(|_| self.quotas.are_on());
         let lifted: Vec<_> = limits.map(|holder| Operation::Limit { holder, manner: 4, room: 0, days: 0 }).collect();
         for operation in &lifted {
             self.step(operation)?;
@@ -291,7 +291,7 @@ impl History {
             self.step(&operation)?;
         }
         encryption::search_clear(self)?;
-        prove::prove_repaired(self)?;
+        verification::prove_repaired(self)?;
         checksums::prove_digests(self)
     }
 

@@ -5,7 +5,7 @@
 //! meet the end of the medium, and go to the next one. While something is wrong with it (a cartridge fell down, bar codes are on each
 //! other's cartridges, a block cannot be read, a drive does not answer) its reads and puts may fail; once people put it right
 //! everything that was acknowledged is there, and other bytes it never gives. Drives that are switched off and on, and an arm that takes
-//! the wrong cartridge, are nothing that anybody may notice. Read next: `volume.rs`, `trials.rs`, `docs/design/robot.md`.
+//! the wrong cartridge, are nothing that anybody may notice. Read next: `volume.rs`, `medium_faults.rs`, `docs/design/robot.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,14 +3,14 @@
 
 use crate::accounts::AccountStep;
 use crate::backups::DiskTrouble;
-use crate::cold::ColdStep;
 use crate::fault::FaultKind;
-use crate::lists::ListChange;
+use crate::medium_faults::VolumeStep;
+use crate::metadata_offload::ColdStep;
 use crate::model::RenameManner;
-use crate::places::Place;
+use crate::placement::Place;
+use crate::policy_lists::ListChange;
 use crate::random::Random;
 use crate::tiers::TierStep;
-use crate::trials::VolumeStep;
 use crate::volume::{Harm, VolumeTrouble};
 
 pub use draw::Generator;

@@ -16,7 +16,7 @@ use crate::pool::caller;
 use crate::random::Random;
 use crate::{
     execute::{contents, names},
-    lists,
+    policy_lists,
 };
 
 const ATTRIBUTE: &[u8] = b"user.stere.record";
@@ -69,7 +69,7 @@ pub(crate) fn ask_records(history: &mut History, path: Option<Path>, pick: u8) -
 /// P-118: what is written is cut as is asked for now.
 pub(crate) fn prove_records(history: &mut History) -> Result<(), Stop> {
     let is_bounded = history.plan.may_fill || history.quotas.are_on();
-    if !history.plan.has_records() || is_bounded || !lists::is_undisturbed(history) {
+    if !history.plan.has_records() || is_bounded || !policy_lists::is_undisturbed(history) {
         return Ok(());
     }
     let is_free = |inode: &&u64| {
@@ -125,7 +125,7 @@ fn check_several_names(history: &mut History) -> Result<(), Stop> {
     // What rules decided is noted in files, and what is said since holds when these were looked at.
     let pending = history.mounted().files.reconciler().is_reconciling(stere_naming::Io::BLOCKING);
     if history.must("whether files are brought in line", pending)? {
-        lists::settle_background(history)?;
+        policy_lists::settle_background(history)?;
     }
     let ruled = ruled(history)?;
     let mut places: BTreeMap<u64, Vec<u64>> = BTreeMap::new();

@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::operation::CrashManner;
 use crate::pool::{PoolUnderTest, caller};
 use crate::random::Random;
-use crate::{accounts, followers, limits, lists, places, prove};
+use crate::{accounts, followers, placement, policy_lists, quotas, verification};
 
 impl PoolUnderTest {
     /// What happens to devices while the pool is not mounted.
@@ -124,7 +124,7 @@ pub(crate) fn recover(history: &mut History, manner: CrashManner, mut again: Opt
     }
     history.pool.mounted = Some(mounted);
     compare_recovered(history)?;
-    prove::prove_claims(history)
+    verification::prove_claims(history)
 }
 
 /// Finds the state that was recovered among those that could be, and goes on from there.
@@ -142,10 +142,10 @@ pub(crate) fn compare_recovered(history: &mut History) -> Result<(), Stop> {
 
 fn adopt(history: &mut History, seen: Model) -> Result<(), Stop> {
     history.model = seen;
-    limits::recover_quotas(history)?;
+    quotas::recover_quotas(history)?;
     history.note_all_durable();
-    lists::recover_lists(history)?;
-    places::check_places(history)?;
+    policy_lists::recover_lists(history)?;
+    placement::check_places(history)?;
     accounts::recover_accounts(history)?;
     followers::check_followers(history)
 }

@@ -125,7 +125,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
     area::strew(plan.pool.areas, &mut operations, &mut Random::new(seed ^ 0xa4ea));
     // Drawn apart, so that the others stay the histories that they were.
     if features::has_limits(seed, plan.pool.areas) {
-        crate::limits::strew(&mut operations, &mut Random::new(seed ^ 0x1147));
+        crate::quotas::strew(&mut operations, &mut Random::new(seed ^ 0x1147));
     }
     if !may_fill && !request.faults.is_empty() {
         // At the end, so that what comes before stays what it was.

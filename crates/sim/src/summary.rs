@@ -3,7 +3,7 @@
 //! A new count is a line here and one where it is counted; its name is what the report calls it. Read next: `history.rs`, `run.rs`.
 
 use crate::fault::FaultKind;
-use crate::single::AILMENTS;
+use crate::single_copies::AILMENTS;
 use crate::takeover::MANNERS;
 
 /// What can be summed up over histories, and reported.

@@ -1,7 +1,7 @@
 //! A spare takes over by itself from a device that fails for a while and then comes back intact: nothing is lost that could not be read
 //! meanwhile, and of what was written meanwhile the device is not believed (P-20, P-21, P-160).
 //!
-//! The history does what the daemon does: after a while it gives the device up. Read next: `single.rs`, `hanging.rs`.
+//! The history does what the daemon does: after a while it gives the device up. Read next: `single_copies.rs`, `hanging.rs`.
 
 use stere_format::DeviceState;
 use stere_naming::Error;
@@ -15,9 +15,9 @@ use crate::operation::CrashManner;
 use crate::pool::{PoolUnderTest, caller};
 use crate::recovery::{self, survival};
 use crate::{
+    device_lifecycle::{self, change},
     execute::names,
     hanging,
-    life::{self, change},
 };
 
 /// After so long a spare takes over.
@@ -63,8 +63,11 @@ pub(crate) fn try_takeover(history: &mut History, manner: u8) -> Result<(), Stop
     if history.pool.spares() == 0 {
         change::add_device(history, 200, true)?;
     }
-    life::mend_all(history)?;
-    if history.pool.spares() == 0 || life::lacks(history).is_some() || !life::must_be_safe(history) {
+    device_lifecycle::mend_all(history)?;
+    if history.pool.spares() == 0
+        || device_lifecycle::lacks(history).is_some()
+        || !device_lifecycle::must_be_safe(history)
+    {
         return Ok(());
     }
     let single = hanging::write_named(history, SINGLE, Some(b"1"))?;
@@ -116,7 +119,7 @@ fn take_over(
     }
     history.verify_file(shared)?;
     come_back(history, device, manner)?;
-    life::mend_all(history)?;
+    device_lifecycle::mend_all(history)?;
     hanging::review(history)?;
     history.verify_file(single)?;
     history.verify_all()?;
@@ -204,7 +207,7 @@ fn part_with(history: &mut History, device: usize, single: u64) -> Result<(), St
     }
     let usage = history.mounted().store.devices.device_usage(entry.index).unwrap_or_default();
     let is_empty = usage.chunks == 0;
-    if !is_empty && life::must_be_safe(history) {
+    if !is_empty && device_lifecycle::must_be_safe(history) {
         return Err(Stop::Failure(format!("a device came back and is not emptied: {entry:?}, {usage:?}")));
     }
     if is_empty && history.random.chance(1, 2) {
@@ -216,6 +219,6 @@ fn part_with(history: &mut History, device: usize, single: u64) -> Result<(), St
         let again = history.mounted().store.devices.set_device_state(entry.index, DeviceState::Active);
         change::note_change(history, "using a device again", again)?;
     }
-    life::mend_all(history)?;
+    device_lifecycle::mend_all(history)?;
     history.verify_file(single)
 }

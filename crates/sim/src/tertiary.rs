@@ -21,7 +21,7 @@ use crate::observe::{self, Trouble};
 use crate::operation::{Path, Releasing};
 use crate::pool::{Mounted, PoolUnderTest, caller, superuser};
 use crate::volume::{Harm, VolumeTrouble, name_of, number_of};
-use crate::{execute::names, trials};
+use crate::{execute::names, medium_faults};
 
 /// Volumes of a history at most.
 pub const VOLUMES_MAX: usize = 3;
@@ -142,7 +142,7 @@ impl History {
             return outcome;
         }
         self.reads_refused.set(self.reads_refused.get() + 1);
-        trials::must_be_told(self)?;
+        medium_faults::must_be_told(self)?;
         let size = files.getattr(&user, inode).map(|attributes| attributes.size).unwrap_or(0);
         let mut piece = vec![0; PIECE_BYTES as usize];
         let mut given = Vec::new();

@@ -1,10 +1,10 @@
 //! Histories that once failed.
 
 use stere_sim::area::Area;
-use stere_sim::cold::ColdStep;
 use stere_sim::encryption::Encrypts;
 use stere_sim::fault::FaultKind;
 use stere_sim::history::{Budget, Plan};
+use stere_sim::metadata_offload::ColdStep;
 use stere_sim::operation::{CrashManner, Operation, Path, Releasing, Target};
 use stere_sim::pool::PoolConfig;
 use stere_sim::run;

@@ -11,7 +11,7 @@ use crate::history::{History, Slot, Stop};
 use crate::model::{Errno, Kind, Node, ROOT};
 use crate::operation::Between;
 use crate::pool::{PoolUnderTest, caller};
-use crate::{execute::names, limits, room, unwaited};
+use crate::{execute::names, non_blocking, quotas, watermark_eviction};
 
 const PUNCH_HOLE: u32 = 2;
 const KEEP_SIZE: u32 = 1;
@@ -29,14 +29,14 @@ impl PoolUnderTest {
                 drop(store.step(true));
             }
         };
-        unwaited::read(files, &caller(&self.machine), inode, offset, buffer, between)
+        non_blocking::read(files, &caller(&self.machine), inode, offset, buffer, between)
     }
 }
 
 pub(crate) fn write(history: &mut History, inode: u64, offset: u64, data: &[u8]) -> Result<(), Stop> {
     let real = history.mounted().files.write(&caller(&history.machine), inode, offset, data, false);
     if matches!(real, Err(Error::NoSpace)) {
-        room::must_have_no_room(history)?;
+        watermark_eviction::must_have_no_room(history)?;
     }
     judge_write(history, inode, offset, data, real)
 }
@@ -112,7 +112,7 @@ fn judge_write(
     let may_end_early =
         history.plan.may_fill || history.machine.is_off() || history.mounted().store.failure().is_some();
     let may_end_early = may_end_early || history.pool.may_lack_content();
-    let granted = limits::granted(history, after.size(), offset, data.len());
+    let granted = quotas::granted(history, after.size(), offset, data.len());
     let most = granted.unwrap_or(0);
     let accepted = match &real {
         Ok(length) if *length == most => most,
@@ -145,7 +145,7 @@ pub(crate) fn read(history: &mut History, inode: u64, offset: u64, length: u32) 
 pub(crate) fn truncate(history: &mut History, inode: u64, size: u64) -> Result<(), Stop> {
     let mut after = (*history.model.content(inode)).clone();
     let shrinks = size <= after.size();
-    let may = history.model.check_changeable(inode).and(limits::check_growth(history, after.size(), size));
+    let may = history.model.check_changeable(inode).and(quotas::check_growth(history, after.size(), size));
     after.truncate(size);
     let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
     let real = history.mounted().files.setattr(&caller(&history.machine), inode, &set);
@@ -159,12 +159,12 @@ pub(crate) fn truncate(history: &mut History, inode: u64, size: u64) -> Result<(
 }
 
 pub(crate) fn allocate(history: &mut History, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Stop> {
-    if limits::leaves_out(history, mode) {
+    if quotas::leaves_out(history, mode) {
         return Ok(());
     }
     let before = history.model.content(inode);
     let after = allocated(&before, offset, length, mode);
-    let after = after.and_then(|after| limits::check_growth(history, before.size(), after.size()).map(|()| after));
+    let after = after.and_then(|after| quotas::check_growth(history, before.size(), after.size()).map(|()| after));
     let real = history.mounted().files.fallocate(&caller(&history.machine), inode, offset, length, mode);
     // Records of encrypted files are bound to their places.
     if matches!(mode, 8 | 0x20) && history.plan.may_be_encrypted() && matches!(real, Err(Error::Unsupported(_))) {
@@ -188,7 +188,7 @@ pub(crate) fn copy(history: &mut History, from: (u64, u64), to: (u64, u64), leng
     let real = history.mounted().files.copy_range(&caller(&history.machine), from.0, from.1, to.0, to.1, length);
     let mut after = (*history.model.content(to.0)).clone();
     let end = if count > 0 { to.1 + count } else { 0 };
-    let fits = limits::check_growth(history, after.size(), after.size().max(end));
+    let fits = quotas::check_growth(history, after.size(), after.size().max(end));
     let done = match &real {
         // It goes on by pieces, as far as there is room for one.
         Ok(done) if *done < count && fits.is_err() => *done,

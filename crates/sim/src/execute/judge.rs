@@ -6,8 +6,8 @@ use stere_naming::Error;
 
 use crate::content::Content;
 use crate::history::{History, Stop};
-use crate::limits;
 use crate::model::{Errno, Model};
+use crate::quotas;
 
 impl Model {
     pub(crate) fn check_attributes(&self, seen: &stere_naming::Attributes) -> Result<(), Stop> {
@@ -42,7 +42,7 @@ impl History {
                 drop(error);
                 Ok(None)
             }
-            (Err(Error::OverQuota(_)), Ok(())) if limits::may_have_no_room_for_names(self) => {
+            (Err(Error::OverQuota(_)), Ok(())) if quotas::may_have_no_room_for_names(self) => {
                 self.summary.over_quota += 1;
                 Ok(None)
             }
@@ -74,7 +74,7 @@ impl History {
         real: Result<T, Error>,
         after: Result<Model, Errno>,
     ) -> Result<Option<T>, Stop> {
-        let after = after.and_then(|after| limits::check_metadata(self, &after).map(|()| after));
+        let after = after.and_then(|after| quotas::check_metadata(self, &after).map(|()| after));
         let expected = after.as_ref().map(|_| ()).map_err(|errno| *errno);
         match self.expect(what, real, expected) {
             Ok(Some(value)) => {

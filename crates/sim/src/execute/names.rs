@@ -9,7 +9,7 @@ use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Model, Node, RenameManner};
 use crate::operation::{ATTRIBUTES, POLICIES, Path, RULES, Target};
 use crate::pool::{caller, superuser};
-use crate::{checksums, encryption, execute, limits, lists, observe, plugins, retention, versions};
+use crate::{checksums, encryption, execute, observe, plugins, policy_lists, quotas, retention, versions};
 
 impl Model {
     pub(crate) fn changed_node(&self, inode: u64, change: impl FnOnce(&mut Node)) -> Model {
@@ -34,11 +34,11 @@ pub(crate) fn made(history: &mut History, directory: u64, name: &[u8], inode: u6
 pub(crate) fn create(history: &mut History, path: Path, slot: u8) -> Result<(), Stop> {
     history.close(slot)?;
     // What that was the last of counts no more.
-    limits::watch_quotas(history)?;
+    quotas::watch_quotas(history)?;
     let Some((directory, name)) = execute::parent_of(history, path)? else { return Ok(()) };
     let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
     let real = history.mounted().files.create(&caller(&history.machine), directory, name, 0o666, flags);
-    let right = history.model.may_make(directory, name).and(limits::check_making(history, Some((directory, name)), 0));
+    let right = history.model.may_make(directory, name).and(quotas::check_making(history, Some((directory, name)), 0));
     let Some((attributes, handle)) = history.expect("create", real, right)? else { return Ok(()) };
     let inode = attributes.inode;
     made(history, directory, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
@@ -49,11 +49,11 @@ pub(crate) fn create(history: &mut History, path: Path, slot: u8) -> Result<(), 
 
 pub(crate) fn tmpfile(history: &mut History, directory: u8, slot: u8) -> Result<(), Stop> {
     history.close(slot)?;
-    limits::watch_quotas(history)?;
+    quotas::watch_quotas(history)?;
     let Some(directory) = execute::directory_inode(history, directory)? else { return Ok(()) };
     let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
     let real = history.mounted().files.tmpfile(&caller(&history.machine), directory, 0o600, flags);
-    let Some((attributes, handle)) = history.expect("tmpfile", real, limits::check_inode_room(history))? else {
+    let Some((attributes, handle)) = history.expect("tmpfile", real, quotas::check_inode_room(history))? else {
         return Ok(());
     };
     let mut node = Node::new(Kind::File(Rc::default()), 0o600);
@@ -92,7 +92,7 @@ pub(crate) fn open(history: &mut History, path: Path, slot: u8, truncate: bool) 
 pub(crate) fn mkdir(history: &mut History, path: Path) -> Result<(), Stop> {
     let Some((directory, name)) = execute::parent_of(history, path)? else { return Ok(()) };
     let real = history.mounted().files.mkdir(&caller(&history.machine), directory, name, 0o777);
-    let right = history.model.may_make(directory, name).and(limits::check_making(history, Some((directory, name)), 0));
+    let right = history.model.may_make(directory, name).and(quotas::check_making(history, Some((directory, name)), 0));
     let Some(attributes) = history.expect("mkdir", real, right)? else { return Ok(()) };
     made(history, directory, name, attributes.inode, Node::new(Kind::Directory(Default::default()), 0o755))
 }
@@ -102,7 +102,7 @@ pub(crate) fn symlink(history: &mut History, path: Path, length: u16) -> Result<
     let target = pattern(u64::from(length), usize::from(length));
     let real = history.mounted().files.symlink(&caller(&history.machine), directory, name, &target);
     let right = history.model.may_make(directory, name);
-    let right = right.and(limits::check_making(history, Some((directory, name)), u64::from(length)));
+    let right = right.and(quotas::check_making(history, Some((directory, name)), u64::from(length)));
     let Some(attributes) = history.expect("symlink", real, right)? else { return Ok(()) };
     made(history, directory, name, attributes.inode, Node::new(Kind::Symlink(target), 0o777))
 }
@@ -110,7 +110,7 @@ pub(crate) fn symlink(history: &mut History, path: Path, length: u16) -> Result<
 pub(crate) fn fifo(history: &mut History, path: Path) -> Result<(), Stop> {
     let Some((directory, name)) = execute::parent_of(history, path)? else { return Ok(()) };
     let real = history.mounted().files.mknod(&caller(&history.machine), directory, name, libc::S_IFIFO | 0o644, 0);
-    let right = history.model.may_make(directory, name).and(limits::check_making(history, Some((directory, name)), 0));
+    let right = history.model.may_make(directory, name).and(quotas::check_making(history, Some((directory, name)), 0));
     let Some(attributes) = history.expect("mknod", real, right)? else { return Ok(()) };
     made(history, directory, name, attributes.inode, Node::new(Kind::Fifo, 0o644))
 }
@@ -244,7 +244,7 @@ pub(crate) fn put_policy(history: &mut History, inode: u64, name: &[u8], value: 
         Ok(()) => {}
         Err(Error::Policy(_)) => return Ok(()),
         Err(error) if retention::is_of_retention(&history.model, inode, &error) => return Ok(()),
-        Err(Error::NotPermitted(_)) if lists::is_of_locks(history, inode, name, value) => return Ok(()),
+        Err(Error::NotPermitted(_)) if policy_lists::is_of_locks(history, inode, name, value) => return Ok(()),
         Err(Error::NoSpace) if history.plan.may_fill => return Ok(()),
         // Rules are an attribute that counts.
         Err(Error::OverQuota(_)) if history.quotas.are_on() => return Ok(()),

@@ -10,7 +10,7 @@ use stere_store::{Change, DeviceIn};
 
 use crate::history::{History, Plan, Stop};
 use crate::pool::{PoolUnderTest, name_of, number_of};
-use crate::{life, places};
+use crate::{device_lifecycle, placement};
 
 /// Of a device that comes to a pool which is filled.
 const FILLED_MEBIBYTES_MAX: u32 = 200;
@@ -160,7 +160,7 @@ pub(crate) fn replace_device(history: &mut History, device: usize, mebibytes: u3
     let is_away = history.machine.absent().contains(&device);
     // What is away for a time comes back; and nothing is replaced by what is smaller.
     let is_wanted = (!is_away || history.machine.is_lost(device)) && history.pool.offline != Some(device);
-    let is_wanted = is_wanted && places::places_can_spare(history, device);
+    let is_wanted = is_wanted && placement::places_can_spare(history, device);
     if !is_wanted || u64::from(mebibytes) << 20 < old.size_bytes {
         return Ok(());
     }
@@ -196,7 +196,7 @@ fn change_state(history: &mut History, device: usize, from: DeviceState, to: Dev
     let is_there = !history.machine.absent().contains(&device);
     if entry.device_state() != from
         || !is_there
-        || !places::places_can_spare(history, device)
+        || !placement::places_can_spare(history, device)
         || !history.pool.can_do_without(device, &entry)
         // What is left of a pool that nothing fills has room for what is still written.
         || (!history.plan.may_fill && history.pool.others_open(device, SLOTS_ROOMY) < 2)
@@ -210,7 +210,7 @@ fn change_state(history: &mut History, device: usize, from: DeviceState, to: Dev
 pub(crate) fn offline(history: &mut History, device: usize) -> Result<(), Stop> {
     let Some(entry) = history.pool.member(device) else { return Ok(()) };
     let is_there = !history.machine.absent().contains(&device);
-    if entry.device_state() != DeviceState::Active || !is_there || !life::may_go(history, device) {
+    if entry.device_state() != DeviceState::Active || !is_there || !device_lifecycle::may_go(history, device) {
         return Ok(());
     }
     (history.pool.exposed, history.pool.offline) = (Some(device), Some(device));

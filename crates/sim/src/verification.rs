@@ -1,7 +1,7 @@
 //! What can be shown only beside the history, on a copy of all devices: that what is called safe bears the loss of any one of
 //! them, that what a read or a scrub repaired stays right, and that nobody waits for a slow device without need.
 //!
-//! Read next: `life.rs`, which says when everything must be safe.
+//! Read next: `device_lifecycle.rs`, which says when everything must be safe.
 
 use std::rc::Rc;
 
@@ -15,8 +15,9 @@ use crate::model::{Kind, Node, ROOT};
 use crate::operation::CrashManner;
 use crate::pool::{PoolUnderTest, caller};
 use crate::{
+    device_lifecycle,
     execute::{contents, names},
-    life, limits, observe, recovery,
+    observe, quotas, recovery,
 };
 
 /// After so many times everything was read from every copy that is ever asked.
@@ -36,9 +37,11 @@ pub(crate) fn prove_safe(history: &mut History) -> Result<(), Stop> {
     // Somebody may have gone away in the middle of it, or failed a flush, or was unreadable when the pool was mounted: what lacks then is
     // not called safe. Nor is what another fault struck that nobody has looked at since.
     let is_struck = history.machine.faults_struck().len() > struck_before;
-    let is_short =
-        is_struck || history.pool.away().is_some() || history.pool.has_lost_member() || life::lacks(history).is_some();
-    if is_short || !life::must_be_safe(history) {
+    let is_short = is_struck
+        || history.pool.away().is_some()
+        || history.pool.has_lost_member()
+        || device_lifecycle::lacks(history).is_some();
+    if is_short || !device_lifecycle::must_be_safe(history) {
         return Ok(());
     }
     let members = history.pool.members();
@@ -77,7 +80,7 @@ pub(crate) fn prove_safe(history: &mut History) -> Result<(), Stop> {
 pub(crate) fn lonely_sync(history: &mut History, device: usize, events: u64) -> Result<(), Stop> {
     const NAME: &[u8] = b"lonely";
     const BYTES: usize = 150_000;
-    if !life::may_go(history, device)
+    if !device_lifecycle::may_go(history, device)
         || !history.pool.is_calm()
         || history.plan.may_fill
         || history.pool.has_changed_devices
@@ -85,7 +88,7 @@ pub(crate) fn lonely_sync(history: &mut History, device: usize, events: u64) -> 
         return Ok(());
     }
     // Nor where a limit has no room for it.
-    if limits::check_inode_room(history).and(limits::check_growth(history, 0, BYTES as u64)).is_err() {
+    if quotas::check_inode_room(history).and(quotas::check_growth(history, 0, BYTES as u64)).is_err() {
         return Ok(());
     }
     // What was removed would stay as a version, with its one copy; what limits make of it nobody notes.
@@ -103,7 +106,7 @@ pub(crate) fn lonely_sync(history: &mut History, device: usize, events: u64) -> 
     history.sync_all()?;
     let seed = history.random.next_u64();
     contents::write(history, inode, 0, &pattern(seed, BYTES))?;
-    life::take_away(history, device, events);
+    device_lifecycle::take_away(history, device, events);
     history.fsync(inode)?;
     // What had reached the device before it went is lost with it, as was asked for.
     if history.machine.went_unflushed(device) {
@@ -217,7 +220,7 @@ pub(crate) fn without_waiting<T>(
 pub(crate) fn prove_claims(history: &mut History) -> Result<(), Stop> {
     let is_whole = history.pool.is_well();
     let is_asked = history.plan.budget == Budget::Tolerated && is_whole && history.random.chance(1, 4);
-    if !is_asked || !life::must_be_safe(history) || life::lacks(history).is_some() {
+    if !is_asked || !device_lifecycle::must_be_safe(history) || device_lifecycle::lacks(history).is_some() {
         return Ok(());
     }
     match history.mounted().store.journal_mirrors().len() {

@@ -2,7 +2,7 @@
 //! call is repeated with what arrived. A call that still lacks something blocks.
 //!
 //! Simulated devices make such a read at once, with their faults; one that fails or is slow goes the way of reads that wait. Between the
-//! two calls other work may come. Read next: the log's `unwaited.rs`, the front end's `beside.rs`.
+//! two calls other work may come. Read next: the log's `non_blocking.rs`, the front end's `beside.rs`.
 
 use stere_naming::{Caller, Error, FileSystem, Io};
 use stere_store::Call;

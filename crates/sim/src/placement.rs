@@ -6,7 +6,7 @@
 //! words last meant others (P-142). A write that is refused for want of room fails the history, so nothing is refused for a wish (P-143).
 //! At checks, once the background is done, what can lie as it is asked to does. Every requirement keeps devices enough for its data: steps
 //! that would leave too few are left out. Files that share content, or had several names, are not looked at. Read next:
-//! `docs/design/placement.md`, `life.rs`.
+//! `docs/design/placement.md`, `device_lifecycle.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,12 @@ use stere_store::{Io, Label};
 
 use crate::area::{Area, further};
 use crate::content::pattern;
+use crate::device_lifecycle::{self, SLOTS_PLENTY};
 use crate::execute::{contents, names};
 use crate::history::{Budget, History, Plan, Slot, Stop};
-use crate::life::{self, SLOTS_PLENTY};
-use crate::lists::{self, places};
 use crate::model::{Kind, Model, Node, ROOT};
 use crate::operation::{Operation, Path};
+use crate::policy_lists::{self, places};
 use crate::pool::{PoolConfig, caller};
 use crate::random::Random;
 use crate::run::MIB;
@@ -319,15 +319,15 @@ fn placed(model: &Model, file: u64, key: usize) -> Option<String> {
 
 /// P-142, P-143: every file lies as it is asked to, once the background is done.
 pub(crate) fn check_places(history: &mut History) -> Result<(), Stop> {
-    if !history.plan.has_places() || !lists::is_undisturbed(history) {
+    if !history.plan.has_places() || !policy_lists::is_undisturbed(history) {
         return Ok(());
     }
     history.machine.disarm();
     history.places.check_labels(history.pool.members())?;
     history.sync_all()?;
-    life::mend_all(history)?;
+    device_lifecycle::mend_all(history)?;
     watch_places(history)?;
-    if !lists::is_undisturbed(history) {
+    if !policy_lists::is_undisturbed(history) {
         return Ok(());
     }
     let is_plain = |inode: &u64, node: &Node| {
@@ -417,7 +417,7 @@ fn segments_of(history: &mut History, file: u64) -> Result<BTreeSet<u64>, Stop> 
 pub(crate) fn prove_places(history: &mut History) -> Result<(), Stop> {
     check_places(history)?;
     let is_bounded = history.quotas.are_on() || history.plan.pool.keeps_versions;
-    if !history.plan.has_places() || is_bounded || !lists::is_undisturbed(history) {
+    if !history.plan.has_places() || is_bounded || !policy_lists::is_undisturbed(history) {
         return Ok(());
     }
     let is_directory = |node: &Node| matches!(node.kind, Kind::Directory(_)) && node.nlink > 0;

@@ -1,7 +1,7 @@
 //! The life of devices: they go away and come back, are lost, added, replaced, emptied and given up; what is lacking is made up for.
 //!
 //! One device at a time may have something the others lack, and another one only after everything was found safe again: more is
-//! beyond what copies bear. Within that the pool shows no error at all. Read next: `life/change.rs` (what people do to devices),
+//! beyond what copies bear. Within that the pool shows no error at all. Read next: `device_lifecycle/change.rs` (what people do to devices),
 //! `recovery.rs`.
 
 pub(crate) mod change;
@@ -14,7 +14,7 @@ use crate::fault::FaultKind;
 use crate::history::{Budget, History, Stop};
 use crate::model::ROOT;
 use crate::pool::{PoolUnderTest, caller};
-use crate::{places, prove};
+use crate::{placement, verification};
 
 /// Rounds in which everything must be whole; each does what one step of the background work does.
 const ROUNDS_MAX: usize = 1000;
@@ -78,7 +78,7 @@ pub(crate) fn may_go(history: &History, device: usize) -> bool {
     let members = history.pool.members();
     let is_member = members.iter().any(|(number, _)| *number == device);
     let is_bearable = history.plan.budget == Budget::Tolerated && is_member && members.len() > 1;
-    let is_spared = history.pool.away().is_none() && places::places_can_spare(history, device);
+    let is_spared = history.pool.away().is_none() && placement::places_can_spare(history, device);
     is_bearable && history.pool.may_suffer(device) && is_spared && !history.machine.is_lost(device)
 }
 
@@ -146,8 +146,8 @@ pub(crate) fn mend(history: &mut History) -> Result<(), Stop> {
     if !must_be_safe(history) || history.plan.budget != Budget::Tolerated {
         return Ok(());
     }
-    prove::prove_policies(history)?;
-    prove::prove_safe(history)
+    verification::prove_policies(history)?;
+    verification::prove_safe(history)
 }
 
 pub(crate) fn mend_all(history: &mut History) -> Result<(), Stop> {

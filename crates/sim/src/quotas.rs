@@ -11,7 +11,7 @@ use crate::area::Area;
 use crate::history::{Budget, History, Stop};
 use crate::model::{Errno, Kind, Model, Node, ROOT};
 use crate::operation::Operation;
-use crate::places;
+use crate::placement;
 use crate::pool::{caller, timestamp};
 use crate::random::Random;
 
@@ -295,7 +295,7 @@ pub(crate) fn watch_quotas(history: &mut History) -> Result<(), Stop> {
     if history.quotas.is_on {
         settle_accounts(history)?;
         // This may have begun segments, before the step changes what words mean.
-        places::watch_places(history)?;
+        placement::watch_places(history)?;
         let (used, now) = (used(history), timestamp(&history.machine).seconds);
         history.quotas.held.iter_mut().take(3).for_each(|held| held.watch(used, now));
         let last = history.quotas.since_sync.last();

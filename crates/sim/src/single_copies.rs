@@ -2,7 +2,7 @@
 //! and is there again when the device answers (P-189).
 //!
 //! A device may fail at reads only, at writes only, or answer nothing for hours. The verbs of people (empty, remove, give up) end
-//! meanwhile, and so does mending. Read next: `life.rs`.
+//! meanwhile, and so does mending. Read next: `device_lifecycle.rs`.
 
 use std::rc::Rc;
 
@@ -17,9 +17,9 @@ use crate::medium::Ailment;
 use crate::model::{Kind, Node, ROOT};
 use crate::pool::{PoolUnderTest, caller};
 use crate::{
+    device_lifecycle::{self, change},
     execute::{contents, names},
-    life::{self, change},
-    limits, recovery,
+    quotas, recovery,
 };
 
 /// What a device does not do for a while.
@@ -81,7 +81,7 @@ pub(crate) fn try_single(history: &mut History, ailment: u8, verb: u8) -> Result
     };
     history.verify_file(inode).map_err(lost)?;
     history.verify_all().map_err(lost)?;
-    life::mend_all(history)?;
+    device_lifecycle::mend_all(history)?;
     history.verify_file(inode).map_err(lost)?;
     remove_single(history)
 }
@@ -94,7 +94,7 @@ fn may_try_single(history: &History) -> bool {
     let members = history.pool.members();
     let is_whole = members.iter().all(|(_, entry)| entry.device_state() == DeviceState::Active);
     let is_plain = !history.plan.may_fill && !history.plan.pool.keeps_versions && !history.quotas.are_on();
-    let has_room = limits::check_inode_room(history).and(limits::check_growth(history, 0, BYTES as u64)).is_ok();
+    let has_room = quotas::check_inode_room(history).and(quotas::check_growth(history, 0, BYTES as u64)).is_ok();
     let is_bare = history.model.lookup(ROOT, NAME).is_err() && history.plan.pool.areas == Areas::NONE;
     is_well
         && !is_armed
@@ -115,7 +115,7 @@ fn bring_devices(history: &mut History) -> Result<(), Stop> {
         change::add_device(history, 200, true)?;
     }
     match history.pool.has_changed_devices {
-        true => life::mend_all(history),
+        true => device_lifecycle::mend_all(history),
         false => Ok(()),
     }
 }
