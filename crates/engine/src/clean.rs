@@ -25,9 +25,11 @@ const VICTIMS_MAX: usize = 32;
 struct Candidate {
     segment: Arc<Segment>,
     live_bytes: u64,
+    /// Content that fits into what it gives: its slots on devices that take new chunks are of use to somebody who looks for room.
+    gives_bytes: u64,
     score: f64,
-    /// All its slots are of use to somebody who looks for room: they are on devices that take new chunks.
-    gives_all: bool,
+    /// It gives more than it takes where it goes to.
+    gains: bool,
 }
 
 /// Moves data so that room becomes free, and to where policy wants it.
@@ -99,8 +101,8 @@ impl Cleaning<'_> {
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.segment.id.cmp(&b.segment.id)));
         // What lies in part on devices that take nothing gives less than it takes where it goes to: it comes last, when the rest is not
         // worth it any more.
-        let (giving, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| candidate.gives_all);
-        match self.clean_few(cleaner, giving)? {
+        let (gaining, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| candidate.gains);
+        match self.clean_few(cleaner, gaining)? {
             None => self.clean_few(cleaner, others),
             done => Ok(done),
         }
@@ -116,8 +118,7 @@ impl Cleaning<'_> {
         let mut gain = 0;
         let mut victims = Vec::new();
         for candidate in candidates.into_iter().take(VICTIMS_MAX) {
-            gain += segment_bytes(self.engine, &candidate.segment)
-                - candidate.live_bytes.min(segment_bytes(self.engine, &candidate.segment));
+            gain += candidate.gives_bytes - candidate.live_bytes.min(candidate.gives_bytes);
             victims.push(candidate.segment);
             if gain >= gain_goal {
                 break;
@@ -170,14 +171,19 @@ impl Cleaning<'_> {
                 if live_bytes == 0 || live_bytes * 100 > size * percent {
                     return None;
                 }
-                let utilisation = live_bytes as f64 / size as f64;
+                let chunks = segment.chunks();
+                let given = chunks.iter().filter(|place| open.contains(&place.device)).count() as u64;
+                let gives_bytes = size * given / chunks.len().max(1) as u64;
+                let gains = live_bytes * 100 <= gives_bytes * percent;
+                // Of what gains nothing it is counted what all of it has, as before: it comes last.
+                let gives_bytes = if gains { gives_bytes } else { size };
+                let utilisation = live_bytes as f64 / gives_bytes as f64;
                 let age = now.saturating_sub(segment.sequence) as f64 + 1.0;
                 let score = match policy {
                     CleanerPolicy::Greedy => 1.0 - utilisation,
                     CleanerPolicy::CostBenefit => (1.0 - utilisation) * age / (1.0 + utilisation),
                 };
-                let gives_all = segment.chunks().iter().all(|place| open.contains(&place.device));
-                Some(Candidate { segment, live_bytes, score, gives_all })
+                Some(Candidate { segment, live_bytes, gives_bytes, score, gains })
             })
             .collect()
     }

@@ -64,6 +64,25 @@ fn what_was_accepted_finds_room_on_a_device_that_was_added() {
     }
 }
 
+/// P-6: beside segments that lay in part on a lost device, nearly full ones on good devices were cleaned again and again, which gained
+/// nothing, and an accepted file found no room.
+#[test]
+fn what_was_accepted_finds_room_beside_a_lost_device() {
+    let pool = PoolConfig::of(&[69_378_048, 75_575_296]).chunks(1 << 20).memory(64 << 20).dirty(64 << 20, 2).greedy();
+    let operations = [
+        Operation::Lose { device: 0, events: 46 },
+        Operation::Fill { bytes: 900_000 },
+        Operation::AddDevice { mebibytes: 80, spare: false },
+        Operation::Empty { every: 3 },
+        Operation::Fill { bytes: 3_600_000 },
+    ];
+    for seed in 733_000_015..733_000_023 {
+        let plan = Plan { seed, pool: pool.clone(), budget: Budget::Tolerated, may_fill: true, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}
+
 /// P-31: what a scrub had written again was not flushed, so that a power cut took it back, and the loss of the other device the rest.
 #[test]
 fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
