@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stere_naming::{FollowChange, OpenFlags};
+use stere_naming::{Error, FollowChange, OpenFlags};
 use stere_plugin::{Event, EventKind, Events, PluginFailure, Reading, UserPlugin, Verdict};
 
 use crate::area::{Area, further};
@@ -190,6 +190,19 @@ fn tell_all(history: &mut History) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Whether a file is to be passed through plugins of its own or of a directory below the root: then this one is not asked.
+fn has_others(history: &mut History, inode: u64) -> Result<bool, Stop> {
+    let says_other = |node: &Node| node.attributes.get(ATTRIBUTE).is_some_and(|said| said != NAME.as_bytes());
+    if !history.model.nodes.values().any(says_other) {
+        return Ok(false);
+    }
+    let held = history.mounted().files.getxattr(&caller(&history.machine), inode, b"user.stere.effective.plugins");
+    match held {
+        Err(Error::NoAttribute) => Ok(true),
+        held => Ok(!history.must("the plugins of a file", held)?.starts_with(NAME.as_bytes())),
+    }
+}
+
 /// P-128: what was told last of each file is what it holds.
 pub(crate) fn check_followers(history: &mut History) -> Result<(), Stop> {
     if !history.plan.has_followers() || history.plan.budget == Budget::Beyond || !policy_lists::is_undisturbed(history)
@@ -204,10 +217,21 @@ pub(crate) fn check_followers(history: &mut History) -> Result<(), Stop> {
         // Nothing is noted with what is retained.
         let is_kept = history.model.check_changeable(inode).is_err();
         let Some(content) = node.content().filter(|_| node.nlink > 0 && !is_open && !is_kept) else { continue };
+        if has_others(history, inode)? {
+            continue;
+        }
         let noted = history.mounted().files.getxattr(&caller(&history.machine), inode, NOTE);
         if noted.as_ref().ok() != Some(&note(content)) {
             let path = history.model.path_of(inode);
-            let text = format!("{path} (inode {inode}): what was told last is not what it holds: {noted:?}");
+            let waiting = history
+                .mounted()
+                .files
+                .asynchronous_events()
+                .follow_list(&caller(&history.machine), 8)
+                .map(|list| list.some);
+            let text = format!(
+                "{path} (inode {inode}): what was told last is not what it holds: {noted:?}; waiting: {waiting:?}"
+            );
             return Err(Stop::Failure(text));
         }
     }
