@@ -177,6 +177,7 @@ impl Scheduler {
     pub fn ended<E: Display>(&mut self, job: Job, moment: Moment, outcome: &Result<Progress, E>) -> Option<Complaint> {
         let Some(at) = self.running.take() else { panic!("a step of {job:?} ends that did not begin") };
         assert_eq!(self.states[at].row.job, job, "the step that ends is the one that began");
+        assert!(moment.now >= self.states[at].began, "a step of {job:?} ends after it began");
         let is_idle = self.idle.look(moment);
         match outcome {
             Ok(progress) => {
@@ -250,6 +251,7 @@ impl Scheduler {
     }
 
     fn hasten(&mut self, job: Option<Job>, now: Duration) {
+        assert!(job.is_none_or(|job| job.worker() == self.worker), "{job:?} is hastened by another worker");
         let settings = &self.settings;
         for state in self.states.iter_mut().filter(|state| Some(state.row.job) == job) {
             state.due = state.due.min(now + interval(state.row, settings));
@@ -258,9 +260,11 @@ impl Scheduler {
 
     /// What a step of a job began is over: it took until now.
     fn conclude(&mut self, job: Option<Job>, now: Duration) {
+        assert!(job.is_none_or(|job| job.worker() == self.worker), "{job:?} is concluded by another worker");
         let settings = &self.settings;
         for state in self.states.iter_mut().filter(|state| Some(state.row.job) == job) {
             if let Some(began) = state.begun.take() {
+                assert_eq!(state.pending, Pending::Nothing, "what goes on elsewhere leaves nothing here");
                 let rest = (now - began) * state.row.rest.times / state.row.rest.parts;
                 state.due = now + rest.max(interval(state.row, settings));
             }

@@ -259,6 +259,10 @@ const _: () = {
     let mut at = 0;
     while at < TABLE.len() {
         assert!(TABLE[at].job as usize == at, "the table has a row for each job, in their order");
+        assert!(TABLE[at].budget_idle >= TABLE[at].budget, "an idle mount does no less in a step than one in use");
+        assert!(!matches!(TABLE[at].every, Every::PartOfCommit(0)), "an interval is a part of the time to a commit");
+        let is_behind_another = at > 0 && TABLE[at - 1].worker as usize == TABLE[at].worker as usize;
+        assert!(!TABLE[at].yields || is_behind_another, "a job yields to jobs of its own worker before it");
         assert!(TABLE[at].rest.parts > 0 && TABLE[at].rest_idle.parts > 0, "a rest is a part of a step's time");
         at += 1;
     }

@@ -211,6 +211,7 @@ fn with_settings(class: Class, before: Own, settings: &[(String, String)]) -> Re
         if own.compression().is_none() {
             own.compression = built_in.compression;
         }
+        assert!(own.scheme_wish().is_some(), "a built-in class says how much its files survive");
     }
     Ok(own)
 }
@@ -393,5 +394,6 @@ fn indexed(transaction: &mut Transaction<'_>, ranges: impl IntoIterator<Item = (
         }
     }
     old.into_iter().for_each(|key| transaction.delete(key));
+    assert!(concerned.len() <= NOTED_MAX, "where {} are concerned, the root is", concerned.len());
     Ok(concerned)
 }

@@ -287,6 +287,7 @@ impl EncryptionKeys {
                 next = (others.len() == NAMES_PER_STEP).then_some(key.position + 1);
                 if next.is_some() || failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
+            assert!(others.is_sorted() && others.len() <= NAMES_PER_STEP, "so many names at most, in order");
             failure.map_or(Ok((others, next)), Err)
         })
     }

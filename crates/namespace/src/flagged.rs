@@ -98,6 +98,7 @@ impl FlaggedInodes {
             }
             Ok::<_, Error>((there, gone))
         })?;
+        assert!(there.is_sorted(), "inodes are remembered in the order of their keys");
         if !gone.is_empty() {
             self.core.store.update(io, |transaction| {
                 gone.iter().for_each(|inode| transaction.delete(key_of(*inode)));

@@ -92,7 +92,7 @@ fn check_plugin_name(name: &str) -> Result<(), Error> {
 
 /// The next number after those that were ever used.
 fn next_number(last: Option<u16>) -> Result<u16, Error> {
-    let number = last.unwrap_or(0) + 1;
+    let number = last.unwrap_or(0).saturating_add(1);
     if number > NUMBER_MAX { Err(Error::TooMany("plugins in this pool")) } else { Ok(number) }
 }
 

@@ -191,6 +191,7 @@ impl PolicyRules {
             }
             let entry = Understood { text: text.to_vec(), classes: classes.clone(), rules: rules.clone() };
             understood.insert(directory, entry);
+            assert!(understood.len() <= UNDERSTOOD_MAX, "rules that are remembered are bounded");
         }
         Some(rules)
     }
@@ -262,6 +263,7 @@ impl PolicyRules {
         }
         assert!(scopes.generation <= self.core.files.resolver().generation(), "no rules are from a later policy");
         kept.insert(directory, scopes.clone());
+        assert!(kept.len() <= KEPT_MAX, "directories whose rules are remembered are bounded");
         Ok(scopes)
     }
 

@@ -65,6 +65,8 @@ pub fn put(transaction: &mut Transaction<'_>, inode: u64, name: &[u8], value: &[
     let key = key(inode, name);
     let mut bucket = bucket(transaction, inode, &key)?;
     bucket.set(name, value);
+    let is_found = bucket.entries.iter().any(|(known, held)| known == name && held == value);
+    assert!(is_found, "an attribute that is stored can be read");
     // A bucket is one value of the tree; names that collide share it.
     let bytes: usize = bucket.entries.iter().map(|(name, value)| name.len() + value.len() + 5).sum();
     if bytes > stere_format::VALUE_BYTES_MAX - 64 || bucket.entries.len() > 255 {

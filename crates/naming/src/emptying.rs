@@ -80,7 +80,10 @@ impl FileSystem {
                 let Some(done) = state.levels.pop() else { return Ok(false) };
                 match state.levels.last() {
                     Some(above) => self.try_remove(caller, above.directory, &done.name, true)?,
-                    None => self.finish_emptying(caller, directory)?,
+                    None => {
+                        assert!(done.name.is_empty(), "the last that goes is what was deleted, not a directory in it");
+                        self.finish_emptying(caller, directory)?;
+                    }
                 }
                 continue;
             };

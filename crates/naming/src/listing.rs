@@ -214,6 +214,8 @@ fn read_names(names: &Names, view: &View<'_>, inode: u64, from: u64) -> Result<(
             ControlFlow::Continue(())
         }
     })?;
+    let first = batch.entries.first().map(|entry| entry.sequence);
+    assert!(first.is_none_or(|first| first >= from), "names are read from {from} on, not from {first:?}");
     let is_rising = batch.entries.windows(2).all(|pair| pair[0].sequence < pair[1].sequence);
     assert!(is_rising && batch.entries.len() <= BATCH, "a batch has so many names at most, in order");
     failure.map_or(Ok((batch, some_key)), Err)

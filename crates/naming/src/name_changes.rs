@@ -180,6 +180,9 @@ impl NameChanges {
         new: &New<'_>,
         mut number: impl FnMut(&mut Transaction<'_>) -> u64,
     ) -> Result<Attributes, Error> {
+        let is_link = new.kind == FileKind::Symlink;
+        assert_eq!(is_link, !new.target.is_empty(), "only a symbolic link has a target");
+        assert!(new.target.len() <= TARGET_BYTES_MAX, "a target of {} bytes was checked", new.target.len());
         loop {
             let scopes = (new.kind == FileKind::File).then(|| self.rules.scopes(caller.io, parent)).transpose()?;
             let made = self.core.store.update(caller.io, |transaction| {

@@ -388,6 +388,8 @@ impl Pipeline {
     /// What follows for the pool's own state when an attempt was made; `done` is none where it failed.
     #[inline]
     fn follow(&self, op: &Op<'_>, done: Option<Done<'_>>) {
+        let is_made = done.as_ref().is_some_and(|done| done.made.is_some());
+        assert!(!is_made || makes(&op.kind), "only calls that make something tell what was made");
         let (caller, inode) = (op.caller, op.inode);
         match (&op.kind, &done) {
             (Kind::Release(_), _) => {

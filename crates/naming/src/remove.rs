@@ -130,6 +130,7 @@ impl NameChanges {
         expected: &Found,
         value: InodeValue,
     ) -> Result<Removed<()>, Error> {
+        assert_eq!(expected.kind, FileKind::Directory, "a volume that is deleted is a directory");
         self.quotas.close_volume_at(transaction, expected.inode, &value)?;
         self.rules.forget_rules(transaction, expected.inode, &value)?;
         let mut above = directory(transaction, parent)?;

@@ -118,6 +118,8 @@ impl NameChanges {
         caller: &Caller<'_>,
         rename: &Rename<'_>,
     ) -> Result<Attempt<bool>, Error> {
+        let is_known = [0, RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&rename.flags);
+        assert!(is_known, "a rename with flags {} was begun", rename.flags);
         let source = self.source(transaction, rename)?;
         living_directory(transaction, rename.new_parent)?;
         let target = self.core.names.find(transaction, rename.new_parent, rename.new_name)?;
@@ -210,6 +212,8 @@ impl NameChanges {
         over: Option<&Found>,
     ) -> Result<bool, Error> {
         assert!(over.is_none_or(|over| over.inode != source.inode), "inode {} does not replace itself", source.inode);
+        assert_ne!(rename.flags, RENAME_EXCHANGE, "no name moves alone where two are exchanged");
+        assert!(over.is_none() || rename.flags == 0, "nothing is replaced where that was ruled out");
         let same_parent = rename.parent == rename.new_parent;
         let is_directory = source.kind == FileKind::Directory;
         let mut from = directory(transaction, rename.parent)?;

@@ -595,6 +595,7 @@ fn tier_set(text: &str) -> Option<u16> {
 }
 
 fn tier_text(set: u16) -> String {
+    assert_ne!(set, 0, "no volumes is not the same as none, which has a bit");
     if set == TIERS_NONE { "none".to_owned() } else { format!("#{}", set & !TIERS_NONE) }
 }
 

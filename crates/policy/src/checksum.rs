@@ -16,6 +16,14 @@ pub enum Checksum {
     Blake3,
 }
 
+const _: () = {
+    let mut at = 0;
+    while at < Checksum::ALL.len() {
+        assert!(Checksum::ALL[at] as usize == at, "checksums stand in the order of their codes");
+        at += 1;
+    }
+};
+
 impl Checksum {
     const ALL: [Checksum; 4] = [Checksum::None, Checksum::Crc32c, Checksum::Xxh3, Checksum::Blake3];
 

@@ -36,6 +36,7 @@ pub struct Classes {
 
 /// Deleted classes that lead to one another are followed so far.
 const HOPS_MAX: usize = 256;
+const _: () = assert!(HOPS_MAX > u8::MAX as usize, "the longest way over deleted classes is followed to its end");
 
 impl Default for Classes {
     fn default() -> Classes {

@@ -20,6 +20,7 @@ const LZ4: u8 = 2;
 const ZSTD: u8 = 16;
 const LEVEL_MAX: u8 = 19;
 const LEVEL_DEFAULT: u8 = 3;
+const _: () = assert!(NONE < LZ4 && LZ4 <= ZSTD, "the codes of levels lie behind all others");
 
 impl Compression {
     /// Stored as it is.

@@ -9,6 +9,7 @@ pub struct Encryption(u16);
 
 const NO: u16 = 1;
 const DEFAULT: u16 = 2;
+const _: () = assert!(Encryption::KEY_MAX <= u16::MAX - DEFAULT, "the number of each key has a code");
 
 impl Encryption {
     /// Not encrypted.

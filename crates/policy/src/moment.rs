@@ -44,6 +44,7 @@ fn digits(text: &str, lengths: &[usize]) -> Option<i64> {
 
 /// Days since 1970: Howard Hinnant's days_from_civil.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
+    assert!(year >= 1970, "days are counted from 1970 on, not from {year}");
     let year = year - i64::from(month <= 2);
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -53,6 +54,13 @@ fn days_of(year: i64, month: i64, day: i64) -> i64 {
 /// Units of time, the greatest first.
 const UNITS: [(char, u64); 6] =
     [('y', 365 * 86_400), ('w', 7 * 86_400), ('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
+const _: () = {
+    let mut at = 1;
+    while at < UNITS.len() {
+        assert!(UNITS[at].1 < UNITS[at - 1].1, "the greater unit stands first");
+        at += 1;
+    }
+};
 
 /// Seconds of a number with a unit: s, m, h, d, w, y.
 pub fn parse_length(text: &str) -> Option<u64> {

@@ -8,6 +8,7 @@ pub struct RecordSize(u8);
 
 const CODE_MAX: u8 = 9;
 const SHIFT: u8 = 11;
+const _: () = assert!(1 << (CODE_MAX + SHIFT) == 1 << 20, "the largest records have 1 MiB");
 
 impl RecordSize {
     /// Where nobody says anything: 128 KiB.
@@ -45,10 +46,12 @@ impl RecordSize {
 
     /// As users write it.
     pub fn text(self) -> String {
-        match self.bytes() >> 10 {
+        let text = match self.bytes() >> 10 {
             1024 => "1M".into(),
             kib => format!("{kib}K"),
-        }
+        };
+        assert_eq!(RecordSize::from_text(&text), Some(self), "what is shown is read again");
+        text
     }
 }
 

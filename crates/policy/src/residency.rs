@@ -155,11 +155,17 @@ impl ResidencySettings {
     /// Of rules that match together: content stays, what is one stays one, and names stay, or stay longer.
     pub fn or_more(self, other: ResidencySettings) -> ResidencySettings {
         let longer = |seconds: &u64| seconds.checked_sub(1).unwrap_or(u64::MAX);
-        ResidencySettings {
+        let both = ResidencySettings {
             pin: self.pin.max(other.pin),
             unit: self.unit.max(other.unit),
             names_seconds: [self.names_seconds, other.names_seconds].into_iter().flatten().max_by_key(longer),
-        }
+        };
+        let is_said = |keep: ResidencySetting| self.says(keep) || other.says(keep);
+        assert!(
+            ResidencySetting::ALL.into_iter().all(|keep| both.says(keep) == is_said(keep)),
+            "what one says is said"
+        );
+        both
     }
 }
 

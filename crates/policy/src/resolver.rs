@@ -204,6 +204,13 @@ impl Walked {
         let held = self.locked.over(self.said.over(above));
         assert!(self.locked.class.is_none() || held.class_source.is_lock(), "a lock goes before all that is said");
         assert!(self.locked.scheme.is_none() || held.scheme_source.is_lock(), "a lock goes before all that is said");
+        let encrypts = self.locked.encryption.map(|(encryption, _)| encryption);
+        assert!(
+            encrypts.is_none_or(|locked| held.wish.encryption == locked),
+            "the nearest lock says what is encrypted"
+        );
+        let only = self.locked.only.map(|(only, _)| only);
+        assert!(only.is_none_or(|locked| held.wish.only == locked), "the nearest lock says where data lies");
         held
     }
 }
@@ -476,7 +483,10 @@ impl Resolver {
             Some(_) => true,
             None => walked.said.class.is_some() && !above.effective.class_source.is_lock(),
         };
-        Ok(walked.over(if is_silenced { above.of_keys } else { above.effective }))
+        let held = walked.over(if is_silenced { above.of_keys } else { above.effective });
+        let is_locked_above = above.effective.class_source.is_lock();
+        assert!(!is_locked_above || held.class_source.is_lock(), "a class that is locked above is locked here");
+        Ok(held)
     }
 
     /// The policy that holds for what is created in directory `inode`.
@@ -508,11 +518,14 @@ impl Resolver {
         }
         let pool = unsaid(&classes, self.default);
         let held = Held { effective: walked.over(pool), of_keys: of_keys.over(pool) };
+        let has_class = walked.said.class.is_some() || walked.locked.class.is_some();
+        assert!(has_class || held.effective == held.of_keys, "only classes make a difference to what keys say");
         let mut cache = self.cache.lock();
         if cache.len() >= CACHED_MAX {
             cache.clear();
         }
         cache.insert(inode, (generation, held));
+        assert!(cache.len() <= CACHED_MAX, "directories that are remembered are bounded");
         Ok(held)
     }
 }

@@ -286,10 +286,12 @@ impl Search {
 
     /// The same with the cheapest first everywhere, as parts that must all hold.
     pub fn into_steps(self) -> Vec<Search> {
-        match self.cheapest_first() {
+        let steps = match self.cheapest_first() {
             Search::All(parts) => parts,
             other => vec![other],
-        }
+        };
+        assert!(steps.is_sorted_by_key(Search::level), "what costs little to find out is asked first");
+        steps
     }
 
     fn cheapest_first(self) -> Search {
@@ -310,6 +312,7 @@ impl Search {
     pub fn holds<S: Subject>(&self, subject: &mut S) -> Result<bool, S::Error> {
         match self {
             Search::All(parts) => {
+                assert!(parts.len() > 1, "a whole has several parts, not {}", parts.len());
                 for part in parts {
                     if !part.holds(subject)? {
                         return Ok(false);
@@ -318,6 +321,7 @@ impl Search {
                 Ok(true)
             }
             Search::Any(parts) => {
+                assert!(parts.len() > 1, "a choice has several parts, not {}", parts.len());
                 for part in parts {
                     if part.holds(subject)? {
                         return Ok(true);

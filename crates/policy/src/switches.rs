@@ -30,6 +30,13 @@ pub struct Switches(pub u8);
 
 const MASK: u8 = 3;
 const _: () = assert!(Switch::ALL.len() * 2 <= u8::BITS as usize, "a byte has two bits for each switch");
+const _: () = {
+    let mut at = 0;
+    while at < Switch::ALL.len() {
+        assert!(Switch::ALL[at] as usize == at, "switches stand in the order of their bits");
+        at += 1;
+    }
+};
 const NO: u8 = 1;
 const YES: u8 = 2;
 

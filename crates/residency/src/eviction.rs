@@ -268,6 +268,7 @@ impl Eviction {
         // A unit is as old as the youngest of it.
         let used = candidates.iter().map(|one| (one.segment, one.heat.used_seconds)).collect();
         let ages = self.units.ages_of_units(caller, &used)?;
+        assert_eq!(used.len(), candidates.len(), "a segment is a candidate once");
         for one in &mut candidates {
             let age = ages.get(&one.segment).copied().unwrap_or(0);
             one.heat.used_seconds = one.heat.used_seconds.max(age);
@@ -280,6 +281,7 @@ impl Eviction {
     fn find_out_use(&self, caller: &Caller<'_>, candidates: &[Candidate]) -> Result<(), Error> {
         let unknown = candidates.iter().filter(|one| one.heat.used_seconds == 0).map(|one| one.segment);
         let unknown: BTreeSet<u64> = unknown.collect();
+        assert!(!unknown.is_empty(), "all names are walked over only where the use of some segment is not known");
         tracing::info!(segments = unknown.len(), "how archived segments were used is found out from their files");
         let mut used: BTreeMap<u64, i64> = BTreeMap::new();
         self.tiers.tier_walk(caller, ROOT, &mut |met| {

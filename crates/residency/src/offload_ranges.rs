@@ -84,6 +84,7 @@ fn together(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
 
 /// The ranges of the next bundle. The pieces it is made of are taken.
 pub fn next_bundle(pieces: &mut VecDeque<Piece>) -> Vec<KeyRange> {
+    assert!(!pieces.is_empty(), "a metadata object is made of some piece");
     let (mut ranges, mut bytes): (Vec<KeyRange>, usize) = (Vec::new(), 0);
     while let Some(piece) = pieces.front() {
         if !ranges.is_empty() && (bytes + piece.bytes > BUNDLE_BYTES || ranges.len() >= FoldValue::RANGES_MAX) {
@@ -385,6 +386,7 @@ fn measure(view: &View<'_>, from: Key, to: Key) -> Result<(usize, Option<Key>), 
         (bytes, keys) = (bytes + more, keys + 1);
         ControlFlow::Continue(())
     })?;
+    assert!(next.is_none() || bytes > 0, "what goes on at {next:?} has keys before it");
     Ok((bytes, next))
 }
 

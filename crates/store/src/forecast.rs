@@ -102,6 +102,7 @@ impl Forecaster {
             let housed = take_room(&mut room, &place, leaving, |index| {
                 self.engine.log().stripe.slots.allows(segment.site, index)
             });
+            assert!(housed <= leaving, "{housed} chunks find a place, and {leaving} leave");
             // Metadata is written anew with as many copies as there are devices for; content keeps what it was promised.
             let is_fitted = segment.kind == SegmentKind::Meta && place.chunks.len() - leaving + housed >= devices_left;
             if !is_fitted {
@@ -143,6 +144,7 @@ impl Forecaster {
             used += usage.map_or(0, |usage| u64::from(usage.slot_count - usage.free));
         }
         let share = used * u64::from(slot_count) / slots.max(1);
+        assert!(share <= used, "a device that comes takes a share of the {used} slots in use, not {share}");
         let now = self.forecast_without(&[], false);
         Forecast { bytes_to_move: share * u64::from(self.engine.log().chunk_bytes()), fits: true, ..now }
     }

@@ -136,6 +136,7 @@ impl Loss {
         let Some(of_class) = self.classes.iter_mut().find(|known| known.class == class) else { return };
         of_class.live_bytes += live_bytes;
         of_class.touched_bytes += if is_touched { live_bytes } else { 0 };
+        assert!(of_class.touched_bytes <= of_class.live_bytes, "no more of class {class} is touched than there is");
     }
 
     /// Whether no content is lost.
@@ -170,6 +171,7 @@ fn joined(mut ranges: Vec<Range<u32>>) -> Vec<Range<u32>> {
             None => joined.push(range),
         }
     }
+    assert!(joined.windows(2).all(|pair| pair[0].end < pair[1].start), "ranges are in order, and do not touch");
     joined
 }
 

@@ -58,6 +58,7 @@ impl TierFile {
         }
         self.released_bytes += bytes;
         self.unreachable_bytes += if media.can_reach(tertiary.there) { 0 } else { bytes };
+        assert!(self.unreachable_bytes <= self.released_bytes, "only what is on volumes alone is out of reach");
     }
 
     /// Stored bytes that a volume would have to be given: all of them where it has nothing of the file.
@@ -137,6 +138,12 @@ impl Stager {
                 false => released.waiting += 1,
             }
         }
+        let looked_at = released.segments + released.waiting;
+        assert!(
+            looked_at <= segments.len() as u64,
+            "each of {} segments goes or waits, not {looked_at}",
+            segments.len()
+        );
         Ok(released)
     }
 

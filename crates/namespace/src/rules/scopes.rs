@@ -219,12 +219,14 @@ impl PolicyRules {
             Said { rules, here }
         };
         // Paths of the directories above are beginnings of this one.
-        let (mut levels, mut start) = (Vec::new(), path.len());
+        let (mut levels, mut start, of): (Vec<Level>, usize, u64) = (Vec::new(), path.len(), directory);
         for (directory, settled, rules) in said {
             assert!((1..=path.len()).contains(&start), "a directory's path ends in the path of one below it");
             levels.push(Level { directory, settled, rules: rules.map(|rules| in_place(rules, start)) });
             start = path[..start - 1].iter().rposition(|byte| *byte == b'/').map_or(1, |slash| slash + 1);
         }
+        let nearest = levels.first().map(|level| level.directory);
+        assert!(nearest.is_none_or(|nearest| nearest == of), "the rules of {of} itself come first, not of {nearest:?}");
         let pool = pool.map(|rules| in_place(rules, 1));
         Ok(Scopes { generation, levels, pool, classes, watches })
     }

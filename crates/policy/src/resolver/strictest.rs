@@ -103,6 +103,8 @@ impl Effective {
         assert!(checksum_source.is_lock() || checksum == checksum_most, "{checksum:?} is not the strictest");
         let encrypts_most = a.encryption.max(b.encryption);
         assert!(encryption_source.is_lock() || encryption == encrypts_most, "{encryption:?} is not the strictest");
+        let smallest = a.record.min(b.record);
+        assert!(record_source.is_lock() || record == smallest, "{record:?} is not the strictest");
         let is_locked = self.scheme_source.is_lock() || other.scheme_source.is_lock();
         assert_eq!(scheme_source.is_lock(), is_locked, "what is locked for one of the names is locked");
         let switches = Switch::ALL

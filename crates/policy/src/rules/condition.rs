@@ -72,6 +72,14 @@ impl Condition {
     }
 }
 
+const _: () = {
+    let mut at = 1;
+    while at < Comparison::SIGNS.len() {
+        assert!(Comparison::SIGNS[at - 1].0.len() >= Comparison::SIGNS[at].0.len(), "longer signs stand first");
+        at += 1;
+    }
+};
+
 impl Comparison {
     /// All of them as they are written; those that others begin with come behind them.
     pub(crate) const SIGNS: [(&str, Comparison); 7] = [

@@ -110,6 +110,7 @@ impl Decided {
                 keys.note(Decided::switch(switch), false);
             }
         }
+        assert_eq!(keys.0 & 0xf0f0_f0f0, 0, "what an object says itself overrides nothing");
         keys
     }
 
@@ -196,6 +197,7 @@ impl Decision {
 
     /// Takes from these values, which rules were merged to, what is not decided yet and not `settled` by something nearer.
     pub fn add(&mut self, own: &Own, overrides: bool, settled: Decided) {
+        let before = self.decided;
         let is_open = |key: Decided, known: bool| !known && !settled.has(key);
         if let Some(scheme) = own.scheme_wish().filter(|_| is_open(Decided::SCHEME, self.scheme().is_some())) {
             self.own.set_scheme(scheme);
@@ -248,6 +250,8 @@ impl Decision {
         }
         assert_eq!(self.decided.has(Decided::CLASS), self.class().is_some(), "a class that is decided has a value");
         assert_eq!(self.decided.has(Decided::SCHEME), self.scheme().is_some(), "what is decided has a value");
+        assert_eq!(self.decided.has(Decided::ENCRYPTION), self.encryption().is_some(), "what is decided has a value");
+        assert_eq!(self.decided.and(before), self.decided, "what was decided stays decided");
     }
 
     /// Of a file with several names: of each key the more conservative value.
@@ -280,6 +284,9 @@ impl Decision {
             "of two schemes that which survives more holds"
         );
         assert_eq!(both.encryption(), self.encryption().max(other.encryption()), "one that encrypts is enough");
+        assert_eq!(both.checksum(), self.checksum().max(other.checksum()), "the checksum that tells more holds");
+        let is_any_class = self.class().is_some() || other.class().is_some();
+        assert_eq!(both.class().is_some(), is_any_class, "of two classes one is left");
         both
     }
 }
@@ -332,12 +339,14 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         let encryption = rule.own.encryption().or(class.and_then(|class| classes.encryption(class)));
         let encryptions = [merged.encryption(), encryption].into_iter().flatten();
         merged.encryption = encryptions.max().map_or(0, Encryption::code);
+        assert!(merged.encryption() >= encryption, "what rules come to encrypts as each asks for");
         let record = rule.own.record().or(class.and_then(|class| classes.record(class)));
         let records = [merged.record(), record].into_iter().flatten();
         merged.record = records.min().map_or(0, RecordSize::code);
         let checksum = rule.own.checksum().or(class.and_then(|class| classes.checksum(class)));
         let checksums = [merged.checksum(), checksum].into_iter().flatten();
         merged.checksum = checksums.max().map_or(0, Checksum::code);
+        assert!(merged.checksum() >= checksum, "what rules come to tells as much as each asks for");
         let said = |own: u8, of_class: Option<u8>| {
             if own == 0 { of_class.map_or(0, |place| place.max(ANYWHERE)) } else { own }
         };

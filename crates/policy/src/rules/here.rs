@@ -190,6 +190,7 @@ impl Paths {
             kept.clear();
         }
         kept.insert(left, built.clone());
+        assert!(kept.len() <= KEPT_MAX, "sets of patterns that are kept are bounded");
         built
     }
 }
@@ -210,6 +211,7 @@ pub(super) struct Gates {
 impl Gates {
     /// These of the rules.
     pub fn build(rules: &[Rule], of: &[usize]) -> Gates {
+        assert!(of.windows(2).all(|pair| pair[0] < pair[1]), "each rule waits once, in order");
         let mut gates = Gates::default();
         for at in of {
             let conditions = &rules[*at].conditions;
@@ -319,6 +321,7 @@ impl RuleSet {
         self.names.add_matching(name, &mut found);
         here.names.add_matching(name, &mut found);
         if !self.paths.whole.rules.is_empty() {
+            assert!(here.depth == 0 || !here.below.is_empty(), "what is left here is of other rules than these");
             self.paths.whole.add_matching(&[&here.below, name].concat(), &mut found);
         }
         found

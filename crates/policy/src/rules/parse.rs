@@ -160,6 +160,7 @@ impl Words<'_> {
         word: Piece<'_>,
         name: &str,
     ) -> Result<u64, RuleError> {
+        assert!(matches!(fact, Fact::Owner | Fact::Group), "{fact:?} has no names");
         if !matches!(comparison, Comparison::Equal | Comparison::Other) {
             return Err(word.error("names are compared with = and !="));
         }
@@ -211,6 +212,7 @@ impl Builder {
         let times = if glob.contains('/') { 4 } else { 1 };
         self.weight_bytes += (PATTERN_WEIGHT_BYTES + each * glob.len()) * times;
         self.compiled_bytes += if is_plain { 0 } else { glob.len() };
+        assert!(self.compiled_bytes <= self.weight_bytes, "what is compiled weighs more than its text");
     }
 
     fn rule(&mut self, piece: Piece<'_>, may_override: bool, words: &Words<'_>) -> Result<(), RuleError> {

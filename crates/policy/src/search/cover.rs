@@ -26,6 +26,8 @@ impl Search {
         match self {
             Search::All(parts) => parts.iter().flat_map(Search::covers).collect(),
             Search::Any(parts) => {
+                // Of no parts the cover would hold of nothing.
+                assert!(!parts.is_empty(), "a choice has parts");
                 let firsts: Option<Vec<Vec<Indexed>>> =
                     parts.iter().map(|part| part.covers().into_iter().next()).collect();
                 firsts.map(|firsts| firsts.concat()).into_iter().collect()

@@ -111,6 +111,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, RuleError> {
     }
     tokens.extend(current.take());
     tokens.iter_mut().for_each(|token| token.plain_length = token.plain_length.min(token.text.len()));
+    assert!(tokens.is_sorted_by_key(|token| (token.line, token.column)), "words stand in the order of their places");
     Ok(tokens)
 }
 

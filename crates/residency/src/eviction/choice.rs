@@ -232,6 +232,7 @@ impl Eviction {
                 pinned.insert(*segment);
             }
         }
+        assert!(pinned.is_subset(segments), "what is pinned is among those that were asked for");
         Ok(pinned)
     }
 

@@ -235,6 +235,8 @@ impl Offload {
     }
 
     fn end_round(&self, caller: &Caller<'_>, round: &mut Round) -> Result<(), Error> {
+        assert!(round.notes.is_empty() && round.looking.is_none(), "a round ends when nothing is in hand");
+        assert!(round.groups.is_empty() && round.above.is_empty(), "a round ends when all that goes has gone");
         round.at = None;
         if round.notes_met == 0 && !self.ages(caller.io)?.1 {
             self.switch(false);
@@ -329,6 +331,7 @@ impl Offload {
         };
         let group = Group { directory: place.entry, tertiary, volume: value.volume };
         if is_directory {
+            assert!(round.looking.is_none(), "one directory is looked at at a time");
             round.looking = Some(Looking { going, place, group, next_sequence: Some(0), stays: false });
             return Ok(());
         }
@@ -435,6 +438,7 @@ impl Offload {
         mut looking: Looking,
     ) -> Result<(), Error> {
         let (directory, group) = (looking.going.inode, looking.group);
+        assert!(looking.going.is_whole, "directory {directory} may go as a whole until all in it was looked at");
         let mut gathered = self.gathered(caller, listed, &group);
         if let Some(from) = looking.next_sequence {
             let (entries, next) = read_names(&self.core.store, &self.core.names, caller.io, directory, from)?;
@@ -494,6 +498,7 @@ impl Offload {
             let all = round.take(&group);
             self.end_bundles_of(caller, round, &group, all)?;
         }
+        assert!(bytes_min > 0 || round.groups.is_empty(), "all bundles are ended where that is asked for");
         Ok(())
     }
 
