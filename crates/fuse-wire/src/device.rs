@@ -109,6 +109,8 @@ impl Device {
     pub fn release(&self, slot: usize) {
         let mut free = self.free.lock();
         debug_assert!(!free.contains(&slot), "slot {slot} is freed twice");
+        assert!(slot < self.arena.count(), "slot {slot} of {}", self.arena.count());
+        assert!(free.len() < self.arena.count(), "more slots are freed than there are");
         free.push(slot);
         drop(free);
         self.freed.notify_one();
@@ -167,10 +169,11 @@ impl Device {
     pub fn answer(&self, request: &Request, errno: i32, body: &Body<'_>) {
         let body = match body {
             Body::Bytes(bytes) => bytes,
-            // SAFETY: in bounds (checked by the caller) and owned by the request, which is done with it.
-            Body::InPlace(len) => unsafe {
-                std::slice::from_raw_parts(self.arena.payload(request.slot).as_ptr(), *len)
-            },
+            Body::InPlace(len) => {
+                assert!(*len <= self.arena.payload_bytes(), "answer of {len} bytes");
+                // SAFETY: in bounds, and owned by the request, which is done with it.
+                unsafe { std::slice::from_raw_parts(self.arena.payload(request.slot).as_ptr(), *len) }
+            }
         };
         if let Err(error) = write_message(self.file.as_raw_fd(), -errno, request.header.unique, &[body]) {
             match error.raw_os_error() {

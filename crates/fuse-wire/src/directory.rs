@@ -58,6 +58,7 @@ impl<'a> DirectoryWriter<'a> {
     }
 
     fn write(&mut self, found: Option<&EntryOut>, entry: &DirectoryEntry<'_>) -> bool {
+        assert!(entry.next_offset != 0, "reading would begin anew behind {:?}", entry.name);
         let Ok(namelen) = u32::try_from(entry.name.len()) else {
             return false;
         };

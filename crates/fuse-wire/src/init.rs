@@ -168,6 +168,8 @@ pub(crate) fn negotiate(message: &[u8], options: &InitOptions, io_uring: bool) -
 fn answer(options: &InitOptions, negotiated: &Negotiated) -> InitOut {
     let low = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default();
     let pages = negotiated.max_write_bytes as usize / PAGE_BYTES;
+    assert_eq!(pages * PAGE_BYTES, negotiated.max_write_bytes as usize, "options were validated");
+    assert!((1..=usize::from(u16::MAX)).contains(&pages), "options were validated: {pages} pages");
     InitOut {
         major: KERNEL_VERSION,
         minor: KERNEL_MINOR_VERSION,

@@ -53,6 +53,7 @@ impl Interrupts {
 
     fn take_early(&self, slot: usize, unique: u64) {
         let mut early = self.early.lock();
+        assert_eq!(self.early_count.load(Ordering::Relaxed), early.len(), "early interrupts are counted");
         if let Some(at) = early.iter().position(|waiting| *waiting == unique) {
             early.remove(at);
             self.early_count.store(early.len(), Ordering::SeqCst);
@@ -63,6 +64,7 @@ impl Interrupts {
     /// The kernel interrupted the request `unique`.
     pub fn mark(&self, unique: u64) {
         let mut early = self.early.lock();
+        assert_eq!(self.early_count.load(Ordering::Relaxed), early.len(), "early interrupts are counted");
         if early.len() == EARLY_MAX {
             early.pop_front();
         }

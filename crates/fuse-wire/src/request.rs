@@ -16,6 +16,7 @@ use crate::abi::opcode;
 use crate::abi::structs::{
     BmapOut, CopyFileRangeOut, FileLock, GetxattrOut, InHeader, IoctlOut, LkOut, LseekOut, OpenOut, PollOut, WriteOut,
 };
+use crate::buffer::PAGE_BYTES;
 use crate::device::Device;
 use crate::directory::DirectoryWriter;
 use crate::dispatch::Shared;
@@ -113,6 +114,7 @@ impl Request {
     /// Afterwards `operation()` may no longer tell the names and data it told before. See `reply_data`.
     pub fn data_buffer(&mut self) -> &mut [u8] {
         let (payload, bytes) = self.payload();
+        assert!(payload.addr().get().is_multiple_of(PAGE_BYTES), "the buffer begins on a page");
         // SAFETY: the payload is this request's own and mapped; initialised by the kernel as zeros or by us.
         unsafe { std::slice::from_raw_parts_mut(payload.as_ptr(), bytes) }
     }
@@ -160,6 +162,8 @@ impl Request {
 
     fn send(&mut self, errno: i32, body: &Body<'_>) {
         assert!(!self.answered, "a request is answered once");
+        assert!((0..512).contains(&errno), "errno {errno}");
+        assert!(errno == 0 || matches!(body, Body::Bytes([])), "an error has no data");
         self.answered = true;
         match &self.origin {
             Origin::Device(device) => device.answer(self, errno, body),

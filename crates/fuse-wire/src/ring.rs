@@ -93,7 +93,8 @@ impl RingShared {
     }
 
     pub fn arguments(&self, request: &Request) -> Arguments<'_> {
-        let (payload, _) = self.payload(request.slot);
+        let (payload, capacity) = self.payload(request.slot);
+        assert!(request.message_bytes <= capacity, "payload of {} bytes", request.message_bytes);
         // SAFETY: mapped and initialised, message_bytes was checked on arrival, and the request owns the entry.
         let (operation, payload) = unsafe {
             (
@@ -180,6 +181,7 @@ impl RingThread {
     /// Hands all entries to the kernel. An error says that the kernel does not want this ring.
     pub fn register(&mut self, fuse: &File) -> io::Result<()> {
         self.ring.submitter().register_files(&[fuse.as_raw_fd()])?;
+        assert_eq!(self.alive, self.shared.arena.count(), "a ring is registered before any entry is dead");
         let header_bytes = size_of::<UringReqHeader>();
         let vectors: Vec<[libc::iovec; 2]> = (0..self.alive)
             .map(|slot| {
@@ -335,6 +337,8 @@ impl RingThread {
     fn push_commits(&mut self) -> io::Result<()> {
         let mut slots = OWN_COMMITS.take();
         slots.append(&mut self.shared.commits.lock());
+        let entries = self.shared.arena.count();
+        assert!(slots.len() <= entries, "{} answers for {entries} entries", slots.len());
         for slot in slots.drain(..) {
             // SAFETY: the entry was answered and is ours until it is submitted.
             let commit_id = unsafe { (*self.shared.header(slot).as_ptr()).ring_ent_in_out.commit_id };

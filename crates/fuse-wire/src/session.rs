@@ -151,6 +151,7 @@ impl Session {
         let mut threads = rings.into_threads();
         let readers = if over_ring { 1 } else { options.transport.device_threads };
         let depth = options.transport.device_depth;
+        assert!(readers < depth, "{readers} readers would hold all of {depth} slots");
         let arena = Arena::new(depth, payload_bytes(options)).map_err(Error::Memory)?;
         let device = Device::new(file, arena, 0);
         threads.extend(start_readers(readers, &device, &dispatcher)?);

@@ -103,7 +103,10 @@ impl Cartridge<'_> {
             self.set, self.barcode
         );
         match self.write_file(CartridgeKind::Label, "", 0, text.as_bytes())? {
-            Written::Whole { .. } => Ok(()),
+            Written::Whole { .. } => {
+                assert!(self.drive.is_at_end_of(1), "the label is the first file");
+                Ok(())
+            }
             Written::Ended { .. } => Err(RobotError::NoRoom { set: self.set.to_owned() }),
         }
     }
@@ -180,7 +183,10 @@ impl Cartridge<'_> {
         // What is put is read back, and read one day.
         self.drive.learn()?;
         assert!(self.drive.is_at_end_of(files), "writing begins only where the tape was seen to end");
-        self.write_file(CartridgeKind::Object, name, ordinal, bytes)
+        let written = self.write_file(CartridgeKind::Object, name, ordinal, bytes)?;
+        let is_whole = matches!(written, Written::Whole { .. });
+        assert!(!is_whole || self.drive.is_at_end_of(files + 1), "behind a whole object the tape ends");
+        Ok(written)
     }
 
     /// Ends a file that was left without an end, so that something can be put behind it. What it lacked may have been the filemark alone: a
@@ -203,7 +209,9 @@ impl Cartridge<'_> {
         if self.drive.write(&[&header.encode()[..], text].concat())? == Write::Full {
             return Ok(false);
         }
-        Ok(self.drive.write_filemark()? != Write::Full)
+        let is_ended = self.drive.write_filemark()? != Write::Full;
+        assert!(!is_ended || self.drive.is_at_end_of(files + 1), "the file that was ragged is the last");
+        Ok(is_ended)
     }
 
     /// Writes what is known of the cartridge behind everything.
@@ -219,7 +227,10 @@ impl Cartridge<'_> {
         assert!(self.drive.is_at_end_of(files), "writing begins only where the tape was seen to end");
         assert!(entries.iter().all(|entry| entry.file < files), "an index tells of files before it");
         let index = CartridgeIndex { files, entries };
-        self.write_file(CartridgeKind::Index, "", ordinal, &index.encode())
+        let written = self.write_file(CartridgeKind::Index, "", ordinal, &index.encode())?;
+        let is_whole = matches!(written, Written::Whole { .. });
+        assert!(!is_whole || self.drive.is_at_end_of(files + 1), "behind a whole index the tape ends");
+        Ok(written)
     }
 
     /// Reads a part of an object, and gives out every block's bytes as soon as they are here and proven, until it is told to end.
@@ -245,6 +256,7 @@ impl Cartridge<'_> {
         if self.drive.go_to(entry.file, at)? == Spaced::Stopped {
             return Err(self.stale());
         }
+        assert_eq!(self.drive.position(), Some((entry.file, at)), "the tape stands before the block that is wanted");
         let mut block = vec![0; CartridgeBlock::SIZE + entry.unit_bytes as usize];
         let mut length = 0;
         while reached < end {

@@ -146,7 +146,9 @@ impl Catalogue {
     fn forget(&mut self, barcode: &str) {
         if let Some(known) = self.cartridges.get_mut(barcode) {
             for entry in std::mem::take(&mut known.entries).into_values() {
-                self.names.remove(&entry.name);
+                let place = self.names.remove(&entry.name);
+                let is_its = place.is_some_and(|(there, file)| there == barcode && file == entry.file);
+                assert!(is_its, "the name of an object that counts leads to it");
             }
         }
     }
@@ -162,7 +164,9 @@ impl Catalogue {
         let before = self.cartridges.entry(barcode.to_owned()).or_default().entries.insert(entry.file, entry);
         if let Some(before) = before {
             // A file holds one object; what it was thought to hold is not there.
-            self.names.remove(&before.name);
+            let place = self.names.remove(&before.name);
+            let is_its = place.is_some_and(|(there, file)| there == barcode && file == before.file);
+            assert!(is_its, "the name of an object that counted led to it");
         }
     }
 
@@ -186,6 +190,7 @@ impl Catalogue {
         let (barcode, file) = self.names.get(name)?;
         let entry = self.cartridges.get(barcode)?.entries.get(file)?;
         assert_eq!(entry.name, name, "a name leads to its own object");
+        assert_eq!(entry.file, *file, "an object is entered under its own file");
         Some((barcode, entry))
     }
 

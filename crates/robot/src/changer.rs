@@ -62,6 +62,7 @@ impl Changer {
     }
 
     fn status_of(&mut self, kind: ElementKind, first: u16, count: u16) -> Result<Vec<Element>, RobotError> {
+        assert!(count > 0 && first.checked_add(count).is_some(), "{count} elements from {first} on have addresses");
         let mut reply = vec![0; (1024 + 128 * usize::from(count)).min(STATUS_BYTES_MAX)];
         let ([f0, f1], [c0, c1], size) = (first.to_be_bytes(), count.to_be_bytes(), (reply.len() as u32).to_be_bytes());
         let with_barcodes = 0x10 | kind.code();

@@ -312,6 +312,7 @@ impl Drive {
         }
         let spaced = self.space_to_file(file)?;
         if spaced == Spaced::Done {
+            assert_eq!(self.at, Some((file, 0)), "the tape stands where the file begins");
             self.learn()?;
         }
         Ok(spaced)
@@ -362,6 +363,7 @@ impl Drive {
                 if !self.locate(file, block)? && self.go_to_file(file)? == Spaced::Stopped {
                     return Ok(Spaced::Stopped);
                 }
+                assert_eq!(self.at.map(|(now, _)| now), Some(file), "the tape stands in the file that is wanted");
                 let at = self.at.map_or(0, |(_, at)| at);
                 assert!(at <= block, "a file is gone to before the block that is wanted of it");
                 block - at

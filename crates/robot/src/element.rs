@@ -134,6 +134,9 @@ fn decode_descriptor(kind: ElementKind, has_barcode: bool, bytes: &[u8]) -> Opti
 pub fn encode_status(kind: ElementKind, first: u16, elements: &[Element]) -> Vec<u8> {
     let descriptor_bytes = DESCRIPTOR_BYTES_MIN + 36 + 4;
     let page_bytes = descriptor_bytes * elements.len();
+    assert!(page_bytes + HEADER_BYTES < 1 << 24, "the length of a page of {} elements fits", elements.len());
+    let is_asked = |element: &Element| element.kind == kind && element.address >= first;
+    assert!(elements.iter().all(is_asked), "a page has elements of its kind, from {first} on");
     let u24 = |value: usize| [(value >> 16) as u8, (value >> 8) as u8, value as u8];
     let mut out = first.to_be_bytes().to_vec();
     out.extend((elements.len() as u16).to_be_bytes());

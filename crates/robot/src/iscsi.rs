@@ -217,6 +217,7 @@ impl Transport for IscsiTransport {
             // The library only reads it.
             Data::Out(from) => (2, from.len(), from.as_ptr().cast_mut()),
         };
+        assert!(c_int::try_from(length).is_ok(), "{length} bytes go along with a command");
         let mut out = DataOut { length, data: pointer };
         let seconds = timeout.as_secs().clamp(1, 3600) as c_int;
         // SAFETY: the command has the length that is told, the task is created by the library, data and session outlive the call.

@@ -250,7 +250,9 @@ impl Library {
                 Some((bay, waiting)) => state = self.serve(state, bay, waiting),
                 None if state.bays.iter().all(|bay| bay.drive.is_some()) => {
                     // Nobody is at work, and nobody can: the drives are out of order. The next one may try them again.
+                    let count = state.waiting.len();
                     state.waiting.retain(|waiting| waiting.request.ticket != ticket);
+                    assert_eq!(state.waiting.len() + 1, count, "a request that nobody serves waits once");
                     state.bays.iter_mut().for_each(|bay| bay.failures = 0);
                     return Err(RobotError::NoDrive);
                 }
@@ -284,6 +286,8 @@ impl Library {
         let requests: Vec<Request> = state.waiting.iter().map(|waiting| waiting.request.clone()).collect();
         let (bay, at) = schedule::choose(&bays, &requests)?;
         assert!(state.bays[bay].drive.is_some(), "a drive that is chosen is free");
+        let is_wanted = |bay: &schedule::Bay| bay.loaded.as_ref() == Some(&requests[at].cartridge);
+        assert!(is_wanted(&bays[bay]) || !bays.iter().any(is_wanted), "a cartridge is fetched from no other drive");
         let waiting = state.waiting.swap_remove(at);
         state.waiting.iter_mut().for_each(|other| other.request.passed += 1);
         let drive = state.bays[bay].drive.take()?;
@@ -299,6 +303,7 @@ impl Library {
         mut waiting: Waiting,
     ) -> MutexGuard<'a, State> {
         assert!(state.bays[bay].drive.is_none(), "who works with a drive took it");
+        assert!(waiting.failures < TRIES_MAX, "what failed {} times is not tried again", waiting.failures);
         let before = state.bays[bay].loaded.clone();
         // The others see the drive as that cartridge's from now on.
         state.bays[bay].loaded = Some(waiting.request.cartridge.clone());
@@ -310,6 +315,8 @@ impl Library {
         if is_drives_fault {
             self.take_out(&mut drive, &mut loaded);
         }
+        let is_wanted = loaded.barcode.as_ref() == Some(&waiting.request.cartridge);
+        assert!(!loaded.is_checked || is_wanted, "the label of another cartridge was read: {:?}", loaded.barcode);
         let mut state = self.state.lock();
         let place = &mut state.bays[bay];
         assert!(place.drive.is_none(), "nobody else took the drive meanwhile");
@@ -403,7 +410,11 @@ impl Library {
             match self.ask(&barcode, file, Act::Get { name: name.to_owned(), offset, length, sink: sink.clone() }) {
                 // It was looked at; perhaps the object is elsewhere.
                 Err(RobotError::Stale { .. }) if !is_last => {}
-                outcome => return outcome,
+                outcome => {
+                    let given = sink.given.load(Ordering::Acquire);
+                    assert!(outcome.is_err() || given == length, "{given} bytes of {length} were given out");
+                    return outcome;
+                }
             }
         }
         Err(RobotError::NoObject { barcode: self.options.name.clone(), object: name.to_owned() })

@@ -132,7 +132,8 @@ impl Sense {
     pub fn encode(&self) -> [u8; FIXED_BYTES] {
         let mut bytes = [0; FIXED_BYTES];
         bytes[0] = 0x70;
-        bytes[2] = self.key.code() & 0x0f;
+        assert!(self.key.code() <= 0x0f, "a sense key has four bits: {:?}", self.key);
+        bytes[2] = self.key.code();
         for (is_set, bit) in [(self.is_filemark, 0x80), (self.is_end_of_medium, 0x40), (self.is_wrong_length, 0x20)] {
             bytes[2] |= if is_set { bit } else { 0 };
         }

@@ -47,6 +47,7 @@ const NO_DATA: c_int = -1;
 const TO_DEVICE: c_int = -2;
 const FROM_DEVICE: c_int = -3;
 const SENSE_BYTES: usize = 96;
+const COMMAND_BYTES_MAX: usize = 16;
 /// The driver's own words: that there is sense data is no failure.
 const DRIVER_SENSE: c_ushort = 0x08;
 
@@ -92,6 +93,8 @@ impl Transport for SgTransport {
             // The driver only reads it.
             Data::Out(from) => (TO_DEVICE, from.as_ptr().cast_mut().cast::<c_void>(), from.len()),
         };
+        assert!(command.len() <= COMMAND_BYTES_MAX, "longer commands are not given");
+        assert!(c_int::try_from(length).is_ok(), "{length} bytes go along with a command");
         let mut header = Header {
             interface_id: c_int::from(b'S'),
             direction,

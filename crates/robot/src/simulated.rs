@@ -311,6 +311,7 @@ impl SimulatedLibrary {
     pub fn put_right(&self) {
         let mut state = self.state.lock();
         let State { slots, mail_slot, drives, media, faults, barcodes, .. } = &mut *state;
+        assert_eq!(media.len(), barcodes.len(), "every cartridge was made with a bar code");
         *faults = Faults::default();
         for (number, (tagged, barcode)) in media.iter_mut().zip(barcodes.iter()).enumerate() {
             tagged.barcode.clone_from(barcode);

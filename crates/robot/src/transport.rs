@@ -59,6 +59,18 @@ pub(crate) fn execute(
     timeout: Duration,
     again: bool,
 ) -> Result<usize, RobotError> {
+    let length = match command[0] >> 5 {
+        0 => 6,
+        1 | 2 => 10,
+        4 => 16,
+        _ => 12,
+    };
+    assert_eq!(command.len(), length, "{what} has the length of its group of commands");
+    let room = match &data {
+        Data::None => 0,
+        Data::In(into) => into.len(),
+        Data::Out(from) => from.len(),
+    };
     let mut attentions = 0;
     loop {
         let data = match &mut data {
@@ -68,6 +80,7 @@ pub(crate) fn execute(
         };
         let reply = transport.execute(command, data, timeout)?;
         if reply.status == Reply::GOOD {
+            assert!(reply.transferred <= room, "{} bytes went where {room} go", reply.transferred);
             return Ok(reply.transferred);
         }
         let device = transport.describe();

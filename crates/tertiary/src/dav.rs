@@ -240,6 +240,7 @@ fn folder_of(mut url: Url) -> Url {
     if let Ok(mut parts) = url.path_segments_mut() {
         parts.pop_if_empty().push("");
     }
+    assert!(url.path().ends_with('/'), "a folder ends with a slash: {url}");
     url
 }
 

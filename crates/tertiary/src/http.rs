@@ -286,12 +286,14 @@ impl Http {
             take(&piece[..count]);
             given += count;
         }
+        assert!(given <= length, "{given} bytes of {length} were handed on");
         Ok(given)
     }
 }
 
 /// A request for bytes up to `end`, not included.
 fn with_range(mut get: Request<()>, start: u64, end: u64) -> Request<()> {
+    assert!(start < end, "a range from {start} to {end}");
     let range = format!("bytes={start}-{}", end - 1);
     if let Ok(range) = range.parse() {
         get.headers_mut().insert("range", range);

@@ -40,7 +40,8 @@ impl Partials {
 
 impl Drop for Partial<'_> {
     fn drop(&mut self) {
-        self.all.0.lock().remove(&self.name);
+        let was_used = self.all.0.lock().remove(&self.name);
+        assert!(was_used, "a name is given back once: {}", self.name);
     }
 }
 

@@ -80,7 +80,10 @@ struct Turn<'a>(&'a SftpVolume);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.sessions.lock().busy -= 1;
+        let mut sessions = self.0.sessions.lock();
+        assert!(sessions.busy > 0, "a turn is given back once");
+        sessions.busy -= 1;
+        drop(sessions);
         self.0.freed.notify_one();
     }
 }
@@ -191,7 +194,9 @@ impl SftpVolume {
             let outcome = act(&mut session);
             session.cancellation = Cancellation::NONE;
             if !matches!(outcome, Err(Fault::Lost(_) | Fault::GivenUp)) {
-                self.sessions.lock().idle.push(session);
+                let mut sessions = self.sessions.lock();
+                assert!(sessions.idle.len() < SESSIONS_MAX, "there are {} more sessions", sessions.idle.len());
+                sessions.idle.push(session);
             }
             outcome
         });
@@ -344,11 +349,13 @@ impl Volume for SftpVolume {
 
     fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
         let (length, mut filled) = (into.len(), 0);
-        self.read(object, offset, length, &wait.cancellation, &mut |bytes| {
+        let outcome = self.read(object, offset, length, &wait.cancellation, &mut |bytes| {
             into[filled..filled + bytes.len()].copy_from_slice(bytes);
             filled += bytes.len();
             Ok(())
-        })
+        });
+        assert!(outcome.is_err() || filled == length, "{filled} bytes of {length} were filled");
+        outcome
     }
 
     fn stream(&self, object: &str, length: usize, take: &Take, cancellation: &Cancellation) -> Result<(), VolumeError> {

@@ -118,6 +118,8 @@ impl Beside {
         let entry = opcode::Read::new(file, memory.as_mut_ptr(), length).offset(offset).build();
         self.under_way[place] = Some(UnderWay { reading, deadline, is_late: false });
         self.count += 1;
+        let places = self.under_way.len();
+        assert!(self.count <= places && places <= READS_MAX, "{} reads are under way in {places} places", self.count);
         self.first_deadline = Some(self.first_deadline.map_or(deadline, |first| first.min(deadline)));
         Some(entry.user_data(OWN | place as u64))
     }
@@ -129,11 +131,16 @@ impl Beside {
         }
         let place = usize::try_from(data & !OWN).ok()?;
         let done = self.under_way.get_mut(place)?.take()?;
+        assert!(self.count > 0, "a read was under way that was not counted");
         self.count -= 1;
         if self.count == 0 {
             self.first_deadline = None;
         }
-        ASKED.with_borrow_mut(|asked| asked.as_mut().map(|asked| asked.room += 1));
+        ASKED.with_borrow_mut(|asked| {
+            let Some(asked) = asked.as_mut() else { return };
+            assert!(asked.room < READS_MAX, "there is room for {} reads while one is under way", asked.room);
+            asked.room += 1;
+        });
         Some(done.reading)
     }
 

@@ -63,6 +63,7 @@ impl Library {
             let Some(mut drive) = self.state.lock().bays[bay].drive.take() else { continue };
             let outcome = self.notice_one(bay, &mut drive);
             let mut state = self.state.lock();
+            assert!(state.bays[bay].drive.is_none(), "nobody else gave the drive back meanwhile");
             state.bays[bay].drive = Some(drive);
             state.present_is_loaded();
             self.changed.notify_all();

@@ -99,6 +99,7 @@ impl State {
     }
 
     pub fn place_medium(&mut self, address: u16, medium: Option<usize>) {
+        assert!(medium.is_none_or(|medium| medium < self.media.len()), "there is no cartridge {medium:?}");
         if let Some(place) = self.place(address) {
             *place = medium;
         }

@@ -74,6 +74,10 @@ impl Medium {
 
     /// The first bytes of a block.
     pub fn read(&self, record: &Record, into: &mut [u8]) -> io::Result<()> {
+        assert!(
+            record.length.is_some_and(|length| into.len() <= length as usize),
+            "a block is read to its end at most"
+        );
         self.read_at(record.start, into)
     }
 
@@ -92,12 +96,15 @@ impl Medium {
 
     /// Puts a block, or a filemark, behind the last.
     pub fn append(&mut self, bytes: Option<&[u8]>, stored: u64) -> io::Result<()> {
+        assert!(bytes.is_none_or(|bytes| bytes.len() < FILEMARK as usize), "the length of a block means no filemark");
+        assert!(bytes.is_some() || stored == 0, "a filemark takes {stored} bytes");
         let length = bytes.map_or(FILEMARK, |bytes| bytes.len() as u32);
         let record = [&length.to_le_bytes(), bytes.unwrap_or_default()].concat();
         let at = self.stored_end();
         match &mut self.backing {
             Backing::Memory(all) => {
                 all.truncate(self.end as usize);
+                assert_eq!(all.len() as u64, self.end, "what is kept reaches to the end of the last record");
                 all.extend_from_slice(&record);
             }
             Backing::File(file) => {

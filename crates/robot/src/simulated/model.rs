@@ -119,6 +119,7 @@ impl Model {
     /// What a block takes on the medium.
     pub fn stored(&self, bytes: u64, chance: u64) -> u64 {
         let (least, most) = self.compression;
+        assert!(least <= most && most <= 1000, "blocks take {least} to {most} thousandths");
         let thousandths = least + chance % (most - least + 1);
         bytes * thousandths / 1000
     }

@@ -171,7 +171,8 @@ impl Connection {
 
     /// Nobody wants this reply.
     pub(super) fn abandon(&mut self, number: u32) {
-        self.abandoned.insert(number);
+        let is_new = self.abandoned.insert(number);
+        assert!(is_new, "a reply is abandoned once: {number}");
     }
 
     /// The reply to the only request that is under way; `take` says whether it is of the right kind.

@@ -94,6 +94,7 @@ pub fn request(to: &mut Vec<u8>, kind: u8, number: u32, body: impl FnOnce(&mut V
 
 /// Adds a text, or bytes.
 pub fn put_text(to: &mut Vec<u8>, text: &[u8]) {
+    assert!(u32::try_from(text.len()).is_ok(), "a text of {} bytes", text.len());
     to.extend((text.len() as u32).to_be_bytes());
     to.extend(text);
 }

@@ -33,6 +33,7 @@ impl Connection {
         length: usize,
         give: &mut dyn FnMut(&[u8]) -> Result<(), Fault>,
     ) -> Result<usize, Fault> {
+        assert!(self.abilities.read_bytes > 0, "a session that was greeted says how much is read at once");
         let (mut pieces, mut asked, mut given) = (VecDeque::<Piece>::new(), 0, 0);
         loop {
             while asked < length && asked - given < WINDOW_BYTES {
@@ -42,6 +43,7 @@ impl Connection {
                 asked += count;
             }
             if pieces.is_empty() {
+                assert_eq!(given, length, "nothing is missing when nothing is under way");
                 return Ok(given);
             }
             if let Err(fault) = self.receive_piece(&mut pieces, handle, offset) {
@@ -51,6 +53,7 @@ impl Connection {
             while pieces.front().is_some_and(|piece| piece.number.is_none())
                 && let Some(piece) = pieces.pop_front()
             {
+                assert_eq!(piece.start, given, "pieces come in the order of the file, without gaps");
                 give(&piece.bytes)?;
                 given += piece.bytes.len();
                 if piece.bytes.len() < piece.length {
@@ -66,6 +69,7 @@ impl Connection {
     fn receive_piece(&mut self, pieces: &mut VecDeque<Piece>, handle: &[u8], offset: u64) -> Result<(), Fault> {
         let rest = self.receive(|number, reply| {
             let piece = pieces.iter_mut().find(|piece| piece.number == Some(number)).ok_or_else(unasked)?;
+            assert!(piece.bytes.len() < piece.length, "only what is missing of a piece is under way");
             let missing = piece.length - piece.bytes.len();
             piece.number = None;
             match reply {
@@ -88,6 +92,7 @@ impl Connection {
 
     /// Writes a file from its beginning on.
     pub(super) fn write(&mut self, handle: &[u8], bytes: &[u8]) -> Result<(), Fault> {
+        assert!(self.abilities.write_bytes > 0, "a session that was greeted says how much is written at once");
         let (mut under_way, mut sent) = (VecDeque::new(), 0);
         let pieces_max = (WINDOW_BYTES / self.abilities.write_bytes).max(1);
         loop {
@@ -101,6 +106,7 @@ impl Connection {
                 sent = end;
             }
             if under_way.is_empty() {
+                assert_eq!(sent, bytes.len(), "everything was sent when nothing is under way");
                 return Ok(());
             }
             let outcome = self.receive(|number, reply| {
