@@ -289,7 +289,8 @@ impl Cartridge<'_> {
         let unit = u64::from(entry.unit_bytes);
         let header = CartridgeBlock::decode(block).map_err(|error| self.damaged(entry, error.to_string()))?;
         let is_it = header.name == entry.name && header.ordinal == entry.ordinal && header.set == self.set;
-        if !is_it || header.offset != at * unit || header.object_bytes != entry.object_bytes {
+        let is_cut_alike = header.unit_bytes == entry.unit_bytes && header.object_bytes == entry.object_bytes;
+        if !is_it || !is_cut_alike || header.offset != at * unit {
             return Err(self.stale());
         }
         let payload = header.payload_of(block).map_err(|error| self.damaged(entry, error.to_string()))?;
@@ -443,16 +444,14 @@ impl Cartridge<'_> {
                 // What it leaves out is dead.
                 found.entries = index.entries;
             }
-            return self.skip_to_next(file);
+            // One that is cut off was read beyond its filemark.
+            return Ok(self.drive.go_to_file(file + 1)? == Spaced::Done);
         }
         let blocks = CartridgeBlock::blocks_of(header.object_bytes, header.unit_bytes);
         let more = u32::try_from(blocks.saturating_sub(2)).unwrap_or(u32::MAX);
         if self.drive.skip_blocks(more)? == Spaced::Stopped || !self.is_last_block(&header, blocks)? {
             // Too short, or ended by somebody else; where the tape stands now is not sure.
-            return match self.drive.go_to_file(file + 1)? {
-                Spaced::Done => Ok(true),
-                Spaced::Stopped => Ok(false),
-            };
+            return Ok(self.drive.go_to_file(file + 1)? == Spaced::Done);
         }
         let mut block = buffer();
         match self.drive.read(&mut block) {

@@ -221,7 +221,10 @@ impl Catalogue {
     pub fn add(&mut self, barcode: &str, entry: CartridgeEntry, is_full: bool) -> Result<(), RobotError> {
         let line = line_of_entry(barcode, &entry);
         let known = self.cartridges.entry(barcode.to_owned()).or_default();
-        assert!(entry.file == known.files, "objects are put behind what is there");
+        if entry.file != known.files {
+            // Another cartridge answers to the same name, or another drive wrote to it: what is on it is looked at anew.
+            return Err(RobotError::Stale { barcode: barcode.to_owned() });
+        }
         (known.files, known.is_full, known.is_indexed) = (entry.file + 1, known.is_full || is_full, false);
         let of_cartridge = line_of(barcode, known);
         self.enter(barcode, entry);
