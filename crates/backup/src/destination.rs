@@ -139,6 +139,8 @@ impl Destination {
     }
 
     pub(crate) fn current(&self, path: &[u8]) -> PathBuf {
+        // One that begins at the root of the machine would replace what it is joined to.
+        assert!(!path.starts_with(b"/"), "a path in a destination begins with a name");
         self.path(CURRENT).join(std::ffi::OsStr::from_bytes(path))
     }
 

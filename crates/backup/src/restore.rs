@@ -45,6 +45,7 @@ impl ResidencySetting {
             name if name.starts_with(b"system.") => self.owners,
             _ => self.setid,
         });
+        assert_eq!(kept.kind(), entry.kind(), "what is left out changes no kind");
         kept
     }
 }
@@ -167,6 +168,7 @@ fn make_directory(disk: &dyn Disk, to: &Path, path: &[u8]) -> Result<bool, Error
 
 /// Copies what is what it should be.
 fn copy_right(disk: &dyn Disk, from: &Path, to: &Path, entry: &Entry) -> Result<(), Error> {
+    assert!(entry.kind() != Kind::Directory, "directories are made, not copied");
     let why = || "its content is not what was written".to_owned();
     if entry.kind() == Kind::Link {
         if hash_of_link(disk, from)? != (entry.hash, entry.size) {

@@ -92,6 +92,7 @@ impl Run {
 
     /// A file is to be there. Tells whether it has to be looked at, because it changed or is new.
     pub fn meet(&mut self, path: &[u8], facts: &Facts) -> bool {
+        assert!(!self.is_begun, "all files are met before the first change is made");
         self.met.insert(path.to_vec(), facts.kind());
         let known = self.destination.entries.get(path);
         let is_believed = is_planted(Bug::MetBelieved);
@@ -101,6 +102,10 @@ impl Run {
     /// Everything was met: of newcomers whose inode has a copy under a name that is gone, that copy is kept at hand. Whether it is
     /// right only its content tells. A file system without hard links has none at hand.
     pub fn keep_at_hand<'a>(&mut self, newcomers: impl Iterator<Item = Newcomer<'a>>) -> Result<(), Error> {
+        assert!(
+            !self.is_begun && self.at_hand.is_empty(),
+            "copies are kept at hand once, and before any is taken away"
+        );
         let gone = self.destination.entries.iter().filter(|(path, entry)| {
             !self.met.contains_key(*path) && entry.kind() == Kind::File && entry.facts.stamp.inode != 0
         });
@@ -136,6 +141,7 @@ impl Run {
 
     /// Everything was met: what was not, or is of another kind now, is taken away.
     pub fn take_away(&mut self) -> Result<(), Error> {
+        assert!(!self.is_begun, "what is gone is taken away before anything else is changed");
         let gone = self.destination.entries.iter().filter(|(path, entry)| self.met.get(*path) != Some(&entry.kind()));
         let gone: Vec<Change> = gone.map(|(path, _)| Change::Taken(path.clone())).collect();
         for changes in gone.chunks(BATCH_FILES) {
@@ -147,6 +153,7 @@ impl Run {
 
     /// Notes changes, and makes them.
     fn apply(&mut self, changes: &[Change]) -> Result<(), Error> {
+        assert!((1..=BATCH_FILES).contains(&changes.len()), "{} changes are made together", changes.len());
         let keeps = self.keep > 0;
         let head = (!self.is_begun).then_some((self.name.as_str(), keeps));
         let replaces = changes.iter().any(|change| !matches!(change, Change::Noted(..)));
@@ -201,6 +208,7 @@ impl Run {
         facts: &Facts,
         attributes: ExtendedAttributes,
     ) -> Result<(), Error> {
+        assert_eq!(facts.kind(), Kind::Directory, "what is no directory has a content to copy");
         let entry = Entry { hash: *blake3::hash(b"").as_bytes(), size: 0, facts: *facts, attributes };
         self.batch.push(Change::Noted(path.to_vec(), entry));
         self.place_if_many()
@@ -215,6 +223,8 @@ impl Run {
         staged: Staged,
     ) -> Result<(), Error> {
         let Staged { number, hash, size, is_linked } = staged;
+        assert!((1..self.next_number).contains(&number), "copy {number} is not one of this run");
+        assert!(facts.kind() != Kind::Directory, "a directory has no copy that takes its place");
         let entry = Entry { hash, size, facts: *facts, attributes };
         let from = self.destination.unplaced(number);
         let known = self.destination.entries.get(path);
@@ -253,6 +263,7 @@ impl Run {
 
     /// A copy is not good: the file was changed meanwhile.
     pub fn discard(&self, staged: &Staged) {
+        assert!((1..self.next_number).contains(&staged.number), "copy {} is not one of this run", staged.number);
         drop(self.destination.disk.remove(&self.destination.unplaced(staged.number)));
     }
 
@@ -305,6 +316,7 @@ fn read_through<E>(
     let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; BUFFER_BYTES], 0);
     loop {
         let length = read(at, &mut buffer)?;
+        assert!(length <= BUFFER_BYTES, "{length} bytes were read where {BUFFER_BYTES} were asked for");
         if length == 0 {
             return Ok((*hasher.finalize().as_bytes(), at));
         }

@@ -155,6 +155,7 @@ impl Keyring {
         let number = key.number();
         let entry = entries.get_mut(&number).filter(|entry| !entry.record.is_removed());
         entry.ok_or(CryptError::NoSuchKey(number))?.held = Held::Open(Arc::new(key));
+        assert!(self.has_keys(), "key {number} is there, and who looks at the flag finds none");
         Ok(())
     }
 

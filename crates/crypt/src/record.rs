@@ -41,6 +41,7 @@ fn associated(header: &[u8; HEADER_BYTES], place: &Place) -> [u8; HEADER_BYTES +
 
 /// Makes `stored` the record as it is stored. `nonce` is from the keyring, for this record alone.
 pub fn seal_record(key: &DataKey, nonce: &[u8; NONCE_BYTES], place: &Place, content: &[u8], stored: &mut Vec<u8>) {
+    assert!(place.logical_bytes > 0, "a record has a content");
     let header = header(key.number());
     stored.clear();
     stored.reserve(content.len() + RECORD_EXTRA_BYTES);
@@ -66,7 +67,7 @@ pub fn record_key(stored: &[u8]) -> Result<u16, CryptError> {
 
 /// What was encrypted, in the place of the ciphertext.
 pub fn open_record<'a>(key: &DataKey, place: &Place, stored: &'a mut [u8]) -> Result<&'a [u8], CryptError> {
-    let number = record_key(stored)?;
+    let (number, stored_bytes) = (record_key(stored)?, stored.len());
     if number != key.number() {
         return Err(CryptError::NotAuthentic("encrypted record"));
     }
@@ -75,5 +76,6 @@ pub fn open_record<'a>(key: &DataKey, place: &Place, stored: &'a mut [u8]) -> Re
     nonce.copy_from_slice(&start[HEADER_BYTES..]);
     let associated = associated(&header(number), place);
     let content = aead::open(&key.of_file(place.inode), &nonce, &associated, body, "encrypted record")?;
+    assert_eq!(content.len() + RECORD_EXTRA_BYTES, stored_bytes, "what was put around a record is taken off");
     Ok(content)
 }

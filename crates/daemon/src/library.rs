@@ -99,6 +99,14 @@ struct Sessions {
     is_over: bool,
 }
 
+impl Sessions {
+    fn assert_invariants(&self) {
+        let taken = self.shares.total().sessions;
+        assert_eq!(taken, self.open.len(), "each open session has the share of a user");
+        assert!(self.open.last_key_value().is_none_or(|(number, _)| *number < self.next), "numbers are given out once");
+    }
+}
+
 /// All sessions of a mount.
 pub struct Library {
     sessions: Mutex<Sessions>,
@@ -152,6 +160,7 @@ impl Library {
         while !sessions.open.is_empty() {
             sessions = self.ended.wait(sessions).unwrap_or_else(PoisonError::into_inner);
         }
+        assert_eq!(sessions.shares.total(), Share::default(), "what sessions had is given back when all have ended");
         !self.has_panicked.load(Ordering::Acquire)
     }
 
@@ -170,6 +179,7 @@ impl Library {
         sessions.next += 1;
         let session = Arc::new(begin(number));
         sessions.open.insert(number, session.clone());
+        sessions.assert_invariants();
         Ok(session)
     }
 
@@ -178,6 +188,7 @@ impl Library {
         let was_open = sessions.open.remove(&session.number).is_some();
         assert!(was_open, "session {} ended twice", session.number);
         sessions.shares.give_back(session.peer.uid, session.extra_threads());
+        sessions.assert_invariants();
         drop(sessions);
         self.ended.notify_all();
     }

@@ -117,7 +117,6 @@ struct Child {
     is_closer: bool,
 }
 
-/// The process itself: the socket is its standard input, the channel to the daemon its standard output.
 /// What the process is told when it is started.
 #[derive(Debug, Clone)]
 pub struct Start {
@@ -126,6 +125,7 @@ pub struct Start {
     pub only: Option<u32>,
 }
 
+/// The process itself: the socket is its standard input, the channel to the daemon its standard output.
 pub fn run(arguments: &Start) -> u8 {
     // SAFETY: both were given to this process for this purpose, and nothing else here uses them.
     let (listener, channel) = unsafe { (UnixListener::from_raw_fd(0), UnixStream::from_raw_fd(1)) };

@@ -67,6 +67,7 @@ unsafe impl fuse_wire::Reading for OneRead {
         let OneRead { read, parked } = *self;
         let ready = {
             let mut parked = parked.borrow_mut();
+            assert!(parked.missing > 0, "a read ends that nobody waits for");
             parked.missing -= 1;
             match is_whole {
                 true => parked.arrived.push(read),

@@ -120,6 +120,7 @@ impl<J: Send + 'static> Lanes<J> {
             let mut state = lane.state.lock();
             state.work = None;
             assert!(state.queue.is_empty(), "a job was left in lane {}", lane.name);
+            assert_eq!((state.running, state.idle), (0, 0), "threads that have ended are counted in {}", lane.name);
         }
     }
 }
@@ -131,6 +132,7 @@ impl<J: Send + 'static> LaneShared<J> {
         let builder = std::thread::Builder::new().name(format!("stere-{}", lane.name));
         let thread = builder.spawn(move || shared.serve(&*work))?;
         state.running += 1;
+        assert!(state.running <= lane.threads_max, "{} threads run in {}", state.running, lane.name);
         state.threads.retain(|thread| !thread.is_finished());
         state.threads.push(thread);
         Ok(())

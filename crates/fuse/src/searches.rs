@@ -124,6 +124,9 @@ impl Links {
         self.bytes += name.len() + target.len();
         self.by_name.insert(name.clone(), self.links.len());
         self.links.push(Link { name, target });
+        let (links, names) = (self.links.len(), self.by_name.len());
+        assert_eq!(links, names, "each name leads to one link");
+        assert!(links <= LINKS_MAX + 1, "{links} links of one search");
     }
 
     /// A name that is not there yet: this one, or with a number behind it.
@@ -138,10 +141,11 @@ impl Links {
         };
         // Where many are called alike, their number is a good place to begin.
         let (mut number, mut step) = (2, 1);
-        while !is_free(&with(number + step)) {
+        while step <= LINKS_MAX && !is_free(&with(number + step)) {
             (number, step) = (number + step, step * 2);
         }
-        while number < LINKS_MAX * 4 && !is_free(&with(number)) {
+        // Not all numbers are taken: there are fewer links.
+        while !is_free(&with(number)) {
             number += 1;
         }
         with(number)
@@ -192,6 +196,7 @@ impl State {
         self.results.insert(first_node, Arc::downgrade(&found));
         let kept = self.directories.values_mut().filter(|directory| directory.found.is_some());
         let mut kept: Vec<&mut Directory> = kept.collect();
+        assert!(kept.len() <= KEPT_MAX + 1, "{} results are kept", kept.len());
         if kept.len() > KEPT_MAX {
             kept.sort_by_key(|directory| directory.found.as_ref().map(|found| found.made));
             kept[0].found = None;
@@ -420,7 +425,9 @@ impl Searches {
     /// A search that was let in has ended.
     pub fn has_ended(&self, uid: u32) {
         let mut state = self.state.lock();
-        if let Some(at) = state.under_way.iter().position(|other| *other == uid) {
+        let at = state.under_way.iter().position(|other| *other == uid);
+        assert!(at.is_some(), "a search of user {uid} ends that was not let in");
+        if let Some(at) = at {
             state.under_way.swap_remove(at);
         }
     }

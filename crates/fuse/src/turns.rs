@@ -157,6 +157,7 @@ impl Turns {
         let mut state = self.state.lock();
         state.is_over = true;
         let come = self.take_come(&mut state);
+        assert!(state.waiting.is_empty(), "{} wait when it is over", state.waiting.len());
         self.ended.notify_all();
         drop(state);
         self.begin_all(come);

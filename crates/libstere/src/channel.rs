@@ -177,7 +177,10 @@ impl Channel {
     }
 
     fn give_slot(&self, slot: usize) {
-        lock(&self.answers).free.push(slot);
+        let mut answers = lock(&self.answers);
+        assert!(answers.free.len() < SLOTS, "slot {slot} is given back twice");
+        answers.free.push(slot);
+        drop(answers);
         self.arrived.notify_all();
     }
 
@@ -213,6 +216,7 @@ impl Channel {
             let mut buffer = [0; REPLY_BYTES * SLOTS];
             let count = self.receive(&mut buffer);
             answers = lock(&self.answers);
+            assert!(answers.is_somebody_reading, "two read the socket at a time");
             answers.is_somebody_reading = false;
             answers.take_in(&buffer[..count]);
             self.arrived.notify_all();
@@ -296,6 +300,7 @@ impl Channel {
             done += count;
             count == part.len()
         });
+        assert!(done <= length, "{done} bytes were read where {length} were asked for");
         outcome.or_else(|error| if done > 0 { Ok(()) } else { Err(error) }).map(|()| done)
     }
 
@@ -332,6 +337,7 @@ impl Channel {
             done += (count as usize).min(part(index).len());
             count as usize == part(index).len()
         });
+        assert!(done <= bytes.len(), "{done} bytes were written where {} were given", bytes.len());
         if done == 0 {
             return outcome.map(|()| 0);
         }
@@ -377,6 +383,7 @@ impl Channel {
 
 impl Answers {
     fn take_in(&mut self, bytes: &[u8]) {
+        assert!(self.rest.len() < REPLY_BYTES, "a whole answer was not taken in");
         self.has_ended |= bytes.is_empty();
         self.rest.extend_from_slice(bytes);
         let whole = self.rest.len() / REPLY_BYTES * REPLY_BYTES;

@@ -350,6 +350,7 @@ impl DirectFile {
             let at = offset.saturating_add(done as u64);
             match self.open.filesystem.write(&caller, self.inode, at, part, caller.uid != 0) {
                 Ok(count) => {
+                    assert!(count <= part.len(), "{count} bytes were written where {} were given", part.len());
                     done += count;
                     if count < part.len() {
                         break;

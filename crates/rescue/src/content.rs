@@ -252,6 +252,7 @@ impl Walk<'_> {
             }
             let run_end = end.min((block + blocks) * BLOCK);
             let run_end = if index.is_some() { run_end.min(value.logical_bytes) } else { run_end };
+            assert!(run_end > at, "a run from {at} to {run_end} of a piece that ends at {end}");
             let part = Piece {
                 file_offset: piece.file_offset + u64::from(at - piece.blob_offset),
                 blob: piece.blob,

@@ -58,12 +58,14 @@ impl Plan {
     }
 
     fn admits(&self, place: &Place, member: &Member) -> bool {
-        let header = &place.header;
+        let (header, begins) = (&place.header, member.layout.journal_offset);
+        assert!(place.offset >= begins, "a record at {} lies before its journal, {begins}", place.offset);
         let is_behind =
             self.start.is_none_or(|start| header.at.sequence >= start.sequence && header.at.position >= start.position);
-        let is_placed = self.told.as_ref().is_none_or(|(circle, _)| {
-            *circle > 0 && header.at.position % circle == place.offset - member.layout.journal_offset
-        });
+        let is_placed = self
+            .told
+            .as_ref()
+            .is_none_or(|(circle, _)| *circle > 0 && header.at.position % circle == place.offset - begins);
         is_behind && is_placed && self.epoch_of(header.at.sequence).is_none_or(|epoch| epoch == header.epoch)
     }
 }

@@ -96,6 +96,7 @@ impl Walk<'_> {
     }
 
     fn enter_lost_and_found(&mut self) -> Result<bool, Error> {
+        assert!(self.path.is_empty(), "lost+found is made at the top");
         let Some(name) = self.named_as(b"lost+found", |sink, name| sink.enter(name))? else { return Ok(false) };
         self.path = [b"/", name.as_slice()].concat();
         Ok(true)

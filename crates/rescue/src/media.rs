@@ -25,6 +25,7 @@ pub(crate) struct Found {
 impl Found {
     /// Ways to read the segment, the first with as many chunks as were found.
     pub fn ways(&self) -> Vec<SegmentChunks> {
+        assert_eq!(self.chunks.len(), self.scheme.width(), "there is a place for each chunk of {:?}", self.scheme);
         let most = self.chunks.iter().map(Vec::len).max().unwrap_or(0);
         (0..most)
             .map(|way| {
@@ -56,6 +57,13 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
+    fn assert_invariants(&self) {
+        let (range, length) = (&self.range, self.address.length);
+        assert_eq!(self.out.len(), range.len(), "the bytes {range:?} fit exactly in their place");
+        assert_eq!(range.start as usize % BLOCK_BYTES, 0, "a run begins at a block, not at byte {}", range.start);
+        assert!(range.end <= length, "the bytes {range:?} are wanted of a record of {length}");
+    }
+
     fn matches(&self, at: usize, bytes: &[u8]) -> bool {
         let block = (self.range.start as usize + at) / BLOCK_BYTES;
         self.checksums.get(block) == Some(&stere_format::crc32c(bytes))
@@ -169,6 +177,7 @@ impl Media {
 
     /// Reads runs together; tells of each whether all its blocks are right.
     pub fn runs(&self, runs: &mut [Run<'_>]) -> Vec<bool> {
+        runs.iter().for_each(Run::assert_invariants);
         let checks: Vec<(usize, &Checksums)> =
             runs.iter().map(|run| (run.range.start as usize / BLOCK_BYTES, run.checksums)).collect();
         let verifies: Vec<_> = checks
@@ -193,12 +202,14 @@ impl Media {
             .collect();
         let right: Vec<bool> = self.members.stripe.read_many(&mut requests).iter().map(Result::is_ok).collect();
         drop(requests);
+        assert_eq!(right.len(), runs.len(), "a read tells of each run how it went");
         right.into_iter().zip(runs).map(|(is_right, run)| is_right && run.has_digest()).collect()
     }
 
     /// One run block by block, in every way there is; tells of each block whether it is right in `out` now. Where all are and the digest
     /// is not, from the chunks that give the record as a whole, or it is all wrong.
     pub fn blocks(&mut self, run: &mut Run<'_>) -> Vec<bool> {
+        run.assert_invariants();
         let mut right = self.blocks_alone(run);
         if right.iter().all(|is_right| *is_right) && !run.has_digest() {
             match self.record(&run.address, Some(run.place), &|bytes| run.checksums.are_of(bytes)) {

@@ -84,7 +84,8 @@ impl Members {
         if sources.is_empty() && volumes.is_empty() {
             return Err(Error::NoDevices);
         }
-        let mut facts = Vec::with_capacity(sources.len() + volumes.len());
+        let count = sources.len() + volumes.len();
+        let mut facts = Vec::with_capacity(count);
         let mut found: Vec<(Source, Identity)> = Vec::new();
         for source in sources {
             let identity = by_superblocks(&*source.device).or_else(|| by_chunks(&*source.device));
@@ -94,6 +95,7 @@ impl Members {
             found.extend(identity.map(|identity| (source, identity)));
         }
         let contents = open_volumes(volumes, &mut facts);
+        assert_eq!(facts.len(), count, "each source is told of once");
         let devices = found.iter().map(|(source, identity)| (&source.path, identity.pool, identity.name()));
         let volumes = contents.iter().map(|(source, contents, pool)| (&source.path, *pool, contents.text.clone()));
         let mut speakers = devices.chain(volumes);

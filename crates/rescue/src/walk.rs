@@ -156,6 +156,7 @@ impl<'a> Walk<'a> {
 
     /// Copies a directory that no name leads to into the current one.
     pub fn nameless_directory(&mut self, inode: u64) -> Result<(), Error> {
+        assert!(self.stack.is_empty(), "only what this directory leads to is copied into it");
         let base = self.path.len();
         if self.enter(inode.to_string().as_bytes(), inode)? {
             self.descend()?;
@@ -254,7 +255,9 @@ impl<'a> Walk<'a> {
         }
         self.report.counts.directories += u64::from(!is_bottom);
         self.tell(frame.inode, FileKind::Directory, 0, verdict);
-        self.path.truncate(frame.path_length);
+        let (above, length) = (frame.path_length, self.path.len());
+        assert!(above < length || self.stack.is_empty(), "a path of {length} bytes lies below one of {above}");
+        self.path.truncate(above);
         Ok(())
     }
 
@@ -262,7 +265,8 @@ impl<'a> Walk<'a> {
     pub fn leaf(&mut self, name: &[u8], inode: u64, kind: FileKind, trust: Trust) -> Result<(), Error> {
         if let Some((existing, left)) = self.links.get_mut(&inode) {
             let existing = existing.clone();
-            *left = left.saturating_sub(1);
+            assert!(*left > 0, "inode {inode} is kept for names, and none is left");
+            *left -= 1;
             if *left == 0 {
                 self.links.remove(&inode);
             }

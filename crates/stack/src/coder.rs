@@ -9,6 +9,7 @@ use stere_format::BlobEncoding;
 use stere_plugin::{Encoded, Member, Stack, UserPlugin};
 
 use crate::error::Error;
+use crate::layout::RECORD_BYTES;
 use crate::way::Way;
 
 /// What files of a source may need: plugins by name, and a key.
@@ -43,6 +44,8 @@ impl Coder {
 
     /// `id` and `offset`: which file, and where in it.
     pub(crate) fn encode(&self, way: &Way, id: u64, offset: u64, content: &[u8]) -> Result<Coded, Error> {
+        let length = content.len() as u64;
+        assert!(offset % RECORD_BYTES == 0 && length <= RECORD_BYTES, "{length} bytes from {offset} on are no record");
         let stack = self.stack(way)?;
         let passed = if stack.is_transparent() { None } else { Some(stack.encode(content)?) };
         let inner = passed.as_deref().unwrap_or(content);
@@ -67,6 +70,8 @@ impl Coder {
 
     /// The content again, which is as long as `out`.
     pub(crate) fn decode(&self, way: &Way, id: u64, offset: u64, coded: Coded, out: &mut [u8]) -> Result<(), Error> {
+        let length = out.len() as u64;
+        assert!(offset % RECORD_BYTES == 0 && length <= RECORD_BYTES, "{length} bytes from {offset} on are no record");
         let Coded { encoding, mut bytes } = coded;
         if !encoding.is_known() {
             return Err(Error::Damaged(format!("a record is in encoding {:#04x}", encoding.0)));

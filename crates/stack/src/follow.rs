@@ -39,6 +39,7 @@ impl Follower {
     pub fn step(&self, now_seconds: i64, is_stopped: &dyn Fn() -> bool) -> usize {
         let (mut served, mut behind) = (0, Vec::new());
         while let Some((path, waiting)) = self.queue.due(&behind, now_seconds) {
+            assert!(path > behind, "a file is served once in a step");
             if is_stopped() {
                 break;
             }

@@ -100,7 +100,9 @@ impl Queue {
     /// A file that was open for writing was closed.
     pub fn closed(&self, path: &[u8]) {
         let mut state = self.state.lock();
-        if let Some(count) = state.open.get_mut(path) {
+        let count = state.open.get_mut(path);
+        assert!(count.as_ref().is_some_and(|count| **count > 0), "a file is closed more often than it was opened");
+        if let Some(count) = count {
             *count -= 1;
             if *count == 0 {
                 state.open.remove(path);
@@ -191,6 +193,8 @@ impl Queue {
     }
 
     fn shorten(&self, state: &mut State) -> io::Result<()> {
+        let (lines, files) = (state.lines, state.files.len());
+        assert!(lines >= files, "{lines} lines tell of {files} files");
         if state.lines > 2 * state.files.len() + SPARE_LINES {
             state.file = write_anew(&self.path, &state.files)?;
             state.lines = state.files.len();

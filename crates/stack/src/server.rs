@@ -117,7 +117,8 @@ pub fn mount(source: &Path, mountpoint: &Path, coder: Arc<Coder>, options: &Opti
 impl Server {
     fn new_handle(&self, handle: Handle) -> u64 {
         let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles.lock().insert(number, Arc::new(handle));
+        let other = self.handles.lock().insert(number, Arc::new(handle));
+        assert!(other.is_none(), "handle {number} is given out twice");
         number
     }
 

@@ -86,6 +86,7 @@ impl Stacked {
             kept: None,
         };
         stacked.save(false)?;
+        stacked.assert_invariants();
         Ok(stacked)
     }
 
@@ -100,7 +101,7 @@ impl Stacked {
                 Ok(entries) => {
                     let index = header.index_offset..header.index_offset + header.index_bytes() as u64;
                     let Header { id, sequence, size, way, .. } = header;
-                    return Ok(Stacked {
+                    let stacked = Stacked {
                         file,
                         coder,
                         way,
@@ -114,12 +115,27 @@ impl Stacked {
                         is_changed: false,
                         is_unsynced: false,
                         kept: None,
-                    });
+                    };
+                    stacked.assert_invariants();
+                    return Ok(stacked);
                 }
                 Err(error) => last = error,
             }
         }
         Err(last)
+    }
+
+    /// What holds between any two calls.
+    fn assert_invariants(&self) {
+        let (size, index, end) = (self.size, &self.index, self.end);
+        assert!(end >= DATA_START && index.start <= index.end, "the index {index:?} of a file that ends at {end}");
+        assert!(index.end <= end, "the index {index:?} reaches behind the end, {end}");
+        let records = self.entries.len() as u64;
+        assert!(records <= size.div_ceil(RECORD_BYTES), "{records} records of {size} bytes");
+        let last = self.dirty.last_key_value().map(|(record, _)| record * RECORD_BYTES);
+        assert!(last.is_none_or(|last| last < size), "a changed record begins at {last:?} of {size} bytes");
+        let kept = self.kept.as_ref().map(|(record, _)| record);
+        assert!(kept.is_none_or(|kept| !self.dirty.contains_key(kept)), "record {kept:?} was changed and is kept too");
     }
 
     /// Bytes of content.
@@ -200,6 +216,8 @@ impl Stacked {
     /// Writes; what cannot be saved later is told then.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
         let end = offset + data.len() as u64;
+        // Also where it fails on the way: what was changed until then counts.
+        self.kept = None;
         let mut done = 0;
         while done < data.len() {
             if self.dirty.len() >= DIRTY_RECORDS_MAX {
@@ -221,7 +239,7 @@ impl Stacked {
             done += bytes;
             self.size = self.size.max((at + bytes as u64).min(end));
         }
-        self.kept = None;
+        self.assert_invariants();
         Ok(())
     }
 
@@ -245,6 +263,7 @@ impl Stacked {
         self.is_changed |= size != self.size;
         self.size = size;
         self.kept = None;
+        self.assert_invariants();
         Ok(())
     }
 
@@ -271,6 +290,9 @@ impl Stacked {
         entries.resize(self.size.div_ceil(RECORD_BYTES) as usize, Entry::default());
         let mut end = self.end;
         for (record, content) in &self.dirty {
+            let (begins, length) = (record * RECORD_BYTES, content.len() as u64);
+            assert!((1..=RECORD_BYTES).contains(&length), "a changed record has {length} bytes");
+            assert!(begins + length <= self.size, "record {record} ends behind {} bytes of content", self.size);
             let coded = self.coder.encode(&self.way, self.id, record * RECORD_BYTES, content)?;
             self.file.write_all_at(&coded.bytes, end)?;
             entries[*record as usize] = Entry {
@@ -304,11 +326,13 @@ impl Stacked {
         self.entries = entries;
         self.dirty.clear();
         (self.is_changed, self.is_unsynced) = (false, true);
+        self.assert_invariants();
         Ok(())
     }
 
     /// Gives back what nothing names. The file system beneath may not be able to; then it stays.
     fn give_back(&mut self) {
+        assert!(!self.is_unsynced && !self.is_dirty(), "the header that names less is durable first");
         let records = self.entries.iter().filter(|entry| entry.offset != 0);
         let mut used: Vec<Range<u64>> =
             records.map(|entry| entry.offset..entry.offset + u64::from(entry.stored_bytes)).collect();

@@ -112,6 +112,7 @@ impl Asker<'_> {
                 }
             }
         }
+        assert_eq!(told.len(), met.len(), "each file that was met is told of once");
         Ok(told)
     }
 

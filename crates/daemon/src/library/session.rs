@@ -118,6 +118,7 @@ impl Session {
 
     /// Takes in what has come, or waits for it.
     fn receive(&self, intake: &mut Intake) -> Result<(), &'static str> {
+        assert!(intake.rest.len() < REQUEST_BYTES, "a whole frame was not taken in");
         let mut buffer = [0; IN_FLIGHT_MAX * REQUEST_BYTES];
         // Looked at first: an open file that came with a frame would be closed by the one who reads it.
         let peeked = loop {
@@ -155,7 +156,8 @@ impl Session {
         let turn = lock(&self.answers);
         let sent = (&self.client.stream).write_all(bytes);
         drop(turn);
-        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+        let in_flight = self.in_flight.fetch_sub(1, Ordering::AcqRel);
+        assert!(in_flight > 0, "a request is answered that was not counted");
         if sent.is_err() {
             self.cut();
         }
@@ -200,7 +202,9 @@ pub fn serve(daemon: &Arc<Daemon>, session: &Arc<Session>) {
         session.cut();
         daemon.library.panicked(daemon);
     }
-    if session.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
+    let threads = session.threads.fetch_sub(1, Ordering::AcqRel);
+    assert!(threads > 0, "a thread ends that was not counted");
+    if threads == 1 {
         finish(daemon, session);
     }
 }

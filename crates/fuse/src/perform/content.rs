@@ -37,6 +37,7 @@ impl Performer {
                     }
                     done += more;
                 }
+                assert!(done <= data.len(), "{done} bytes were written where {} were given", data.len());
                 Ok(Answer::Written(done))
             }
             Operation::Open { node, flags, .. } => {

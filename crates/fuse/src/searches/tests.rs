@@ -26,6 +26,19 @@ fn names_are_unique_and_results_end() {
     assert_eq!(links.links.last().unwrap().name, MORE);
 }
 
+/// P-136: files that are called as numbered links are, so that each number which is tried first is taken.
+#[test]
+fn names_are_unique_whatever_files_are_called() {
+    let mut links = Links::default();
+    for bit in 1..=20 {
+        assert!(links.add(format!("d/same~{}", (1_u64 << bit) + 1).as_bytes()).is_continue());
+    }
+    for directory in ["a", "b", "c"] {
+        assert!(links.add(format!("{directory}/same").as_bytes()).is_continue());
+    }
+    assert_eq!((links.links.len(), links.by_name.len()), (23, 23));
+}
+
 /// P-136: each has nodes of his own, results replace each other, and what goes is known by none.
 #[test]
 fn nobody_gets_the_node_of_another() {

@@ -253,12 +253,12 @@ impl Survey {
             self.preallocated_bytes += allocated;
         }
         seen.extent_end = at.position;
+        assert!(seen.data_end <= seen.extent_end, "content ends at {} and its extents before", seen.data_end);
         seen.extents += 1;
         seen.allocated += allocated;
         seen.charged_bytes += extent.charged_bytes();
     }
 
-    /// Hashes that no name of the directory has used.
     /// The last of an inode's keys: a digest of what is not all there any more goes.
     fn digest(&mut self, at: &Key, bytes: &[u8]) {
         let is_damaged = self
@@ -273,6 +273,7 @@ impl Survey {
         }
     }
 
+    /// Notes where a hash is left that no name of the directory has used.
     fn finish_hashes(&mut self) {
         if !std::mem::take(&mut self.hashes).is_empty() {
             self.unhashed.insert(self.hashes_of);

@@ -117,6 +117,7 @@ impl Server {
     }
 
     fn keep(&self, node: &Arc<Node>, content: &mut Content, stacked: Stacked, is_writable: bool) -> u64 {
+        assert!(content.stacked.is_none(), "the content of node {} is open twice", node.number);
         content.stacked = Some(stacked);
         content.opens += 1;
         self.new_handle(Handle::Stacked { node: node.clone(), is_writable })
@@ -183,11 +184,14 @@ impl Server {
         let Some(closed) = self.handles.lock().remove(&handle) else { return Ok(()) };
         if let Handle::Plain { node, .. } = &*closed {
             let mut content = node.content.lock();
-            content.plain_opens = content.plain_opens.saturating_sub(1);
+            assert!(content.plain_opens > 0, "a handle of node {} ends that was not counted", node.number);
+            content.plain_opens -= 1;
         }
         let Handle::Stacked { node, .. } = &*closed else { return Ok(()) };
         let mut content = node.content.lock();
-        content.opens = content.opens.saturating_sub(1);
+        let is_open = content.opens > 0 && content.stacked.is_some();
+        assert!(is_open, "a handle of node {} ends, and its content is not open", node.number);
+        content.opens -= 1;
         if content.opens > 0 {
             return Ok(());
         }

@@ -66,7 +66,8 @@ impl Server {
         if let Some(path) = following.opening {
             match outcome {
                 Ok(Answer::Open(handle) | Answer::Created(_, handle)) => {
-                    self.writers.lock().insert(*handle, path);
+                    let other = self.writers.lock().insert(*handle, path);
+                    assert!(other.is_none(), "handle {handle} is open for writing already");
                 }
                 _ => queue.closed(&path),
             }

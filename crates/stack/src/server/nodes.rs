@@ -60,6 +60,13 @@ pub(super) struct Nodes {
     root: Arc<Node>,
 }
 
+impl Tables {
+    fn assert_invariants(&self) {
+        assert_eq!(self.by_number.len(), self.by_identity.len(), "each node is one file, and each file one node");
+        assert!(self.by_number.contains_key(&ROOT), "the root is never forgotten");
+    }
+}
+
 impl Node {
     /// A path to it that works whatever its names are.
     pub fn path(&self) -> PathBuf {
@@ -151,6 +158,7 @@ impl Nodes {
         let node = Arc::new(Node { number, entry, content: Mutex::default() });
         tables.by_identity.insert(identity, number);
         tables.by_number.insert(number, Known { node: node.clone(), lookups: 1 });
+        tables.assert_invariants();
         Ok(node)
     }
 
@@ -161,6 +169,7 @@ impl Nodes {
         if known.lookups == 0 {
             tables.by_number.remove(&number);
             tables.by_identity.retain(|_, known| *known != number);
+            tables.assert_invariants();
         }
     }
 }

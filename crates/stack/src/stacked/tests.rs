@@ -217,3 +217,22 @@ fn a_plugin_that_is_missing_fails_when_it_is_needed_and_loses_nothing() {
     assert!(matches!(Stacked::create(temporary.file(), coder(), way), Err(Error::NoPlugin(_))));
     assert_eq!(find(&temporary.file()).unwrap(), Found::Plain, "nothing was written");
 }
+
+/// It fails where a write that fails on the way leaves the record in memory that was read before it: what is saved
+/// then is other content than what is read.
+#[test]
+fn what_a_failed_write_has_changed_is_what_is_read_when_it_was_saved() {
+    let temporary = Temporary::new();
+    let mut stacked = Stacked::create(temporary.file(), coder(), Way::parse("compress=none").unwrap()).unwrap();
+    stacked.write(0, &text(1, 2 * RECORD_BYTES as usize)).unwrap();
+    stacked.save(true).unwrap();
+    // In the second record, which a write of its beginning has to read.
+    temporary.file().write_all_at(b"\0rotten\0", DATA_START + RECORD_BYTES + 5).unwrap();
+    let mut out = [0; 20];
+    assert_eq!(stacked.read(0, &mut out).unwrap(), out.len());
+    let changed = text(2, RECORD_BYTES as usize + 100);
+    assert_eq!(stacked.write(0, &changed).unwrap_err().errno(), libc::EIO);
+    stacked.save(true).unwrap();
+    assert_eq!(stacked.read(0, &mut out).unwrap(), out.len());
+    assert_eq!(out, changed[..20]);
+}
