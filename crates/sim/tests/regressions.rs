@@ -64,10 +64,10 @@ fn what_was_accepted_finds_room_on_a_device_that_was_added() {
     }
 }
 
-/// P-6: beside segments that lay in part on a lost device, nearly full ones on good devices were cleaned again and again, which gained
+/// P-6: where segments lay in part on a lost device, nearly full ones on good devices were cleaned again and again, which gained
 /// nothing, and an accepted file found no room.
 #[test]
-fn what_was_accepted_finds_room_beside_a_lost_device() {
+fn what_was_accepted_finds_room_although_a_device_is_lost() {
     let pool = PoolConfig::of(&[69_378_048, 75_575_296]).chunks(1 << 20).memory(64 << 20).dirty(64 << 20, 2).greedy();
     let operations = [
         Operation::Lose { device: 0, events: 46 },
