@@ -31,5 +31,5 @@ pub use destination::{Destination, Id, State};
 pub use disk::{Disk, DiskFile, Found, Machine};
 pub use error::Error;
 pub use manifest::{Entry, ExtendedAttributes, Facts, Kind, Stamp, fuzz_manifest};
-pub use restore::{LeftOut, ResidencySetting, Restored};
+pub use restore::{LeftOut, Preserved, Restored};
 pub use run::{Newcomer, Run, Staged};

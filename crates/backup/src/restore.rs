@@ -11,15 +11,15 @@ use crate::manifest::{Entry, Kind};
 
 /// Attributes that give rights, which are restored only if they are asked for: whoever had the destination could have set them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ResidencySetting {
+pub struct Preserved {
     /// Owners and groups, and access control lists.
     pub owners: bool,
     /// Set-id bits, and attributes that are no user's.
     pub setid: bool,
 }
 
-impl ResidencySetting {
-    pub const ALL: ResidencySetting = ResidencySetting { owners: true, setid: true };
+impl Preserved {
+    pub const ALL: Preserved = Preserved { owners: true, setid: true };
     /// For chown(2): as it is.
     const UNCHANGED: u32 = u32::MAX;
 
@@ -86,7 +86,7 @@ impl Destination {
         top: &[u8],
         to: &Path,
         replaces: bool,
-        keep: ResidencySetting,
+        preserved: Preserved,
     ) -> Result<Restored, Error> {
         let (entries, mut restored) = (self.state(until)?, Restored::default());
         let later: Vec<String> = match until {
@@ -104,7 +104,7 @@ impl Destination {
             }
         }
         for (path, entry) in files {
-            let facts = keep.of(entry, &mut restored.left_out);
+            let facts = preserved.of(entry, &mut restored.left_out);
             match self.restore_one(path, (entry, &facts), &later, to, replaces) {
                 Ok(unset) => {
                     restored.files += 1;
@@ -120,7 +120,7 @@ impl Destination {
                 // Where it is copied to is somebody else's, and stays as it is.
                 continue;
             }
-            let facts = keep.of(entry, &mut restored.left_out);
+            let facts = preserved.of(entry, &mut restored.left_out);
             let unset = self.disk.set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), &facts);
             restored.unset.extend(unset.into_iter().map(|what| (path.clone(), what)));
         }

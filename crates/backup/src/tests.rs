@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::manifest::{self, Change, Entries};
-use crate::{Destination, Entry, Error, Facts, Kind, Newcomer, ResidencySetting, Run, Stamp};
+use crate::{Destination, Entry, Error, Facts, Kind, Newcomer, Preserved, Run, Stamp};
 
 const ID: [u8; 16] = [7; 16];
 
@@ -107,7 +107,7 @@ fn contents(files: &Files) -> BTreeMap<String, String> {
 
 fn restored(root: &Path, until: Option<&str>) -> BTreeMap<String, String> {
     let (to, destination) = (Folder::new(), open(root));
-    let outcome = destination.restore(until, b"", &to.0, false, ResidencySetting::ALL).unwrap();
+    let outcome = destination.restore(until, b"", &to.0, false, Preserved::ALL).unwrap();
     assert!(outcome.failed.is_empty(), "{outcome:?}");
     let read = |(path, _): (Vec<u8>, u64)| {
         let path = String::from_utf8(path).unwrap();
@@ -170,7 +170,7 @@ fn only_what_changed_is_copied_and_earlier_states_come_back() {
     assert_eq!(until, [Some("m2"), Some("m2-2"), None], "only two earlier states are kept");
     assert_eq!(restored(root, Some("m2-2")), contents(&second()));
     assert_eq!(restored(root, Some("m2")), contents(&first()));
-    assert!(matches!(open(root).restore(Some("m9"), b"", root, false, ResidencySetting::ALL), Err(Error::NoState(_))));
+    assert!(matches!(open(root).restore(Some("m9"), b"", root, false, Preserved::ALL), Err(Error::NoState(_))));
     sound(root);
 }
 
@@ -221,7 +221,7 @@ fn what_rots_is_found_never_restored_and_copied_again() {
     fs::write(root.join("kept/m2/d/b"), "too").unwrap();
     fs::write(root.join("current/stray"), "x").unwrap();
     let to = Folder::new();
-    let outcome = open(root).restore(None, b"same", &to.0, false, ResidencySetting::ALL).unwrap();
+    let outcome = open(root).restore(None, b"same", &to.0, false, Preserved::ALL).unwrap();
     assert_eq!((outcome.files, outcome.failed.len()), (0, 1));
     assert!(fs::read_dir(&to.0).unwrap().next().is_none(), "nothing wrong is left there");
     let findings = open(root).check(&|| false).unwrap();
@@ -232,9 +232,9 @@ fn what_rots_is_found_never_restored_and_copied_again() {
     assert_eq!(back_up(root, &files, "m3", 2, u64::MAX).unwrap(), 1);
     let findings = open(root).check(&|| false).unwrap();
     assert_eq!(findings.bad.len(), 1, "{findings:?}");
-    let outcome = open(root).restore(None, b"same", &to.0, false, ResidencySetting::ALL).unwrap();
+    let outcome = open(root).restore(None, b"same", &to.0, false, Preserved::ALL).unwrap();
     assert_eq!((outcome.files, fs::read_to_string(to.0.join("same")).unwrap()), (1, "same".into()));
-    let outcome = open(root).restore(None, b"same", &to.0, false, ResidencySetting::ALL).unwrap();
+    let outcome = open(root).restore(None, b"same", &to.0, false, Preserved::ALL).unwrap();
     assert_eq!(outcome.failed.len(), 1, "what is there is not replaced unasked");
 }
 
@@ -359,7 +359,7 @@ fn directories_come_back_with_mode_time_and_attributes_and_links_are_never_follo
     sound(root);
     let out = to.0.join("out");
     fs::create_dir(&out).unwrap();
-    let outcome = open(root).restore(None, b"", &out, false, ResidencySetting::ALL).unwrap();
+    let outcome = open(root).restore(None, b"", &out, false, Preserved::ALL).unwrap();
     assert_eq!((outcome.files, outcome.failed.len()), (2, 0), "{outcome:?}");
     for path in ["d", "d/e"] {
         let found = fs::metadata(out.join(path)).unwrap();
@@ -379,14 +379,14 @@ fn directories_come_back_with_mode_time_and_attributes_and_links_are_never_follo
     run.accept(b"strange", &facts("strange", 2), strange, staged).unwrap();
     run.place().unwrap();
     drop(run.finish().unwrap());
-    let outcome = open(root).restore(None, b"strange", &out, false, ResidencySetting::ALL).unwrap();
+    let outcome = open(root).restore(None, b"strange", &out, false, Preserved::ALL).unwrap();
     assert_eq!((outcome.files, outcome.unset.len()), (1, 1), "{outcome:?}");
     assert!(outcome.unset[0].0 == b"strange" && outcome.unset[0].1.contains("attribute strange.colour"));
     // A link that is a file now, with the same bytes, is not taken for it; and one that lies is found.
     fs::remove_file(root.join("current/d/link")).unwrap();
     std::os::unix::fs::symlink("/elsewhere", root.join("current/d/link")).unwrap();
     assert_eq!(open(root).check(&|| false).unwrap().bad.len(), 1);
-    assert_eq!(open(root).restore(None, b"d/link", &out, true, ResidencySetting::ALL).unwrap().failed.len(), 1);
+    assert_eq!(open(root).restore(None, b"d/link", &out, true, Preserved::ALL).unwrap().failed.len(), 1);
 }
 
 /// P-105: taken out the comparison of kinds in `take_away`, and it fails: the old copy would be replaced by what has its bytes.

@@ -74,7 +74,7 @@ pub fn run(registry: &Registry, command: &BackupCommand) -> Result<u8> {
             let top = top.strip_prefix(b"/").unwrap_or(top);
             let top = top.strip_suffix(b"/").unwrap_or(top);
             let preserved = crate::rescue::preserve::Preserved::of(preserve);
-            let keep = stere_backup::ResidencySetting { owners: preserved.owners, setid: preserved.setid };
+            let keep = stere_backup::Preserved { owners: preserved.owners, setid: preserved.setid };
             let restored = destination.restore(until.as_deref(), top, to, *overwrite, keep)?;
             for (path, why) in restored.failed.iter().chain(&restored.unset) {
                 eprintln!("/{}: {why}", String::from_utf8_lossy(path).escape_debug());

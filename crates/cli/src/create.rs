@@ -110,7 +110,7 @@ fn add_volumes(registry: &Registry, arguments: &CreateArguments, volumes: &[Devi
     let running = stere_online::open::open_here(registry, &arguments.pool, false)?;
     let names = running.add_volumes(&volumes.iter().collect::<Vec<_>>(), arguments.force)?;
     running.store.close()?;
-    println!("tertiary volumes: {}", names.join(", "));
+    println!("media: {}", names.join(", "));
     Ok(DONE)
 }
 

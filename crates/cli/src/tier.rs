@@ -1,4 +1,4 @@
-//! `stere tier` and `stere media`: files go down to tertiary volumes, come back, and are looked at there.
+//! `stere tier` and `stere media`: files go down to media, come back, and are looked at there.
 //!
 //! That files belong on a volume is policy (`user.stere.tier`): it is set on the path, and the rest follows in the background. What is
 //! on devices beside a volume's copy is a cache, which is given up and filled by these commands, by reading, and by the mount's own
@@ -97,7 +97,7 @@ fn volumes_meant(report: &TierReport, to: Option<&str>, pool: &str) -> Result<St
         (None, Some(volume)) => volume.name.clone(),
         (None, None) => {
             return refused(format!(
-                "the pool '{pool}' has no tertiary volume; add one with `stere device add {pool} dir:/path,name=NAME`"
+                "the pool '{pool}' has no medium; add one with `stere device add {pool} dir:/path,name=NAME`"
             ));
         }
     };
@@ -199,7 +199,7 @@ fn release(registry: &Registry, path: &Path, names_too: bool) -> Result<u8> {
     let report = ask_survey(&mut connection, Order::Release(inode))?;
     println!("{}: {}", path.display(), report.said);
     if report.tertiary_bytes == 0 && report.files > 0 {
-        return refused(format!("nothing of {} is on a tertiary volume; archive it first", path.display()));
+        return refused(format!("nothing of {} is on a medium; archive it first", path.display()));
     }
     let is_partial = match names_too {
         true => !names::release(&mut connection, path, inode)?,

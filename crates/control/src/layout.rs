@@ -10,7 +10,7 @@ pub struct Run {
     pub scheme: String,
     /// How many device losses they survive.
     pub survives: u8,
-    /// Data before parity; then tertiary volumes.
+    /// Data before parity; then media.
     pub devices: Vec<String>,
     /// Whether it has to be fetched from a volume to be read.
     #[serde(default)]

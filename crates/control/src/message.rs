@@ -58,7 +58,7 @@ pub enum Request {
     Scrub {
         order: ScrubOrder,
     },
-    /// About tertiary volumes.
+    /// About media.
     Tier {
         order: crate::tier::Order,
     },

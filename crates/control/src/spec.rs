@@ -18,9 +18,9 @@ pub struct DeviceSpec {
     pub host: String,
     pub shelf: String,
     pub name: String,
-    /// Of a tertiary volume: copies of the pool's metadata go there.
+    /// Of a medium: copies of the pool's metadata go there.
     pub takes_metadata: bool,
-    /// Of a tertiary volume: what it costs.
+    /// Of a medium: what it costs.
     #[serde(default)]
     pub prices: crate::tier::costs::Change,
 }
@@ -84,11 +84,11 @@ impl FromStr for DeviceSpec {
             }
         }
         if is_volume && (spec.size_bytes.is_some() || !spec.host.is_empty() || !spec.shelf.is_empty()) {
-            return Err("a tertiary volume has no size, host or shelf; its keys are class, name, metadata, price_requests, price_out and price_month".into());
+            return Err("a medium has no size, host or shelf; its keys are class, name, metadata, price_requests, price_out and price_month".into());
         }
         let is_slow = matches!(spec.class, Some(DeviceClass::Object | DeviceClass::Media));
         if is_volume && spec.class.is_some() && !is_slow {
-            return Err("a tertiary volume is of class object or media".into());
+            return Err("a medium is of class object or media".into());
         }
         Ok(spec)
     }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::Job;
+use crate::mount_request::MountRequest;
 use stere_machine::devices::Target;
 use stere_machine::error::{At, DEGRADED, DONE, Error, Result, refused};
 use stere_machine::registry::Registry;
@@ -96,8 +96,8 @@ fn say(mut pipe: &File, outcome: &Outcome) {
 }
 
 /// Starts the process and waits until its mount answers.
-pub fn start(registry: &Registry, job: &Job) -> Result<u8> {
-    let name = match &job.target {
+pub fn start(registry: &Registry, request: &MountRequest) -> Result<u8> {
+    let name = match &request.target {
         Target::Remembered(record) => record.name.clone(),
         Target::Devices(_) => "devices".into(),
     };
@@ -105,7 +105,7 @@ pub fn start(registry: &Registry, job: &Job) -> Result<u8> {
     let log = open_log(&log_path)?;
     let (reader, writer) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| Error::System(error.into()))?;
-    let mut command = command(registry, job)?;
+    let mut command = command(registry, request)?;
     command.stdin(Stdio::null()).stdout(log.try_clone().map_err(Error::System)?).stderr(log);
     command.env(READY_VARIABLE, writer.as_raw_fd().to_string());
     let number = writer.as_raw_fd();
@@ -150,18 +150,18 @@ pub fn start(registry: &Registry, job: &Job) -> Result<u8> {
     }
 }
 
-fn command(registry: &Registry, job: &Job) -> Result<Command> {
+fn command(registry: &Registry, request: &MountRequest) -> Result<Command> {
     let program = std::env::current_exe().map_err(Error::System)?;
     let mut command = Command::new(program);
     command.arg("mount").arg("--foreground");
-    for text in &job.option_texts {
+    for text in &request.option_texts {
         command.arg("-o").arg(text);
     }
-    match &job.target {
+    match &request.target {
         Target::Remembered(record) => drop(command.arg(&record.name)),
         Target::Devices(paths) => drop(command.args(paths)),
     }
-    command.arg(&job.mountpoint).env("STERE_STATE", registry.state()).current_dir("/");
+    command.arg(&request.mountpoint).env("STERE_STATE", registry.state()).current_dir("/");
     Ok(command)
 }
 

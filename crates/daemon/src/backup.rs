@@ -223,7 +223,7 @@ fn attributes_of(filesystem: &FileSystem, inode: u64) -> Result<ExtendedAttribut
 fn copy(daemon: &Daemon, run: &mut Run, one: &Wanted, durable_at: i64) -> Result<Option<String>> {
     let (filesystem, caller) = (&daemon.filesystem, || clock::own_caller(Io::BLOCKING));
     if one.kind == Kind::File && filesystem.tiers().tier_file(&caller(), one.inode)?.residency() != "online" {
-        return Ok(Some("it is on tertiary volumes only; `stere tier stage` brings it back".into()));
+        return Ok(Some("it is on media only; `stere tier stage` brings it back".into()));
     }
     for _ in 0..TRIES {
         let before = filesystem.getattr(&caller(), one.inode)?;

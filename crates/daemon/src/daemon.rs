@@ -8,8 +8,8 @@ use stere_fuse::{Forgetter, Session, Unmount, Unmounter};
 use stere_naming::FileSystem;
 
 use crate::backups::Backups;
-use crate::job::Job;
 use crate::library::Library;
+use crate::mount_request::MountRequest;
 use stere_control::message::About;
 use stere_machine::error::{Error, Result};
 use stere_machine::mountinfo;
@@ -44,7 +44,7 @@ pub struct Daemon {
 
 impl Daemon {
     pub(crate) fn new(
-        job: &Job,
+        request: &MountRequest,
         facts: Facts,
         session: &Session,
         running: Arc<Running>,
@@ -55,8 +55,8 @@ impl Daemon {
             process: std::process::id(),
             pool: running.pool.clone(),
             pool_id: running.id.clone(),
-            mountpoint: job.mountpoint.clone(),
-            device: mountinfo::find(&job.mountpoint).map(|mount| mount.device),
+            mountpoint: request.mountpoint.clone(),
+            device: mountinfo::find(&request.mountpoint).map(|mount| mount.device),
             read_only: running.read_only,
         };
         Ok(Daemon {
@@ -66,7 +66,7 @@ impl Daemon {
             forgetter: session.forgetter().ok_or_else(ended_at_once)?,
             running,
             filesystem,
-            library: Library::new(&job.options.fuse, session.turns()),
+            library: Library::new(&request.options.fuse, session.turns()),
             backups: Backups::default(),
             stop: AtomicBool::new(false),
             ending: Mutex::new(Vec::new()),

@@ -114,7 +114,7 @@ pub struct Library {
     served: AtomicU64,
     has_panicked: AtomicBool,
     awake: Awake,
-    /// Whose turn it is to wait for tertiary volumes, among those too who come through the kernel.
+    /// Whose turn it is to wait for media, among those too who come through the kernel.
     turns: Arc<Turns>,
     /// The kernel keeps changes to itself for a while, and believes its own sizes.
     is_writeback: bool,

@@ -42,17 +42,17 @@ pub struct Options {
     pub repair_rate_bytes: u64,
     /// Errors after which a device is called sick, and given up.
     pub health_limits: HealthLimits,
-    /// What copying out to tertiary volumes takes at most while the mount is in use, in bytes a second; none for no limit.
+    /// What copying out to media takes at most while the mount is in use, in bytes a second; none for no limit.
     pub tier_rate_bytes: Option<u64>,
     /// From how many percent of dead bytes on a volume is repacked by itself; none for never.
     pub repack_percent: Option<u8>,
-    /// What is fetched from tertiary volumes before anybody asked for it.
+    /// What is fetched from media before anybody asked for it.
     pub prefetch: Prefetch,
-    /// What happens to who reads what is on tertiary volumes only.
+    /// What happens to who reads what is on media only.
     pub recall: RecallMode,
     /// How long a reader waits for a volume that is away.
     pub recall_timeout: Duration,
-    /// Programs that are refused what is on tertiary volumes only, by their names.
+    /// Programs that are refused what is on media only, by their names.
     pub recall_deny: Vec<String>,
     /// What they open is unlocked.
     pub key_files: Vec<PathBuf>,
@@ -243,7 +243,7 @@ impl Options {
         Ok(())
     }
 
-    /// What is said of tertiary volumes and of what comes back from them.
+    /// What is said of media and of what comes back from them.
     fn set_about_tiers(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "recall" => {

@@ -20,7 +20,7 @@ use crate::background::{Outcome, Ready};
 use crate::control_socket::{answer_waiting_clients, start_control};
 use crate::daemon::Daemon;
 use crate::ending::{end_when_taken_over, start_signals, unblock_signals};
-use crate::job::Job;
+use crate::mount_request::MountRequest;
 use crate::notify::notify;
 use crate::worker::Served;
 use crate::{backup, follow, metrics, public, repair, tertiary, work};
@@ -34,10 +34,10 @@ use stere_online::report::{self, Facts};
 use stere_online::running::Running;
 
 /// Mounts and serves until the mount ends.
-pub fn serve(registry: &Registry, job: Job) -> Result<u8> {
+pub fn serve(registry: &Registry, request: MountRequest) -> Result<u8> {
     let mut ready = Ready::from_environment();
     let background = ready.is_background();
-    match serve_until_the_end(registry, job, &mut ready) {
+    match serve_until_the_end(registry, request, &mut ready) {
         Err(error) if background => {
             let (message, exit_code) = (error.to_string(), error.exit_code());
             tracing::error!("{message}");
@@ -49,35 +49,35 @@ pub fn serve(registry: &Registry, job: Job) -> Result<u8> {
     }
 }
 
-fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Result<u8> {
+fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut Ready) -> Result<u8> {
     limit_memory();
     unblock_signals();
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
-    let (assembly, guard, opened, duration) = open(registry, &job, ready)?;
+    let (assembly, guard, opened, duration) = open(registry, &request, ready)?;
     let degraded = !assembly.missing().is_empty();
     let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
     let warnings_of_absent = opened.warnings_of_absent.clone();
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let running = start_running(registry, &job, assembly, guard, opened);
-    let filesystem = open_filesystem(&running, &job)?;
+    let running = start_running(registry, &request, assembly, guard, opened);
+    let filesystem = open_filesystem(&running, &request)?;
     let pool = running.pool.clone();
-    let metrics = job.options.metrics.map(metrics::listen).transpose()?;
+    let metrics = request.options.metrics.map(metrics::listen).transpose()?;
     let listener = connection::listen(registry, &pool)?;
     if ready.is_abandoned() {
         connection::remove(registry, &pool);
         return refused("the command that began this mount was interrupted");
     }
-    let session = mount(&running, &filesystem, &job)?;
+    let session = mount(&running, &filesystem, &request)?;
     let facts = Facts {
-        mountpoint: Some(job.mountpoint.display().to_string()),
+        mountpoint: Some(request.mountpoint.display().to_string()),
         warnings: warnings.clone(),
         warnings_of_absent,
         recovery: RecoveryFacts::new(&recovery, duration.as_millis() as u64),
     };
-    let daemon = Arc::new(Daemon::new(&job, facts, &session, running, filesystem)?);
-    let workers = Workers::start(&daemon, &session, &job)?;
+    let daemon = Arc::new(Daemon::new(&request, facts, &session, running, filesystem)?);
+    let workers = Workers::start(&daemon, &session, &request)?;
     start_control(daemon.clone(), listener)?;
-    let is_private = !job.options.fuse.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
+    let is_private = !request.options.fuse.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
     let socket = public::start(&daemon, is_private);
     if let Some(server) = metrics {
         let daemon = daemon.clone();
@@ -87,7 +87,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     end_when_taken_over(&daemon);
     ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
-    tracing::info!(pool, mountpoint = %job.mountpoint.display(), ?duration, ?recovery, "ready");
+    tracing::info!(pool, mountpoint = %request.mountpoint.display(), ?duration, ?recovery, "ready");
     let ended = session.wait(|| daemon.library.end(&daemon.running.gate));
     drop(socket);
     notify("STOPPING=1");
@@ -102,16 +102,16 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
 /// The pool as it runs, with what the options of the mount say of it.
 fn start_running(
     registry: &Registry,
-    job: &Job,
+    request: &MountRequest,
     assembly: Assembly,
     guard: Guard,
     opened: stere_pool::Opened,
 ) -> Arc<Running> {
     let running = Arc::new(stere_online::media::take_over(registry, &assembly, Some(guard), opened));
-    running.store.health.set_health_limits(job.options.health_limits);
-    running.store.tier.recalls.set_recall_mode(job.options.recall);
-    running.store.tier.recalls.set_prefetch(job.options.prefetch);
-    running.gate.set_timeout(job.options.recall_timeout);
+    running.store.health.set_health_limits(request.options.health_limits);
+    running.store.tier.recalls.set_recall_mode(request.options.recall);
+    running.store.tier.recalls.set_prefetch(request.options.prefetch);
+    running.gate.set_timeout(request.options.recall_timeout);
     running.remember();
     fill_other_halves_anew(&running, &assembly);
     // The assembly ends here: it holds the devices open, and one that goes offline must be let go.
@@ -119,33 +119,33 @@ fn start_running(
 }
 
 /// The file system on the pool, unlocked as far as the options say.
-fn open_filesystem(running: &Running, job: &Job) -> Result<Arc<FileSystem>> {
+fn open_filesystem(running: &Running, request: &MountRequest) -> Result<Arc<FileSystem>> {
     let naming_options = stere_naming::Options {
-        access_times: job.options.access_times,
+        access_times: request.options.access_times,
         files: stere_file::Options {
-            dirty_bytes_max: (job.options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
+            dirty_bytes_max: (request.options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
             dirty_steps_max: stere_jobs::STEPS_PER_COMMIT,
             encryption_salt: Some(random::random()),
             plugin_loader: plugins::loader(),
             coders: stere_file::Coders::of_processors(),
             ..stere_file::Options::default()
         },
-        rules_bytes_max: (job.options.memory_bytes / 32).clamp(2 << 20, 64 << 20),
+        rules_bytes_max: (request.options.memory_bytes / 32).clamp(2 << 20, 64 << 20),
         people: stere_people::system(),
         processes: stere_people::processes::system(),
-        refused_programs: job.options.recall_deny.clone(),
+        refused_programs: request.options.recall_deny.clone(),
     };
     let filesystem = Arc::new(FileSystem::new(running.store.clone(), naming_options)?);
-    keys::unlock_by_files(&filesystem, &job.options.key_files)?;
+    keys::unlock_by_files(&filesystem, &request.options.key_files)?;
     filesystem.reconciler().pause_reconcile(running.is_reconcile_paused());
     Ok(filesystem)
 }
 
-fn mount(running: &Running, filesystem: &Arc<FileSystem>, job: &Job) -> Result<Session> {
-    let mut fuse = job.options.fuse.clone();
+fn mount(running: &Running, filesystem: &Arc<FileSystem>, request: &MountRequest) -> Result<Session> {
+    let mut fuse = request.options.fuse.clone();
     fuse.source = running.pool.clone();
     fuse.read_only = running.read_only;
-    Ok(stere_fuse::mount(filesystem.clone(), running.store.clone(), &job.mountpoint, &fuse)?)
+    Ok(stere_fuse::mount(filesystem.clone(), running.store.clone(), &request.mountpoint, &fuse)?)
 }
 
 /// The threads that work beside the session until it ends.
@@ -155,13 +155,13 @@ struct Workers {
 }
 
 impl Workers {
-    fn start(daemon: &Arc<Daemon>, session: &Session, job: &Job) -> Result<Workers> {
+    fn start(daemon: &Arc<Daemon>, session: &Session, request: &MountRequest) -> Result<Workers> {
         let served: Served = Arc::new(requests_of_all(daemon, session.request_counter()));
-        let commits = work::start(daemon.clone(), served.clone(), &job.options)?;
-        let repairer = repair::start(daemon.clone(), served.clone(), &job.options)?;
-        let carrier = tertiary::start(daemon.clone(), served.clone(), &job.options)?;
-        let keeper = backup::start(daemon.clone(), served.clone(), &job.options)?;
-        let follower = follow::start(daemon.clone(), served, &job.options)?;
+        let commits = work::start(daemon.clone(), served.clone(), &request.options)?;
+        let repairer = repair::start(daemon.clone(), served.clone(), &request.options)?;
+        let carrier = tertiary::start(daemon.clone(), served.clone(), &request.options)?;
+        let keeper = backup::start(daemon.clone(), served.clone(), &request.options)?;
+        let follower = follow::start(daemon.clone(), served, &request.options)?;
         daemon.running.tertiary.set_turns(session.turns());
         let notifier = session.notifier();
         daemon.running.tertiary.set_forget(Box::new(move |inode| {
@@ -199,12 +199,16 @@ fn requests_of_all(
 }
 
 /// Opens the devices and the pool on them; also tells how long recovery took.
-fn open(registry: &Registry, job: &Job, ready: &mut Ready) -> Result<(Assembly, Guard, stere_pool::Opened, Duration)> {
-    if let Target::Remembered(record) = &job.target {
+fn open(
+    registry: &Registry,
+    request: &MountRequest,
+    ready: &mut Ready,
+) -> Result<(Assembly, Guard, stere_pool::Opened, Duration)> {
+    if let Target::Remembered(record) = &request.target {
         refuse_twice(registry, &record.name)?;
     }
-    let access = if job.options.fuse.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let (wait, prefer) = (job.options.wait, job.options.prefer.as_deref());
+    let access = if request.options.fuse.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let (wait, prefer) = (request.options.wait, request.options.prefer.as_deref());
     let mut is_told = false;
     let mut goes_on = |missing: &str| {
         if !std::mem::replace(&mut is_told, true) {
@@ -215,14 +219,20 @@ fn open(registry: &Registry, job: &Job, ready: &mut Ready) -> Result<(Assembly, 
         }
         !ready.is_abandoned()
     };
-    let (assembly, guard) =
-        claim::assemble_while(registry, &job.target, access, (wait, prefer), job.options.multihost, &mut goes_on)?;
+    let (assembly, guard) = claim::assemble_while(
+        registry,
+        &request.target,
+        access,
+        (wait, prefer),
+        request.options.multihost,
+        &mut goes_on,
+    )?;
     check_name(&assembly.newest.pool_name)?;
     refuse_twice(registry, &assembly.newest.pool_name)?;
     let options = OpenOptions {
-        memory_bytes: job.options.memory_bytes,
-        read_only: job.options.fuse.read_only,
-        degraded: job.options.degraded,
+        memory_bytes: request.options.memory_bytes,
+        read_only: request.options.fuse.read_only,
+        degraded: request.options.degraded,
         epoch_nonce: stere_machine::random::epoch_nonce(),
         ..OpenOptions::default()
     };

@@ -63,7 +63,7 @@ pub fn start(daemon: Arc<Daemon>, served: Served, options: &Options) -> Result<J
                 (0..HELPERS).map(|_| thread("copy-out").spawn_scoped(scope, || help(&daemon, tier_rate_bytes)));
             let fetchers = (0..FETCHERS).map(|_| thread("fetch").spawn_scoped(scope, || fetch(&daemon)));
             if let Some(error) = helpers.chain(fetchers).find_map(|started| started.err()) {
-                tracing::warn!(%error, "fewer threads work for tertiary volumes than should");
+                tracing::warn!(%error, "fewer threads work for media than should");
             }
             Carrier { worker, tier_rate_bytes }.run();
         });

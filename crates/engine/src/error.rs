@@ -63,7 +63,7 @@ pub enum Error {
     /// A device that is to be removed still holds chunks.
     #[error("device number {} still holds {chunks} chunks; evacuate it first", *index + 1)]
     NotEmpty { index: stere_format::DeviceIndex, chunks: u64 },
-    /// On tertiary volumes only, and not to be had now.
+    /// On media only, and not to be had now.
     #[error("{why}")]
     Elsewhere { why: String, refusal: Refusal },
     /// Chunks that shall move or be filled, and that their devices do not give, nor others in their place.

@@ -124,7 +124,7 @@ impl Cleaning<'_> {
         self.relocate_to(moves, placement, home, 0, 0)
     }
 
-    /// The same to a stream whose segments are copied to these tertiary volumes. Until all of them have it, and as long as nobody
+    /// The same to a stream whose segments are copied to these media. Until all of them have it, and as long as nobody
     /// releases it, the content lies on devices as this placement says.
     pub fn archive(&self, moves: &[Move], placement: Placement, tertiary: u16) -> Result<Moved, Error> {
         self.archive_used(moves, placement, tertiary, 0)

@@ -35,7 +35,7 @@ impl Offloaded {
 }
 
 impl Engine {
-    /// How many devices and tertiary volumes more may be lost before this blob is, as its segment's chunks are there now.
+    /// How many devices and media more may be lost before this blob is, as its segment's chunks are there now.
     pub fn losses_borne(&self, blob: &BlobHandle) -> u8 {
         let placed = blob.segment.placed();
         let volumes = blob.media().count_ones() as usize;

@@ -244,6 +244,8 @@ impl PolicyEditor {
 
     /// Makes these the pool's rules. What they change is done in the background.
     pub fn load_rules(&self, caller: &Caller<'_>, text: &str) -> Result<u64, Error> {
+        // Two that load at once would take one number, and rules name classes.
+        let _one_at_a_time = self.rules.changing_classes();
         let set = self.rules.parse_rules(caller, text, true)?;
         let last_version: u64 = collect(&self.core.store, caller.io, |last, kind, number, _| {
             if kind == key::kind::RULES {

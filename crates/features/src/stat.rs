@@ -30,7 +30,7 @@ impl Stat {
             && value.blocks_bytes > 0
             && value.kind() == Some(FileKind::File)
         {
-            // What is on tertiary volumes only takes no room here.
+            // What is on media only takes no room here.
             let released = self.tiers.released_bytes(io, inode)?;
             let local = value.blocks_bytes.saturating_sub(released).div_ceil(512);
             // Programs that copy sparse files (tar -S) store zeros for a file of no blocks, without reading it.

@@ -3,7 +3,7 @@
 //! Blobs are told alike by what the blob map says of them: length, encoding, scheme, checksums. That only makes candidates of them:
 //! nothing is shared before the stored bytes of both were read, verified and compared, with both files locked and nothing of
 //! either in memory; then the extents are changed as copying by reference changes them. Only whole blobs are looked at. What is
-//! encrypted, on tertiary volumes, or stored in another way is left alone, and an unreplicated file stays on its one device.
+//! encrypted, on media, or stored in another way is left alone, and an unreplicated file stays on its one device.
 //! Read next: `copy.rs`, the naming layer's `reconcile.rs`, `docs/design/dedup.md`.
 
 use std::hash::Hasher;

@@ -1,4 +1,4 @@
-//! The index that searches go by: which inodes are large, have attributes of users, or have a class or tertiary volumes set on themselves.
+//! The index that searches go by: which inodes are large, have attributes of users, or have a class or media set on themselves.
 //!
 //! Nobody who changes an inode has to think of it: every transaction is looked at before it takes effect, as for accounts, and what its
 //! inodes and attributes are before and after makes the difference. A small file without policy and attributes has no entry, so making

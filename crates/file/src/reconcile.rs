@@ -209,7 +209,7 @@ impl Converter {
         wanted.unwrap_or_else(|| self.store.tier.media.in_place_of(blob.tertiary_wanted()))
     }
 
-    /// What is to be done with a blob because of its tertiary volumes; `None` where they decide nothing.
+    /// What is to be done with a blob because of its media; `None` where they decide nothing.
     fn judge_tier(
         &self,
         blob: &BlobHandle,
@@ -343,6 +343,6 @@ enum Judgement {
     Moves,
     /// It stays for others, and this file gets one of its own.
     Apart,
-    /// It is, or waits to be, on the tertiary volumes it belongs to.
+    /// It is, or waits to be, on the media it belongs to.
     Archived,
 }

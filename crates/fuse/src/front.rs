@@ -2,7 +2,7 @@
 //!
 //! Interrupts are ignored on purpose. Programs do not expect EINTR from stat, open, write or fsync of a local file
 //! system (its waits cannot be interrupted either), and some treat it as a broken disk. Waits for a device end with it.
-//! Those for a tertiary volume may take minutes: they are given up when their process is killed (`waiter.rs`).
+//! Those for a medium may take minutes: they are given up when their process is killed (`waiter.rs`).
 //! Read next: `perform.rs`, what each operation does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +31,7 @@ use crate::waiter::Waiter;
 /// What workers get.
 pub(crate) enum Job {
     Request(Request),
-    /// Has to wait for a tertiary volume, and may.
+    /// Has to wait for a medium, and may.
     Recall(Request, Option<Turn>),
     /// Has to look at many inodes, or for a name that may be one of a user's own.
     Search(Request),
@@ -317,7 +317,7 @@ impl Front {
         matches!(opcode, opcode::READ | opcode::WRITE) || self.filesystem().store().offload().has_folds()
     }
 
-    /// A request that needs a tertiary volume: is refused, or waits for its turn.
+    /// A request that needs a medium: is refused, or waits for its turn.
     fn recall(&self, request: Request) {
         if self.filesystem().recalls().is_recall_refused(request.context().pid) {
             // Whatever it needs of a volume is refused, so it waits for none.
@@ -352,7 +352,7 @@ impl Front {
         if !self.may_need_volumes(request.opcode()) {
             return self.complete(request, call);
         }
-        // Who waits for a tertiary volume waits elsewhere, and not before those who wait for devices.
+        // Who waits for a medium waits elsewhere, and not before those who wait for devices.
         if let Some(request) = self.attempt(request, Io::DEVICES_ONLY.of(&call)) {
             self.recall(request);
         }

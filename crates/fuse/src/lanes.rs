@@ -27,7 +27,7 @@ pub(crate) enum Lane {
     Changing,
     /// Flushes and long work: fsync, syncfs, fallocate, copies, orphans.
     Syncing,
-    /// Reads of what is on tertiary volumes only: they may wait for a person with a medium in the hand.
+    /// Reads of what is on media only: they may wait for a person with a medium in the hand.
     Recalling,
     /// Searches of users, which look at all inodes.
     Searching,

@@ -19,7 +19,7 @@ pub struct Limits {
     pub changing: usize,
     /// fsync, syncfs, fallocate, copies.
     pub syncing: usize,
-    /// Reads of what is on tertiary volumes only.
+    /// Reads of what is on media only.
     pub recalling: usize,
     /// Searches in `.find`.
     pub searching: usize,
@@ -75,7 +75,7 @@ pub struct MountOptions {
     pub device_threads: usize,
     /// Threads that wait for devices.
     pub limits: Limits,
-    /// Reads of what is on tertiary volumes only that may be under way at a time, of one user and from one set of volumes.
+    /// Reads of what is on media only that may be under way at a time, of one user and from one set of volumes.
     pub recall_limits: RecallLimits,
 }
 

@@ -139,7 +139,7 @@ impl Session {
         self.wire.as_ref().map(|wire| Forgetter(wire.notifier()))
     }
 
-    /// Whose turn it is to wait for tertiary volumes, for those who read beside the kernel.
+    /// Whose turn it is to wait for media, for those who read beside the kernel.
     #[must_use]
     pub fn turns(&self) -> Arc<Turns> {
         Arc::clone(&self.front.turns)

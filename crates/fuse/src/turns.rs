@@ -1,4 +1,4 @@
-//! Whose turn it is to wait for tertiary volumes: as many reads as the mount lets one user, and one set of volumes, have under way.
+//! Whose turn it is to wait for media: as many reads as the mount lets one user, and one set of volumes, have under way.
 //!
 //! What is beyond that waits here in the order in which it came, without a thread, and others pass it by: but one that was passed by
 //! too often keeps free what it needs. Invariants: a turn is given back exactly once, whatever becomes of who had it; what begins

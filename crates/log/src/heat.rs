@@ -1,7 +1,7 @@
 //! How segments are used: one number each, changed without a lock by whoever reads.
 //!
 //! What readers note concurrently may be lost, which makes a segment a little colder than it is and harms nothing. Invariants: the clock
-//! is the callers'; only what goes to tertiary volumes is counted. Read next: the tier's `heat.rs`.
+//! is the callers'; only what goes to media is counted. Read next: the tier's `heat.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,7 +3,7 @@
 //! Invariants: addresses never change, but a chunk's place may: whoever reads takes the place as it is (`placed`) and holds
 //! that `Arc` until it has read, so the slot that a chunk left is free once nobody else holds the place that named it.
 //! `live_bytes` is changed only under the store's lock; a segment's slots go back to the allocator only when nobody else holds
-//! its `Arc`. A *released* segment has no chunks on devices: it is on tertiary volumes, and all that goes through segments for the
+//! its `Arc`. A *released* segment has no chunks on devices: it is on media, and all that goes through segments for the
 //! sake of devices passes it over. Read next: `stream.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -45,7 +45,7 @@ pub struct Segment {
     tertiary_there: AtomicU32,
     /// It has no chunks on devices; changed only with `places` locked.
     released: AtomicBool,
-    /// How it was used, if it goes to tertiary volumes.
+    /// How it was used, if it goes to media.
     pub heat: HeatCell,
 }
 
@@ -142,7 +142,7 @@ impl Segment {
         self.tertiary_there.store(u32::from(tertiary.there), Ordering::Release);
     }
 
-    /// Whether it is on tertiary volumes only.
+    /// Whether it is on media only.
     pub fn is_released(&self) -> bool {
         self.released.load(Ordering::Acquire)
     }

@@ -68,7 +68,7 @@ pub struct Options {
     pub processes: Option<Arc<dyn stere_policy::Processes>>,
     /// Memory for rules of directories; 0 is 32 MiB.
     pub rules_bytes_max: usize,
-    /// Programs whose reads of what is on tertiary volumes only are refused, by their names.
+    /// Programs whose reads of what is on media only are refused, by their names.
     pub refused_programs: Vec<String>,
 }
 

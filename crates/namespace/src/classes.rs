@@ -193,7 +193,7 @@ fn with_settings(class: Class, before: Own, settings: &[(String, String)]) -> Re
                 return Err(Error::Invalid("a class says how files are stored, and cannot be of a class"));
             }
             Setting::Tier => {
-                return Err(Error::Invalid("a class sends nothing to tertiary volumes; set tier= on a directory"));
+                return Err(Error::Invalid("a class sends nothing to media; set tier= on a directory"));
             }
             Setting::Encrypt if !matches!(value.as_str(), "" | "yes" | "no") => {
                 return Err(Error::Invalid(

@@ -81,7 +81,7 @@ pub enum Error {
     /// EIO: content or metadata that no device has right any more, or a device that fails.
     #[error("{0}")]
     Damaged(String),
-    /// On tertiary volumes only: EIO while they are away, EAGAIN while the bytes are fetched, EPERM where that is refused.
+    /// On media only: EIO while they are away, EAGAIN while the bytes are fetched, EPERM where that is refused.
     #[error("{0}")]
     Elsewhere(String, stere_store::Refusal),
     /// ENOKEY where a key is locked or not there, else EIO: the pool's keys.

@@ -1,4 +1,4 @@
-//! Who may have bytes fetched from tertiary volumes, and which volumes a call needs: for those who let callers wait.
+//! Who may have bytes fetched from media, and which volumes a call needs: for those who let callers wait.
 //!
 //! Programs are known by their names, so this is for thumbnailers, indexers and backups, and keeps nobody out who wants in. The machine
 //! is asked for names when something has to be fetched, and not before. Read next: the crate `recall`.
@@ -19,12 +19,12 @@ pub struct Recalls {
 }
 
 impl Recalls {
-    /// Whether who reads what is on tertiary volumes only waits for it on this mount.
+    /// Whether who reads what is on media only waits for it on this mount.
     pub fn recalls_wait(&self) -> bool {
         self.core.store.tier.recalls.recall_mode() == RecallMode::Block
     }
 
-    /// Whether any programs are refused what is on tertiary volumes only.
+    /// Whether any programs are refused what is on media only.
     pub fn has_refused_programs(&self) -> bool {
         !self.core.options.refused_programs.is_empty() && self.core.options.processes.is_some()
     }
@@ -39,7 +39,7 @@ impl Recalls {
         self.core.options.refused_programs.iter().any(|program| stere_policy::is_named(&names, program))
     }
 
-    /// The call of this task: what is on tertiary volumes only is refused at once if its program is one of those.
+    /// The call of this task: what is on media only is refused at once if its program is one of those.
     pub fn refusing_recalls(self: &Arc<Self>, task: u32, call: Call) -> Call {
         if !self.has_refused_programs() {
             return call;
@@ -48,7 +48,7 @@ impl Recalls {
         call.refusing_recalls(move || *known.get_or_init(|| filesystem.is_recall_refused(task)))
     }
 
-    /// The volumes that have what of a range of a file is on tertiary volumes only, a set.
+    /// The volumes that have what of a range of a file is on media only, a set.
     pub fn volumes_of_released(&self, io: Io<'_>, inode: u64, offset: u64, length: u64) -> Result<u16, Error> {
         let (end, mut set) = (offset.saturating_add(length), 0);
         let mut from = Some(offset);

@@ -215,7 +215,7 @@ impl PolicyRules {
         *self.pool.lock() = (version, (!set.is_empty()).then(|| Arc::new(set)));
     }
 
-    /// One change of a class at a time.
+    /// One change of classes, or of the pool's rules, at a time.
     pub fn changing_classes(&self) -> MutexGuard<'_, ()> {
         self.class_changes.lock()
     }

@@ -1,4 +1,4 @@
-//! Files on tertiary volumes: what of them is where, by walking over names; and the names of volumes in policy.
+//! Files on media: what of them is where, by walking over names; and the names of volumes in policy.
 //!
 //! The store moves segments and knows no files; here it is found out which segments a file or a directory stands for. Nothing is
 //! fetched by any of this: only extents and the segment table are looked at. Read next: `walk.rs`, the crate `recall`.
@@ -33,7 +33,7 @@ pub struct TierMet {
     pub path: Vec<u8>,
     /// Where what is stored of it is.
     pub file: TierFile,
-    /// The segments it lies in, those that have to do with tertiary volumes.
+    /// The segments it lies in, those that have to do with media.
     pub segments: BTreeSet<u64>,
     /// When it was read last, and changed last, in seconds.
     pub used_seconds: i64,
@@ -52,7 +52,7 @@ pub struct LayoutRun {
     pub scheme: Scheme,
     /// On which devices, data before parity.
     pub devices: Vec<DeviceIndex>,
-    /// On which tertiary volumes too, a set.
+    /// On which media too, a set.
     pub volumes: u16,
     /// How many devices and volumes more may be lost before they are.
     pub survives: u8,
@@ -143,7 +143,7 @@ impl Tiers {
         Ok(self.tier_facts(caller.io, inode)?.0)
     }
 
-    /// The same, with the segments that have to do with tertiary volumes.
+    /// The same, with the segments that have to do with media.
     fn tier_facts(&self, io: Io<'_>, inode: u64) -> Result<(TierFile, BTreeSet<u64>), Error> {
         let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
         let mut from = Some(0);
@@ -160,7 +160,7 @@ impl Tiers {
         Ok((file, segments))
     }
 
-    /// Allocated bytes of a file that are on tertiary volumes only.
+    /// Allocated bytes of a file that are on media only.
     pub fn released_bytes(&self, io: Io<'_>, inode: u64) -> Result<u64, Error> {
         let mut bytes = 0;
         let mut from = Some(0);

@@ -98,16 +98,16 @@ impl Running {
             specs.iter().partition(|spec| stere_machine::places::is_place(&spec.path.display().to_string()));
         if !volumes.is_empty() && (!specs.is_empty() || spare) {
             return refused(
-                "tertiary volumes are added by themselves, and are no spares; add the devices in another call",
+                "media are added by themselves, and are no spares; add the devices in another call",
             );
         }
         if !volumes.is_empty() {
             if dry_run {
-                return Ok(Outcome::Done("a tertiary volume changes nothing that is there".into()));
+                return Ok(Outcome::Done("a medium changes nothing that is there".into()));
             }
             let names = self.add_volumes(&volumes, force)?;
             self.tertiary.wake();
-            return Ok(Outcome::Done(format!("added tertiary volume {}", names.join(", "))));
+            return Ok(Outcome::Done(format!("added medium {}", names.join(", "))));
         }
         let mut opened = Vec::with_capacity(specs.len());
         for spec in specs {
@@ -139,7 +139,7 @@ impl Running {
         if let Some(volume) = self.find_volume(word) {
             if state != DeviceState::Removing {
                 return refused(format!(
-                    "'{word}' is a tertiary volume; what is on it goes to another one with `stere media retire`, and comes back with `stere tier stage`"
+                    "'{word}' is a medium; what is on it goes to another one with `stere media retire`, and comes back with `stere tier stage`"
                 ));
             }
             let asking = self.store.tier.media.numbers_in_policies()?.get(&volume.number).copied().unwrap_or(0);

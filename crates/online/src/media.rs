@@ -48,7 +48,7 @@ pub fn open_for_names(store: &Store, registry: &Registry, assembly: &Assembly) {
         let attached = open_place(&entry.place)
             .and_then(|volume| Ok(store.tier.media.attach_volume(entry.number, volume, None, false)?));
         if let Err(error) = attached {
-            tracing::warn!(volume = entry.name, %error, "a tertiary volume cannot be opened");
+            tracing::warn!(volume = entry.name, %error, "a medium cannot be opened");
         }
     }
 }
@@ -76,7 +76,7 @@ impl Running {
                 Ok(self.store.tier.media.attach_volume(entry.number, volume, None, false)?)
             });
             if let Err(error) = opened {
-                tracing::warn!(volume = entry.name, %error, "a tertiary volume cannot be opened");
+                tracing::warn!(volume = entry.name, %error, "a medium cannot be opened");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the thread for tertiary volumes and those who ask about it share.
+//! What the thread for media and those who ask about it share.
 
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};

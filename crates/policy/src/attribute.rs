@@ -237,7 +237,7 @@ impl Setting {
             Setting::Redundancy => "a number from 0 (one copy) to 10 (a copy on every device)",
             Setting::Compress => "none, lz4, zstd, or zstd:1 to zstd:19",
             Setting::Encrypt => "no, yes, or the name of a key of the pool (see `stere key list`)",
-            Setting::Tier => "the name of a tertiary volume of the pool, several with + between them, or none",
+            Setting::Tier => "the name of a medium of the pool, several with + between them, or none",
             Setting::Provenance => "yes (note who writes files, and from what) or no",
             Setting::Audit => "yes (note what happens to files) or no",
             Setting::Dedup => "yes (what is stored twice becomes one, in the background) or no",
@@ -396,7 +396,7 @@ pub struct Own {
     pub residency: ResidencySettings,
 }
 
-/// Says that files go to no tertiary volume.
+/// Says that files go to no medium.
 pub const TIERS_NONE: u16 = 1 << 15;
 
 /// What says that data may lie anywhere, whatever is said above.
@@ -527,7 +527,7 @@ impl Own {
         Own { class: Own::default().class, ..*self }
     }
 
-    /// The tertiary volumes asked for here.
+    /// The media asked for here.
     pub fn tier_wish(&self) -> Option<TierWish> {
         match self.tiers {
             0 => None,

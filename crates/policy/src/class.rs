@@ -156,7 +156,7 @@ impl SchemeWish {
     }
 }
 
-/// To which tertiary volumes content goes.
+/// To which media content goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TierWish {
     /// Nobody said: what is there stays there.
@@ -181,7 +181,7 @@ pub struct Wish {
     pub compression: Compression,
     /// Whether and with which key it is encrypted.
     pub encryption: Encryption,
-    /// Its tertiary volumes.
+    /// Its media.
     pub tier: TierWish,
     /// How large its records are at most.
     pub record: RecordSize,

@@ -68,7 +68,7 @@ pub struct Effective {
     pub compression_source: Source,
     /// Who decided the encryption.
     pub encryption_source: Source,
-    /// Who decided the tertiary volumes.
+    /// Who decided the media.
     pub tier_source: Source,
     /// Who decided the size of records.
     pub record_source: Source,

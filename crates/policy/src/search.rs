@@ -66,7 +66,7 @@ pub enum WordFact {
     Compress,
     /// Encryption that its policy asks for.
     Encrypt,
-    /// A tertiary volume that its policy asks for.
+    /// A medium that its policy asks for.
     Tier,
     /// Whether it is copied to the destinations of backups.
     Backup,
@@ -74,7 +74,7 @@ pub enum WordFact {
     Wanted,
     /// A scheme that some of it is stored with.
     Scheme,
-    /// A device or tertiary volume that some of it lies on.
+    /// A device or medium that some of it lies on.
     On,
     /// Whether it lies as its policy asks.
     State,
@@ -133,7 +133,7 @@ pub struct SearchWords<'a> {
     pub people: Option<&'a dyn People>,
     /// Names of the pool's devices.
     pub devices: &'a [String],
-    /// Names of its tertiary volumes.
+    /// Names of its media.
     pub volumes: &'a [String],
 }
 

@@ -80,7 +80,7 @@ pub fn floors(store: &Store) -> Floors {
         let gone = (0..placed.chunks.len()).filter(|chunk| is_gone(*chunk)).count() as u8;
         let parity = placed.scheme.parity;
         floors.degraded_segments += u64::from(gone > 0);
-        // What a tertiary volume has can be read from there.
+        // What a medium has can be read from there.
         let is_lost = gone > parity && segment.tertiary().there == 0;
         let left = parity.saturating_sub(gone);
         let lowest = |known: Option<u8>| Some(known.map_or(left, |known| known.min(left)));

@@ -424,7 +424,7 @@ impl Volumes {
                 if !is_planted(Bug::LaterForgotten) {
                     self.want(segment.id);
                 }
-                let text = "the bytes are on a tertiary volume and are being fetched (recall=nowait); come back later";
+                let text = "the bytes are on a medium and are being fetched (recall=nowait); come back later";
                 return refused(Refusal::Later, text);
             }
             RecallMode::Block => {}

@@ -58,7 +58,7 @@ pub fn rescue(sources: Vec<Source>, options: Options<'_>, sink: &mut dyn Sink) -
     rescue_with_volumes(sources, Vec::new(), options, sink)
 }
 
-/// The same from devices and tertiary volumes, or from volumes alone.
+/// The same from devices and media, or from volumes alone.
 pub fn rescue_with_volumes(
     sources: Vec<Source>,
     volumes: Vec<VolumeSource>,
@@ -87,7 +87,7 @@ pub fn rescue_with_volumes(
     Ok(report)
 }
 
-/// Opens keys with what tertiary volumes have of a pool's metadata, for records that are found without it.
+/// Opens keys with what media have of a pool's metadata, for records that are found without it.
 pub fn unlock_by_volumes(volumes: Vec<VolumeSource>, secrets: &[Secret]) -> Result<Unlocked, Error> {
     let (mut keys, _) = state::find(Media::new(Members::gather(Vec::new(), volumes)?));
     Unlocked::open(&mut keys, secrets)

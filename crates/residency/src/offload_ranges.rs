@@ -116,7 +116,7 @@ pub fn whole(inode: u64) -> KeyRange {
 }
 
 impl Offload {
-    /// Puts away what is below the directories in this one, as far as it is on tertiary volumes only. The caller commits.
+    /// Puts away what is below the directories in this one, as far as it is on media only. The caller commits.
     pub fn offload_below(&self, caller: &Caller<'_>, directory: u64) -> Result<OffloadOutcome, Error> {
         let value = self.core.store.view(caller.io, |view| stere_namespace::inode::directory(view, directory))?;
         let tertiary = self.where_names_go(caller, directory)?;

@@ -1,4 +1,4 @@
-//! Tape libraries: changers, drives and cartridges, used as a tertiary volume.
+//! Tape libraries: changers, drives and cartridges, used as a medium.
 //!
 //! At the edge stands one trait, `Transport`, that executes a SCSI command block: over SG_IO (`sg.rs`), over iSCSI from user space
 //! (`iscsi.rs`), or in a simulated library (`simulated.rs`) with faults and with times. On it stand the commands of changers

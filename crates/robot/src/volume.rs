@@ -1,4 +1,4 @@
-//! The library as a tertiary volume.
+//! The library as a medium.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -364,7 +364,7 @@ pub(crate) fn prove_backup(history: &mut History, rots: bool) -> Result<(), Stop
     history.backups.rotten.extend(rotten.iter().cloned());
     let destination = Destination::open_on(Arc::new(disk.clone()), root(), Some(&ID)).map_err(wrong)?;
     let out = DiskPath::new("/out");
-    let restored = destination.restore(None, b"", out, true, stere_backup::ResidencySetting::ALL).map_err(wrong)?;
+    let restored = destination.restore(None, b"", out, true, stere_backup::Preserved::ALL).map_err(wrong)?;
     for (path, _) in destination.list(None).map_err(wrong)? {
         let (name, is_rotten) = (std::ffi::OsStr::from_bytes(&path), history.backups.rotten.contains(&place(&path)));
         let given = disk.content(&out.join(name));

@@ -301,7 +301,7 @@ pub enum Operation {
     Mend,
     /// Everything is read and proved; what is bad and can be put right is right after it.
     Scrub,
-    /// A tertiary volume joins the pool; a slow one is read whole segments at a time.
+    /// A medium joins the pool; a slow one is read whole segments at a time.
     AddVolume {
         is_slow: bool,
     },

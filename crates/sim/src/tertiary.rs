@@ -1,4 +1,4 @@
-//! What histories do with tertiary volumes: files go down to them, are released, read, brought back; volumes fail and lose objects.
+//! What histories do with media: files go down to them, are released, read, brought back; volumes fail and lose objects.
 //!
 //! The oracle: a read may fail only where a segment is released and each volume that should have it is away, lied in this very step,
 //! or had that object harmed; what such a read gives besides is right, and with the harm undone everything is there. Nothing else

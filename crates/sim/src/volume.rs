@@ -1,4 +1,4 @@
-//! Simulated tertiary volumes: objects in memory that survive power cuts, are away, lie, and lose what they had.
+//! Simulated media: objects in memory that survive power cuts, are away, lie, and lose what they had.
 //!
 //! A volume shares its machine's power, clock and chance: power can go off in the middle of any put or delete, and what was under
 //! way then is there wholly, in part or not at all. *VolumeTrouble* is what a volume does wrong with requests while it lasts: whoever

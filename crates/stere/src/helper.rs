@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use stere_daemon::job::Job;
 use stere_daemon::mount;
+use stere_daemon::mount_request::MountRequest;
 use stere_daemon::remount;
 use stere_machine::error::Result;
 use stere_machine::registry::Registry;
@@ -71,11 +71,11 @@ fn perform(call: &Call) -> Result<()> {
         return if call.is_fake { Ok(()) } else { remount::run(&registry, mountpoint, &options) };
     }
     let words = [pool_word(&registry, &call.words[0])?, call.words[1].clone()];
-    let job = Job::parse(&registry, &words, &call.options)?;
+    let request = MountRequest::parse(&registry, &words, &call.options)?;
     if !call.is_fake {
         // Degraded is mounted, for mount(8).
         stere_cli::umount::settle(&registry);
-        mount::run(&registry, job, false)?;
+        mount::run(&registry, request, false)?;
     }
     Ok(())
 }

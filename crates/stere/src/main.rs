@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use stere_cli::arguments::{Cli, Command};
 use stere_cli::umount;
-use stere_daemon::job::Job;
+use stere_daemon::mount_request::MountRequest;
 use stere_daemon::{mount, receiver};
 use stere_machine::error::Result;
 use stere_machine::registry::Registry;
@@ -85,8 +85,8 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Mount(arguments) => {
             let metrics = arguments.metrics.iter().map(|address| format!("metrics={address}"));
             let options: Vec<String> = arguments.options.iter().cloned().chain(metrics).collect();
-            let job = Job::parse(&registry, &arguments.words, &options)?;
-            mount::run(&registry, job, arguments.foreground)
+            let request = MountRequest::parse(&registry, &arguments.words, &options)?;
+            mount::run(&registry, request, arguments.foreground)
         }
         Command::Umount(arguments) => umount::run(&registry, &arguments.place, arguments.lazy, arguments.force),
         Command::Status(arguments) => stere_cli::status::run(&registry, &arguments),

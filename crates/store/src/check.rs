@@ -30,7 +30,7 @@ pub struct CheckReport {
     pub blobs: u64,
     pub blob_bytes: u64,
     pub segments: u64,
-    /// Stored bytes of blobs that are on tertiary volumes only, and were not read.
+    /// Stored bytes of blobs that are on media only, and were not read.
     pub unread_bytes: u64,
     pub findings: Vec<Finding>,
 }

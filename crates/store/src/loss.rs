@@ -95,7 +95,7 @@ impl Losses {
         self.loss_without(is_gone, 0)
     }
 
-    /// The same if these tertiary volumes, a set, are gone too.
+    /// The same if these media, a set, are gone too.
     pub fn loss_without(&self, is_gone: &dyn Fn(DeviceIndex) -> bool, volumes: u16) -> Loss {
         let stripe = &self.engine.log().stripe;
         let is_absent = |index| is_gone(index) || stripe.devices.get(index).is_none();

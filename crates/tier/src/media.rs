@@ -73,7 +73,7 @@ impl Media {
         let mut table = self.volumes.table.write();
         for entry in entries {
             let bad = |error: stere_format::DecodeError| Error::BadValue {
-                what: "a tertiary volume",
+                what: "a medium",
                 detail: error.to_string(),
             };
             let entry = entry.map_err(bad)?;

@@ -39,7 +39,7 @@ impl Recalls {
         self.volumes.lends_threads()
     }
 
-    /// Whether anything may be on tertiary volumes only.
+    /// Whether anything may be on media only.
     pub fn may_be_released(&self) -> bool {
         self.volumes.may_be_released.load(std::sync::atomic::Ordering::Acquire)
     }

@@ -34,9 +34,9 @@ pub struct TierFile {
     pub local_bytes: u64,
     /// On devices, and to be copied out.
     pub waiting_bytes: u64,
-    /// On tertiary volumes, whether on devices too or not.
+    /// On media, whether on devices too or not.
     pub tertiary_bytes: u64,
-    /// On tertiary volumes only.
+    /// On media only.
     pub released_bytes: u64,
     /// Of those, on volumes that cannot be asked now.
     pub unreachable_bytes: u64,

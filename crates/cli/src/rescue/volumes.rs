@@ -1,4 +1,4 @@
-//! Rescue from tertiary volumes that have no copy of the metadata: no device, no tree, no pool. What `docs/format/volume.md` and `row.md`
+//! Rescue from media that have no copy of the metadata: no device, no tree, no pool. What `docs/format/volume.md` and `row.md`
 //! say is all that is used.
 //!
 //! Objects are segments whose rows tell in their summaries what they hold, and catalogues tell names. Of what lies at the same place of

@@ -6,14 +6,14 @@ use stere_machine::size;
 /// The same below a list of devices.
 pub fn print_volumes_if_any(volumes: &[VolumeReport]) {
     if !volumes.is_empty() {
-        println!("\ntertiary volumes:");
+        println!("\nmedia:");
         print_volumes(volumes);
     }
 }
 
 pub(super) fn print_volumes(volumes: &[VolumeReport]) {
     if volumes.is_empty() {
-        println!("the pool has no tertiary volumes; add one: stere device add POOL dir:/path,name=NAME");
+        println!("the pool has no media; add one: stere device add POOL dir:/path,name=NAME");
     }
     for volume in volumes {
         println!(

@@ -77,7 +77,7 @@ pub fn perform(
     })
 }
 
-/// The same for who may wait, also for tertiary volumes: it is refused what its program is not to have from there, and waits for its turn.
+/// The same for who may wait, also for media: it is refused what its program is not to have from there, and waits for its turn.
 pub fn perform_in_turn(daemon: &Daemon, session: &Session, request: &Request, buffer: &mut Vec<u8>) -> Reply {
     let (filesystem, turns) = (&daemon.filesystem, &daemon.library.turns);
     let mut reply = None;

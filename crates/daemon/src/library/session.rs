@@ -185,7 +185,7 @@ pub fn serve(daemon: &Arc<Daemon>, session: &Arc<Session>) {
                 if let Some(reply) = &reply {
                     session.answer(&reply.encode());
                 }
-                // Whoever waits for a tertiary volume lets others listen.
+                // Whoever waits for a medium lets others listen.
                 drop(intake);
             }
             if reply.is_some() {

@@ -37,7 +37,7 @@ pub(crate) struct Harm {
     pub(crate) segment: u64,
     pub(crate) range: Range<u32>,
     pub(crate) devices: Vec<DeviceIndex>,
-    /// Its segment was on tertiary volumes only: whether it is right again tells who reads it there.
+    /// Its segment was on media only: whether it is right again tells who reads it there.
     pub(crate) on_volumes: bool,
 }
 

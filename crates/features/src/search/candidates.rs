@@ -1,6 +1,6 @@
 //! Which inodes a searches need look at, as the index tells: a superset of what is found, or nothing where only a pass over all will do.
 //!
-//! Of several covers of a searches the one with the fewest entries is taken. What class and tertiary volumes hold for a file can come from a
+//! Of several covers of a searches the one with the fewest entries is taken. What class and media hold for a file can come from a
 //! directory above, which its own entry does not tell: so all that lies below a directory with what is asked for is a candidate, and where
 //! that is much, or where the pool's default class has it, all inodes are looked at. That relies on each file having a name below whatever it inherits
 //! from, so in a pool from before it is not done until names are counted. Invariants: what was written and is not saved is in memory, so all of that is looked at too; the memory is listed

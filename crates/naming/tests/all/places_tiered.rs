@@ -1,4 +1,4 @@
-//! P-207: what is on tertiary volumes too lies on devices where policy says, also where that was said after it went down.
+//! P-207: what is on media too lies on devices where policy says, also where that was said after it went down.
 
 use crate::support;
 

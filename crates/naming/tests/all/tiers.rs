@@ -1,4 +1,4 @@
-//! Files on a tertiary volume that is away: whoever needs its bytes is told, and nobody else notices (P-62).
+//! Files on a medium that is away: whoever needs its bytes is told, and nobody else notices (P-62).
 
 mod heat;
 use crate::support;

@@ -1,4 +1,4 @@
-//! A tertiary volume in memory, and where files lie in segments.
+//! A medium in memory, and where files lie in segments.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

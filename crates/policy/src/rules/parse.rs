@@ -389,7 +389,7 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
     let setting = Setting::from_word(key)
         .ok_or_else(|| piece.error(format!("'{key}' is not a key of rules; the keys are {}", rule_keys())))?;
     if setting == Setting::Tier {
-        return Err(piece.error("rules name no tertiary volumes; use class=archive, and set 'tier' on the directory"));
+        return Err(piece.error("rules name no media; use class=archive, and set 'tier' on the directory"));
     }
     if value.is_empty() {
         return Err(piece.error(format!("'{key}' needs a value: {}", setting.expected())));

@@ -16,7 +16,7 @@ pub enum Indexed {
     Attribute(String, Option<String>),
     /// Its policy comes to this class.
     Class(String),
-    /// Its policy names this tertiary volume.
+    /// Its policy names this medium.
     Tier(String),
 }
 

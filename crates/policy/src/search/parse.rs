@@ -433,12 +433,12 @@ fn meant(fact: WordFact, value: &str, words: &SearchWords<'_>) -> Result<String,
         },
         WordFact::Tier if value == "none" || words.volumes.iter().any(|name| name == value) => Ok(value.to_owned()),
         WordFact::Tier => Err(format!(
-            "the pool has no tertiary volume '{value}' (it has: {}); what a file's class is, class=... asks",
+            "the pool has no medium '{value}' (it has: {}); what a file's class is, class=... asks",
             listed(words.volumes)
         )),
         WordFact::On if words.devices.iter().chain(words.volumes).any(|name| name == value) => Ok(value.to_owned()),
         WordFact::On => Err(format!(
-            "the pool has no device or tertiary volume '{value}'; devices: {}; volumes: {}",
+            "the pool has no device or medium '{value}'; devices: {}; media: {}",
             listed(words.devices),
             listed(words.volumes)
         )),

@@ -1,4 +1,4 @@
-//! Files that go down to tertiary volumes and come back, in an order that makes sense, with volumes that fail meanwhile.
+//! Files that go down to media and come back, in an order that makes sense, with volumes that fail meanwhile.
 
 use super::{Between, Generator, Operation, Path, Profile, Releasing, Target};
 use crate::tertiary::VOLUMES_MAX;

@@ -183,6 +183,6 @@ fn searching_recalls_nothing() {
     assert_eq!(facts.stdout.iter().filter(|byte| **byte == b'\n').count(), 20);
     assert_eq!(size_of(&old), 20, "what was released is still only on the volume");
     assert_eq!(fs::metadata(old.join("1")).unwrap().atime(), read);
-    refused(&find(&world, &["tier=warm", "mount"]), 2, &["no tertiary volume 'warm'", "cold"]);
+    refused(&find(&world, &["tier=warm", "mount"]), 2, &["no medium 'warm'", "cold"]);
     world.ok("umount mount");
 }

@@ -1,4 +1,4 @@
-//! Room on devices that have a tertiary volume: what goes by itself, what stays, and how fast; with the real binary and a real mount. Needs root
+//! Room on devices that have a medium: what goes by itself, what stays, and how fast; with the real binary and a real mount. Needs root
 //! and /dev/fuse, and says loudly when it skips.
 
 use crate::support;

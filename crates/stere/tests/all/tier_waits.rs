@@ -1,4 +1,4 @@
-//! Who waits for a tertiary volume, for how long, and what ends it; with the real binary and a real mount. Needs root and /dev/fuse, and says
+//! Who waits for a medium, for how long, and what ends it; with the real binary and a real mount. Needs root and /dev/fuse, and says
 //! loudly when it skips.
 
 use crate::s3;

@@ -1,4 +1,4 @@
-//! Pools with tertiary volumes for tests with the real binary: made, filled, and waited for.
+//! Pools with media for tests with the real binary: made, filled, and waited for.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

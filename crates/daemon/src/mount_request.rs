@@ -9,7 +9,7 @@ use stere_machine::mountinfo;
 use stere_machine::registry::Registry;
 
 /// A mount that was asked for, understood, with nothing relative in it.
-pub struct Job {
+pub struct MountRequest {
     pub target: Target,
     pub mountpoint: PathBuf,
     /// As given, for the process in the background.
@@ -17,9 +17,9 @@ pub struct Job {
     pub options: Options,
 }
 
-impl Job {
+impl MountRequest {
     /// `words` are POOL or DEVICE... and then the mount point.
-    pub fn parse(registry: &Registry, words: &[String], option_texts: &[String]) -> Result<Job> {
+    pub fn parse(registry: &Registry, words: &[String], option_texts: &[String]) -> Result<MountRequest> {
         let [words @ .., mountpoint] = words else {
             return Err(Error::Usage("name a pool (or its devices) and a mount point".into()));
         };
@@ -34,7 +34,7 @@ impl Job {
             remembered => remembered,
         };
         let mountpoint = check_mountpoint(Path::new(mountpoint))?;
-        Ok(Job { target, mountpoint, option_texts: option_texts.to_vec(), options })
+        Ok(MountRequest { target, mountpoint, option_texts: option_texts.to_vec(), options })
     }
 }
 
