@@ -3,7 +3,7 @@
 #
 #   sudo bench/builds.sh OLD NEW [ROUNDS] [WORKLOAD...]
 #
-# OLD and NEW are binaries, built the same way (not incrementally). In each round every workload runs on both, one after the
+# OLD and NEW are binaries, both of `cargo build --release -p stere` without CARGO_INCREMENTAL (those of test runs are optimized less). In each round every workload runs on both, one after the
 # other; printed are the medians of each figure, their ratio (above 1: NEW is faster) and the spread of OLD, and for each workload
 # the instructions in user space that the daemon took (perf(1); below 1: NEW takes fewer). Times vary by several percent from run
 # to run, instructions by less than one: they decide what 3 % is. Needs 6 GiB of /dev/shm, and `cargo build --release -p stere-bench`.
