@@ -97,9 +97,7 @@ impl Running {
         let (volumes, specs): (Vec<&DeviceSpec>, Vec<&DeviceSpec>) =
             specs.iter().partition(|spec| stere_machine::places::is_place(&spec.path.display().to_string()));
         if !volumes.is_empty() && (!specs.is_empty() || spare) {
-            return refused(
-                "media are added by themselves, and are no spares; add the devices in another call",
-            );
+            return refused("media are added by themselves, and are no spares; add the devices in another call");
         }
         if !volumes.is_empty() {
             if dry_run {

@@ -72,10 +72,8 @@ impl Media {
         })?;
         let mut table = self.volumes.table.write();
         for entry in entries {
-            let bad = |error: stere_format::DecodeError| Error::BadValue {
-                what: "a medium",
-                detail: error.to_string(),
-            };
+            let bad =
+                |error: stere_format::DecodeError| Error::BadValue { what: "a medium", detail: error.to_string() };
             let entry = entry.map_err(bad)?;
             if let Succession::Retired(_) = entry.succession {
                 self.volumes.retired.write().insert(entry.number, entry);
