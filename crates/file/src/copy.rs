@@ -3,7 +3,7 @@
 //! A call has an end: it copies so much at most, and less when whoever asked has got a signal. What was copied is told, and the
 //! caller asks for the rest.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use stere_store::{Store, Transaction};
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::encode::Codec;
 use crate::error::Error;
 use crate::extents::{self, Allocation, part};
-use crate::keys::{self, extents_touching};
+use crate::keys::{self, Keys, extents_touching, visit_extents};
 use crate::options::FILE_BYTES_MAX;
 use crate::policies::Policies;
 use crate::save::Writeback;
@@ -120,8 +120,11 @@ impl Copier {
         // An encrypted record opens only at its place in its file, so it is copied.
         let is_encrypted = self.policies.is_encrypted(context.io, source, from..from + length)?
             || self.policies.is_encrypted(context.io, target, to..to + 1)?;
-        if is_encrypted || from % BLOCK != to % BLOCK {
+        if from % BLOCK != to % BLOCK {
             return self.copy_bytes(context, source, target, content, copy);
+        }
+        if is_encrypted {
+            return self.copy_encrypted(context, source, target, content, copy);
         }
         let head = (from.next_multiple_of(BLOCK) - from).min(length);
         // The last block may be shared though it is not full where both files end in it.
@@ -153,6 +156,44 @@ impl Copier {
             }
         }
         assert!(done <= length, "{done} bytes are copied of {length}");
+        Ok(done)
+    }
+
+    /// Copies bytes, passing over what neither file holds.
+    fn copy_encrypted(
+        &self,
+        context: &Context<'_>,
+        source: u64,
+        target: u64,
+        content: &mut Content,
+        copy: &Copy,
+    ) -> Result<u64, Error> {
+        let (mut done, mut copied_bytes) = (0, 0);
+        while done < copy.length && copied_bytes < COPY_BYTES_PER_CALL {
+            let rest = Copy { from: copy.from + done, to: copy.to + done, length: copy.length - done };
+            let (hole, held) = self.store.view(context.io, |view| {
+                let hole = if rest.from % BLOCK == 0 { hole_bytes(view, source, target, &rest)? } else { 0 };
+                Ok::<_, Error>((hole, held_bytes(view, source, target, &rest)?))
+            })?;
+            let ends = rest.from + hole == copy.from + copy.length;
+            let hole = if ends { hole } else { hole / BLOCK * BLOCK };
+            let step = if hole > 0 {
+                self.share(context, source, target, content, &Copy { length: hole, ..rest })
+            } else {
+                let length = held.clamp(1, COPY_BYTES).min(rest.length);
+                copied_bytes += length;
+                self.copy_bytes(context, source, target, content, &Copy { length, ..rest })
+            };
+            let step = match step {
+                Err(error) if done > 0 && is_full(&error) => break,
+                step => step?,
+            };
+            done += step;
+            if step == 0 || context.io.is_cancelled() {
+                break;
+            }
+        }
+        assert!(done <= copy.length, "{done} bytes are copied of {}", copy.length);
         Ok(done)
     }
 
@@ -235,6 +276,33 @@ fn lock_second<'a>(
     held.write(context.io)
 }
 
+/// Bytes from the start of a copy on of which neither file holds any.
+fn hole_bytes(keys: &impl Keys, source: u64, target: u64, copy: &Copy) -> Result<u64, Error> {
+    let hole = |inode: u64, at: u64| {
+        let first = extents_touching(keys, inode, at, at + copy.length, 1)?;
+        Ok::<_, Error>(first.first().map_or(copy.length, |extent| extent.start.saturating_sub(at)))
+    };
+    let bytes = hole(source, copy.from)?.min(hole(target, copy.to)?);
+    assert!(bytes <= copy.length, "a hole of {bytes} bytes in a copy of {}", copy.length);
+    Ok(bytes)
+}
+
+/// Bytes from the start of a copy on until both files have a hole; more than is copied at a time are not counted.
+fn held_bytes(keys: &impl Keys, source: u64, target: u64, copy: &Copy) -> Result<u64, Error> {
+    let held = |inode: u64, at: u64| {
+        let mut end = at;
+        visit_extents(keys, inode, at, &mut |extent| {
+            if extent.start > end || end >= at + COPY_BYTES {
+                return ControlFlow::Break(());
+            }
+            end = extent.block_end();
+            ControlFlow::Continue(())
+        })?;
+        Ok::<_, Error>(end.saturating_sub(at))
+    };
+    Ok(held(source, copy.from)?.max(held(target, copy.to)?))
+}
+
 /// Shares a bounded number of extents; gives how many bytes that covered and what it allocated.
 pub(crate) fn share_step(
     transaction: &mut Transaction<'_>,
@@ -243,7 +311,9 @@ pub(crate) fn share_step(
     copy: &Copy,
 ) -> Result<(u64, Allocation), Error> {
     assert!(copy.from % BLOCK == 0 && copy.to % BLOCK == 0, "whole blocks are shared");
-    let end = copy.from + copy.length.min(SHARED_BYTES_PER_STEP);
+    // What neither holds takes no work.
+    let hole = hole_bytes(transaction, source, target, copy)?;
+    let end = copy.from + copy.length.min(SHARED_BYTES_PER_STEP).max(hole);
     let sources = extents_touching(transaction, source, copy.from, end, SHARED_PER_STEP)?;
     let reached = match sources.last() {
         Some(last) if sources.len() == SHARED_PER_STEP => last.end().next_multiple_of(BLOCK).min(end),

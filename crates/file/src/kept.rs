@@ -63,12 +63,21 @@ impl Unchanged<'_> {
         let held = self.copier.table.hold(target);
         let mut state = held.write(self.context.io)?;
         let content = self.copier.writeback.load(&self.context, target, &mut state)?;
-        let copy = Copy { from: 0, to: 0, length };
-        let copied = self.copier.copy(&self.context, self.inode, length, target, content, &copy)?;
+        // Each call copies a part. Whoever stops waiting for the change would lose what was there: the copy goes on.
+        let mut done = 0;
+        while done < length {
+            let rest = Copy { from: done, to: done, length: length - done };
+            let copied = self.copier.copy(&self.context, self.inode, length, target, content, &rest)?;
+            if copied == 0 {
+                return Err(Error::Store(stere_store::Error::NoSpace));
+            }
+            done += copied;
+        }
+        assert_eq!(done, length, "a copy is as long as what it is a copy of");
         if content.is_dirty() {
             self.copier.writeback.save_all(&self.context, target, content)?;
         }
         state.content = None;
-        if copied < length { Err(Error::Store(stere_store::Error::NoSpace)) } else { Ok(()) }
+        Ok(())
     }
 }

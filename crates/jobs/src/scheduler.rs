@@ -280,8 +280,8 @@ impl Scheduler {
     fn pause(&self, now: Duration) -> Duration {
         let mut next = None;
         let mut waits = None;
-        for (at, state) in self.states.iter().enumerate().filter(|(at, _)| !self.must_yield(*at)) {
-            assert!(at < self.states.len() && state.row.worker == self.worker, "a worker has its own jobs");
+        for (_, state) in self.states.iter().enumerate().filter(|(at, _)| !self.must_yield(*at)) {
+            assert_eq!(state.row.worker, self.worker, "a worker has its own jobs");
             match state.pending {
                 Pending::Nothing => {}
                 Pending::More => next = next.into_iter().chain([state.due.saturating_sub(now)]).min(),

@@ -9,36 +9,21 @@ use std::ops::ControlFlow;
 use stere_device::Device;
 use stere_format::{BlobValue, ExtentValue, Key, key};
 use stere_naming::{
-    COLLAPSE_RANGE, CryptError, Error, FileSystem, INSERT_RANGE, Io, KEEP_SIZE, KeySeed, OpenFlags, PUNCH_HOLE,
-    PassphraseCost, RENAME_EXCHANGE, ROOT, Secret, SetMode, WrappingSeed,
+    COLLAPSE_RANGE, CryptError, Error, FileSystem, INSERT_RANGE, Io, KEEP_SIZE, OpenFlags, PUNCH_HOLE, RENAME_EXCHANGE,
+    ROOT, Secret, SetMode, WrappingSeed,
 };
 use support::edits::{Edit, Random, edit, fact, set};
 use support::files::{assert_clean, check, directory, make};
+use support::keys::{COST, create_key, secret, unlock};
 use support::{Rig, caller, reconcile};
 use zeroize::Zeroizing;
 
 const DEVICE_BYTES: u64 = 96 << 20;
 const RECORD: usize = 128 << 10;
-const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
 
 fn text(number: usize, length: usize) -> Vec<u8> {
     let line = |at: usize| format!("WELLKNOWN record {:>6} of file {:>4}, in the clear\n", at * 7, number).into_bytes();
     (0..length / 40 + 1).flat_map(line).take(length).collect()
-}
-
-fn secret(number: u8) -> Secret {
-    Secret::KeyFile(Zeroizing::new(vec![number; 32]))
-}
-
-fn create_key(fs: &FileSystem, name: &str, number: u8) {
-    let wrapping = WrappingSeed { salt: [number; 16], nonce: [number + 1; 24] };
-    let seed = KeySeed { key: Zeroizing::new([number + 100; 32]), wrapping };
-    fs.encryption().create_key(&caller(2), name, &secret(number), COST, &seed).unwrap();
-}
-
-fn unlock(fs: &FileSystem, number: u8) {
-    fs.encryption().unlock_keys(None, &secret(number)).unwrap();
-    fs.reconciler().pause_reconcile(false);
 }
 
 fn list(fs: &FileSystem, directory: u64) -> Vec<(String, u64)> {

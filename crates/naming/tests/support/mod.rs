@@ -5,6 +5,7 @@ pub mod calls;
 pub mod cold;
 pub mod edits;
 pub mod files;
+pub mod keys;
 pub mod pair;
 pub mod random;
 pub mod volume;
@@ -14,13 +15,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use stere_device::{Device, MemoryDevice};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
-use stere_naming::{Caller, FileSystem, Io, Options, Timestamp};
+use stere_naming::{Caller, Error, FileSystem, Io, Options, Timestamp};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
 const CHUNK_BYTES: u32 = 1 << 20;
 
 pub struct Rig {
-    devices: Vec<Arc<MemoryDevice>>,
+    pub devices: Vec<Arc<MemoryDevice>>,
     pub options: Options,
     mounts: AtomicU8,
 }
@@ -115,6 +116,11 @@ impl Rig {
 
     /// The file system on these devices, which hold a pool like this one.
     pub fn open(&self, devices: &[Arc<MemoryDevice>]) -> FileSystem {
+        self.try_open(devices).expect("a file system")
+    }
+
+    /// As `open`, of a pool whose names may be anything.
+    pub fn try_open(&self, devices: &[Arc<MemoryDevice>]) -> Result<FileSystem, Error> {
         let devices_in = devices
             .iter()
             .map(|device| {
@@ -123,7 +129,7 @@ impl Rig {
             })
             .collect();
         let (store, _report) = Store::open(devices_in, store_options()).expect("the pool opens");
-        FileSystem::new(Arc::new(store), self.mount_options()).expect("a file system")
+        FileSystem::new(Arc::new(store), self.mount_options())
     }
 
     /// What is drawn anew for every mount.
