@@ -200,7 +200,7 @@ fn print(report: &Report, metadata_only: bool) {
         (true, _) => "contents not read".to_owned(),
         (false, 0) => "every byte of content read and verified".to_owned(),
         (false, unread) => format!(
-            "every byte of content on devices read and verified; {} are on volumes only and were not (`stere media verify` does that)",
+            "every byte of content on devices read and verified; {} are on media only and were not (`stere media verify` does that)",
             size::show(unread)
         ),
     };

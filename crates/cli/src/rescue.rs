@@ -60,7 +60,7 @@ pub fn run(registry: &Registry, arguments: &RescueArguments) -> Result<u8> {
     let (places, words): (Vec<String>, Vec<String>) =
         arguments.words.iter().cloned().partition(|word| stere_machine::places::is_place(word));
     if arguments.as_archived && !words.is_empty() {
-        return Err(Error::Usage("--as-archived is for volumes alone; leave it out where there are devices".into()));
+        return Err(Error::Usage("--as-archived is for media alone; leave it out where there are devices".into()));
     }
     let secrets = crate::keys::secrets_of_rescue(arguments)?;
     let volumes = open_volumes(&places)?;
@@ -209,7 +209,7 @@ fn print(report: &Report, unopened: &[String], left_out: &[String], arguments: &
     }
     let root = match state.root {
         "superblock" => "its newest checkpoint",
-        "volume" => "a volume's copy of its metadata",
+        "volume" => "a medium's copy of its metadata",
         "checkpoint" => "a checkpoint found in the segments",
         _ => "what was found in the segments",
     };

@@ -103,7 +103,7 @@ fn volumes_meant(report: &TierReport, to: Option<&str>, pool: &str) -> Result<St
     };
     let known = |name: &str| report.volumes.iter().any(|volume| volume.name == name);
     if let Some(unknown) = name.split('+').find(|name| !known(name)) {
-        return refused(format!("the pool '{pool}' has no volume '{unknown}'; see `stere tier list {pool}`"));
+        return refused(format!("the pool '{pool}' has no medium '{unknown}'; see `stere tier list {pool}`"));
     }
     Ok(name)
 }
@@ -113,7 +113,7 @@ fn volumes_of_policy(path: &Path) -> Result<Option<String>> {
     let names = crate::policy::read(path, "effective.tier")?.filter(|names| !names.is_empty() && names != "none");
     match names {
         Some(names) if names.contains('#') => refused(format!(
-            "the policy of {} names a volume that was removed ({names}); say where it goes with --to, or `stere policy set {0} tier=NAME`",
+            "the policy of {} names a medium that was removed ({names}); say where it goes with --to, or `stere policy set {0} tier=NAME`",
             path.display()
         )),
         names => Ok(names),
@@ -260,7 +260,7 @@ fn cancel(registry: &Registry, path: &Path) -> Result<()> {
     let report = ask_survey(&mut connection, Order::Cancel(inode, was_to_go_down))?;
     let path = path.display();
     match (was_to_go_down, report.said.is_empty()) {
-        (true, _) => println!("{path} goes down no further; what is on volumes stays there"),
+        (true, _) => println!("{path} goes down no further; what is on media stays there"),
         (false, true) => println!("{path} was not told to go down itself, and nothing of it is to come back"),
         (false, false) => {}
     }

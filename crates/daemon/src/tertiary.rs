@@ -46,8 +46,8 @@ pub fn copy_metadata_at_end(daemon: &Daemon) {
     }
     match outcome {
         Ok(false) => {}
-        Ok(true) => tracing::warn!("volumes are slow; they have the metadata as it was some time ago"),
-        Err(error) => tracing::warn!(%error, "the metadata could not be copied to volumes"),
+        Ok(true) => tracing::warn!("media are slow; they have the metadata as it was some time ago"),
+        Err(error) => tracing::warn!(%error, "the metadata could not be copied to media"),
     }
 }
 

@@ -108,6 +108,8 @@ pub enum Bug {
     NonceRepeated,
     /// naming, `room.rs`: what is pinned is released by itself like anything else (P-74).
     PinnedReleased,
+    /// residency, `eviction/choice.rs`: a segment goes although files share it that do not go to media (P-231).
+    OthersReleased,
     /// naming, `room.rs`: nothing is released for a writer that finds no room (P-110).
     WriterNotServed,
     /// recall, `lib.rs`: on a mount that refuses recalls bytes are fetched all the same (P-62).
@@ -192,7 +194,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 92] = [
+    pub const ALL: [Bug; 93] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -245,6 +247,7 @@ impl Bug {
         Bug::GraceBeginsAnew,
         Bug::OthersIncludeRoot,
         Bug::PinnedReleased,
+        Bug::OthersReleased,
         Bug::WriterNotServed,
         Bug::RecallAnyway,
         Bug::LaterForgotten,

@@ -388,7 +388,7 @@ impl Reconciler {
         }
         if job.waiting_bytes > 0 {
             let why = format!(
-                "{} bytes wait for devices or volumes that are away; attach them, then `stere reconcile resume`",
+                "{} bytes wait for devices or media that are away; attach them, then `stere reconcile resume`",
                 job.waiting_bytes
             );
             state.block(job, why);

@@ -365,6 +365,9 @@ impl Key {
         Self::new(tree::INDEXES, 0, kind::RETENTION, inode)
     }
 
+    /// The first order of a version; the smaller ones are no versions'.
+    pub const VERSION_ORDER_FIRST: u64 = 1 << 32;
+
     pub const fn version(order: u64, inode: u64) -> Self {
         Self::new(tree::INDEXES, order, kind::VERSION, inode)
     }

@@ -55,7 +55,7 @@ pub fn whole_place(place: &str) -> Result<String> {
     let path = std::path::absolute(PathBuf::from(path)).map_err(Error::System)?;
     let place = format!("dir:{}", path.display());
     match place.len() > PLACE_BYTES_MAX {
-        true => refused("the path of a volume has at most 250 bytes; mount it at a shorter one"),
+        true => refused("the path of a medium has at most 250 bytes; mount it at a shorter one"),
         false => Ok(place),
     }
 }

@@ -265,7 +265,7 @@ impl Tiers {
     }
 
     /// Whether `root` is the inode or above it; what lies below something that was put away counts as below.
-    fn is_below(&self, io: Io<'_>, inode: u64, root: u64) -> Result<bool, Error> {
+    pub fn is_below(&self, io: Io<'_>, inode: u64, root: u64) -> Result<bool, Error> {
         let found = self
             .core
             .store

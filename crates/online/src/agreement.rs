@@ -100,13 +100,13 @@ impl Running {
         }
         let place = entry.place.escape_debug();
         let asks = format!(
-            "{} of this machine is used for {}, which is where the pool '{}' says that volume {} is",
+            "{} of this machine is used for {}, which is where the pool '{}' says that medium {} is",
             files(entry),
             place,
             self.pool,
             entry.name
         );
-        let text = format!("volume {} is at {place}", entry.name);
+        let text = format!("medium {} is at {place}", entry.name);
         let (bytes_to_move, seconds, survives_after, lost_bytes) = Default::default();
         let asks = Some(asks);
         Outcome::Forecast(Forecast { bytes_to_move, seconds, survives_after, lost_bytes, text, refusal: None, asks })

@@ -144,10 +144,10 @@ impl Running {
             if !dry_run {
                 self.store.tier.media.remove_volume(volume.number)?;
             }
-            let mut said = format!("volume {} is no part of the pool any more", volume.name);
+            let mut said = format!("medium {} is no part of the pool any more", volume.name);
             if asking > 0 {
                 said += &format!(
-                    "; {asking} files or directories still ask for it and go nowhere: `stere find 'tier=#{}' PATH` lists them, set their user.stere.tier to another volume or to none",
+                    "; {asking} files or directories still ask for it and go nowhere: `stere find 'tier=#{}' PATH` lists them, set their user.stere.tier to another medium or to none",
                     volume.number
                 );
             }
@@ -234,7 +234,7 @@ impl Running {
             if !dry_run {
                 self.store.tier.media.take_volume_away(volume.number)?;
             }
-            return Ok(Outcome::Done(format!("volume {} is offline", volume.name)));
+            return Ok(Outcome::Done(format!("medium {} is offline", volume.name)));
         }
         let entry = self.find(word)?;
         if state_of(&entry) == Some(DeviceState::Offline) {

@@ -26,7 +26,7 @@ const LOOKED_FOR: Duration = Duration::from_secs(1);
 fn refuse_long(place: &str) -> Result<()> {
     match place.len() > PLACE_BYTES_MAX {
         true => refused(format!(
-            "the place of a volume has at most {PLACE_BYTES_MAX} bytes with its keys, and this one has {}; keep its files at shorter paths",
+            "the place of a medium has at most {PLACE_BYTES_MAX} bytes with its keys, and this one has {}; keep its files at shorter paths",
             place.len()
         )),
         false => Ok(()),
@@ -42,7 +42,7 @@ pub fn open_for_names(store: &Store, registry: &Registry, assembly: &Assembly) {
     let record = agreement::record_of(registry, pool, &id);
     for entry in store.tier.media.volumes().into_iter().filter(|entry| !entry.is_offline) {
         if !agreement::is_agreed(record.as_ref(), &entry) {
-            eprintln!("stere: volume {}: {}", entry.name, agreement::why_withheld(pool, &entry));
+            eprintln!("stere: medium {}: {}", entry.name, agreement::why_withheld(pool, &entry));
             continue;
         }
         let attached = open_place(&entry.place)
@@ -177,6 +177,6 @@ impl Running {
         let volume = self.labelled(entry, open_place(&place)?);
         self.store.tier.media.attach_volume(entry.number, volume, Some(&place), true)?;
         self.agree(entry.id, &place);
-        Ok(format!("volume {} is in use", entry.name))
+        Ok(format!("medium {} is in use", entry.name))
     }
 }

@@ -29,7 +29,7 @@ fn read_label_for(volume: &dyn Volume, cancellation: &Cancellation) -> Result<Op
 pub fn stranger(label: Option<VolumeLabel>, id: VolumeId) -> Option<String> {
     match label {
         Some(label) if label.volume == id => None,
-        Some(label) => Some(format!("it is volume '{}' of the pool '{}'", label.name, label.pool_name)),
+        Some(label) => Some(format!("it is medium '{}' of the pool '{}'", label.name, label.pool_name)),
         None => Some("it has no label of stere's".to_owned()),
     }
 }
@@ -60,7 +60,7 @@ impl LabelledVolume {
                 Ok(())
             }
             Some(found) => {
-                let volume = format!("{} (for volume {})", self.inner.describe(), self.name);
+                let volume = format!("{} (for medium {})", self.inner.describe(), self.name);
                 Err(VolumeError::Stranger { volume, found })
             }
         }

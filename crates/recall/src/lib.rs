@@ -207,7 +207,7 @@ impl Volumes {
             match &known.volume {
                 Some(volume) if !known.entry.is_offline => there.push((known.entry.clone(), volume.clone())),
                 _ => away.push(format!(
-                    "volume {} is not there (it was last at {}); bring it and use `stere device online`",
+                    "medium {} is not there (it was last at {}); bring it and use `stere device online`",
                     known.entry.name, known.entry.place
                 )),
             }
@@ -225,7 +225,7 @@ impl Volumes {
         if let Some(known) = self.table.write().get_mut(&number) {
             match &complaint {
                 Some(text) => tracing::warn!(volume = known.entry.name, "{text}"),
-                None => tracing::info!(volume = known.entry.name, "the volume answers again"),
+                None => tracing::info!(volume = known.entry.name, "the medium answers again"),
             }
             known.complaint = complaint;
             known.is_full = matches!(error, Some(VolumeError::Full { .. }));
@@ -249,7 +249,7 @@ impl Volumes {
     ) -> Result<(), RecallError> {
         let set = segment.tertiary().there;
         if set == 0 {
-            return Err(RecallError::Damaged(format!("segment {} is on no volume", segment.id)));
+            return Err(RecallError::Damaged(format!("segment {} is on no medium", segment.id)));
         }
         let (there, mut away) = self.reachable(set);
         let name = object_name(segment.id, segment.sequence);
@@ -265,7 +265,7 @@ impl Volumes {
                 }
                 Ok(false) => {
                     self.note_bad(segment.id, entry.bit());
-                    wrong.push(format!("object {name} on volume {} has wrong bytes", entry.name));
+                    wrong.push(format!("object {name} on medium {} has wrong bytes", entry.name));
                 }
                 // It says nothing of the volume, and no other one is asked.
                 Err(error @ VolumeError::GivenUp { .. }) => {
@@ -274,10 +274,10 @@ impl Volumes {
                 Err(error) => {
                     self.note(entry.number, Some(&error));
                     match error.is_passing() {
-                        true => away.push(format!("volume {}: {error}", entry.name)),
+                        true => away.push(format!("medium {}: {error}", entry.name)),
                         false => {
                             self.note_bad(segment.id, entry.bit());
-                            wrong.push(format!("volume {}: {error}", entry.name));
+                            wrong.push(format!("medium {}: {error}", entry.name));
                         }
                     }
                 }

@@ -13,7 +13,7 @@ pub enum Error {
     TwoPools { first: String, first_pool: String, second: String, second_pool: String },
 
     #[error(
-        "no record of a key is left here, so no passphrase or key file opens anything; give a device or a volume that has the pool's metadata, or leave the secret out to copy the rest"
+        "no record of a key is left here, so no passphrase or key file opens anything; give a device or a medium that has the pool's metadata, or leave the secret out to copy the rest"
     )]
     NoKeys,
 

@@ -150,7 +150,7 @@ pub(crate) fn find(mut media: Media) -> (Keys, State) {
         state.notes.push("no root of the tree is left; names and contents are put together from segments".into());
     } else if state.root == "volume" {
         state.notes.push(
-            "names and the map of contents are those of a volume's copy; what was changed later is not in it".into(),
+            "names and the map of contents are those of a medium's copy; what was changed later is not in it".into(),
         );
     } else if !is_first_choice {
         state.notes.push("the newest root cannot be read; an older one is used".into());

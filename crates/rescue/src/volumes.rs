@@ -62,8 +62,8 @@ impl Contents {
         let pool = label.as_ref().map(|label| label.pool).or(records.first().map(|record| record.pool));
         let pool = pool.or_else(|| objects.first().and_then(|object| pool_of(volume, &object.name)));
         records.retain(|record| Some(record.pool) == pool);
-        let name = label.map_or("a volume without a good label".into(), |label| {
-            format!("volume '{}' of the pool '{}'", label.name, label.pool_name)
+        let name = label.map_or("a medium without a good label".into(), |label| {
+            format!("medium '{}' of the pool '{}'", label.name, label.pool_name)
         });
         let state = records.first().map(|record| format!(", with the metadata of generation {}", record.generation));
         let text = format!("{name}, {} segments{}", objects.len(), state.unwrap_or_default());

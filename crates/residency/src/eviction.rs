@@ -1,11 +1,12 @@
 //! Room on devices: archived segments are released by themselves, when the marks say so and when a writer finds none.
 //!
 //! Which go first is chosen by how segments were used and by the order that the pool has for it; what rules keep here is asked of segments
-//! (`eviction/choice.rs`). Names are walked over only below what is pinned or a unit, and once where nobody knows how segments were used. Invariants: what is pinned stays, and what is not on all
+//! (`eviction/choice.rs`). Names are walked over only below what is pinned or a unit, and once where nobody knows how segments were used. Invariants: what is pinned stays, what others need, and what is not on all
 //! its volumes; no volume is asked for any of this, so a writer waits for local work only. A call fails for lack of room only when
 //! nothing is left that may go. Read next: `tier.rs`, the crate tier's `orders.rs`, `heat.rs` and `stage.rs`.
 
 mod choice;
+mod others;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -27,6 +28,8 @@ use crate::residency_policy::{Count, ResidencyPolicy};
 use crate::units::Units;
 use choice::Choice;
 
+pub use choice::StayingSegments;
+
 /// Segments released before it is looked again how full devices are.
 const RELEASED_AT_ONCE: usize = 16;
 /// Inodes that are remembered for who asks what became of them.
@@ -47,7 +50,7 @@ pub struct Eviction {
     changed: Mutex<BTreeSet<u64>>,
     /// What came back and could not be released although it is more than may be there: no more is looked for until there is more.
     stuck_back_bytes: AtomicU64,
-    /// Segments that rules keep here.
+    /// Segments that rules, or others, keep here.
     staying: choice::Staying,
 }
 

@@ -157,7 +157,7 @@ impl Offload {
         };
         if !self.core.store.offload().may_have_names(tertiary) {
             return Err(Error::NotPermitted(
-                "a volume that these files go to was added with metadata=no, so no names go there",
+                "a medium that these files go to was added with metadata=no, so no names go there",
             ));
         }
         if effective.is_on(Switch::Backup) {

@@ -25,7 +25,7 @@ use crate::tertiary::{self, TIER};
 use crate::volume::VolumeTrouble;
 use crate::{
     execute::{contents, names},
-    retention,
+    retention, watermark_eviction,
 };
 
 const NAMES: &[u8] = b"user.stere.names";
@@ -191,9 +191,8 @@ fn all_down(history: &mut History) -> Result<(), Stop> {
         ControlFlow::Continue(())
     });
     history.must("looking for segments", walked)?;
-    let pinned = history.mounted().files.eviction().pinned_segments(&caller(&history.machine));
-    let pinned = history.must("looking for what is pinned", pinned)?;
-    let segments: Vec<u64> = segments.difference(&pinned).copied().collect();
+    let may_go = watermark_eviction::may_go_down(history, None)?;
+    let segments: Vec<u64> = segments.intersection(&may_go).copied().collect();
     let released = history.mounted().files.tiers().release_segments(&caller(&history.machine), &segments);
     history.summary.tier.segments_released += history.must("releasing", released)?.segments;
     let store = &history.mounted().store;

@@ -21,7 +21,7 @@ use crate::observe::{self, Trouble};
 use crate::operation::{Path, Releasing};
 use crate::pool::{Mounted, PoolUnderTest, caller, superuser};
 use crate::volume::{Harm, VolumeTrouble, name_of, number_of};
-use crate::{execute::names, medium_faults};
+use crate::{execute::names, medium_faults, watermark_eviction};
 
 /// Volumes of a history at most.
 pub const VOLUMES_MAX: usize = 3;
@@ -379,14 +379,16 @@ fn segments_below(history: &mut History, path: Path) -> Result<Vec<u64>, Stop> {
     Ok(segments.into_iter().collect())
 }
 
-/// What is on all its volumes is given up on devices, but for what is pinned.
+/// What is on all its volumes is given up on devices, but for what is pinned or of others.
 pub(crate) fn release_below(history: &mut History, path: Path, releasing: Releasing) -> Result<(), Stop> {
+    let Some(inode) = names::plain_inode(history, path)? else { return Ok(()) };
     let mut segments = segments_below(history, path)?;
-    let pinned = history.mounted().files.eviction().pinned_segments(&caller(&history.machine));
-    let pinned = history.must("looking for what is pinned", pinned)?;
-    segments.retain(|segment| !pinned.contains(segment));
+    let may_go = watermark_eviction::may_go_down(history, Some(inode))?;
+    segments.retain(|segment| may_go.contains(segment));
+    let others = watermark_eviction::of_others(history, Some(inode))?;
     let released = history.mounted().files.tiers().release_segments(&caller(&history.machine), &segments);
     history.summary.tier.segments_released += history.must("releasing", released)?.segments;
+    watermark_eviction::must_have_kept(history, &others)?;
     let store = &history.mounted().store;
     let done = match releasing {
         Releasing::Only => return Ok(()),
@@ -410,7 +412,8 @@ pub(crate) fn stage_below(history: &mut History, path: Path) -> Result<(), Stop>
 
 pub(crate) fn pin(history: &mut History, path: Path, is_pinned: bool) -> Result<(), Stop> {
     let Some(inode) = names::plain_inode(history, path)? else { return Ok(()) };
-    let pinned = history.mounted().files.eviction().set_pinned(Io::BLOCKING, inode, is_pinned);
+    let (files, who) = (&history.mounted().files, caller(&history.machine));
+    let pinned = files.command(&who, || files.eviction().set_pinned(who.io, inode, is_pinned));
     let after = history.model.changed_node(inode, |node| {
         match is_pinned {
             true => node.attributes.insert(PIN_ATTRIBUTE.to_vec(), b"yes".to_vec()),

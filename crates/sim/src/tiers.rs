@@ -31,7 +31,7 @@ use crate::random::Random;
 use crate::tertiary::{self, TIER};
 use crate::{
     execute::{contents, names},
-    observe,
+    observe, watermark_eviction,
 };
 
 pub(crate) const UNIT: &[u8] = b"user.stere.unit";
@@ -223,19 +223,22 @@ fn lying(history: &mut History) -> Result<Lying, Stop> {
     Ok(lying)
 }
 
-fn pinned_now(history: &mut History) -> Result<BTreeSet<u64>, Stop> {
-    let pinned = history.mounted().files.eviction().pinned_segments(&caller(&history.machine));
-    history.must("looking for what is pinned", pinned)
+/// What stays, whoever says so.
+fn staying_now(history: &mut History) -> Result<BTreeSet<u64>, Stop> {
+    let pinned = watermark_eviction::pinned(history)?;
+    let releasable = history.mounted().store.tier.stager.releasable_segments();
+    let may_go = watermark_eviction::may_go_down(history, None)?;
+    Ok(releasable.difference(&may_go).chain(&pinned).copied().collect())
 }
 
 /// All that may go is on volumes only, and nobody waits for anything.
 fn release_all(history: &mut History) -> Result<(), Stop> {
     history.machine.count_anew();
-    let pinned = pinned_now(history)?;
-    let all: Vec<u64> =
-        history.mounted().store.tier.stager.releasable_segments().difference(&pinned).copied().collect();
+    let all: Vec<u64> = watermark_eviction::may_go_down(history, None)?.into_iter().collect();
+    let others = watermark_eviction::of_others(history, None)?;
     let released = history.mounted().files.tiers().release_segments(&caller(&history.machine), &all);
     history.must("releasing", released)?;
+    watermark_eviction::must_have_kept(history, &others)?;
     history.sync_all()?;
     let store = history.mounted().store.clone();
     let segments: Vec<u64> = store.segments().everywhere().iter().map(|segment| segment.id).collect();

@@ -4,25 +4,66 @@
 //! write fails for lack of room only when nothing is left that may go. Read next: `tertiary.rs`.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use stere_naming::Error;
 use stere_store::TierMarks;
 
 use crate::history::{History, Stop};
-use crate::model::Node;
+use crate::model::{Node, ROOT};
 use crate::pool::caller;
 use crate::tertiary::PIN_ATTRIBUTE;
 
-/// Segments that may be released: on all their volumes, and nothing in them is pinned.
-fn may_go_down(history: &mut History) -> Result<BTreeSet<u64>, Stop> {
-    let releasable = history.mounted().store.tier.stager.releasable_segments();
-    let pinned = pinned(history)?;
-    Ok(releasable.difference(&pinned).copied().collect())
+/// Segments that may be released: on all their volumes, and nothing in them is pinned, or of others.
+pub(crate) fn may_go_down(history: &mut History, named: Option<u64>) -> Result<BTreeSet<u64>, Stop> {
+    let mut releasable = history.mounted().store.tier.stager.releasable_segments();
+    let staying = history.mounted().files.eviction().staying_among(&caller(&history.machine), &releasable, named);
+    let staying = history.must("looking for what stays", staying)?;
+    releasable.retain(|segment| !staying.has(*segment));
+    Ok(releasable)
 }
 
-fn pinned(history: &mut History) -> Result<BTreeSet<u64>, Stop> {
+pub(crate) fn pinned(history: &mut History) -> Result<BTreeSet<u64>, Stop> {
     let pinned = history.mounted().files.eviction().pinned_segments(&caller(&history.machine));
     history.must("looking for what is pinned", pinned)
+}
+
+/// Segments on devices that files have something in which do not go to media, and are not below `named`. Found by walking over all
+/// files, as the product does not.
+pub(crate) fn of_others(history: &mut History, named: Option<u64>) -> Result<BTreeSet<u64>, Stop> {
+    let (mut segments, mut below) = (BTreeSet::new(), BTreeSet::new());
+    let who = caller(&history.machine);
+    let tiers = history.mounted().files.tiers();
+    let walked = named.map_or(Ok(()), |named| {
+        tiers.tier_walk(&who, named, &mut |met| {
+            below.insert(met.inode);
+            ControlFlow::Continue(())
+        })
+    });
+    let walked = walked.and_then(|()| {
+        tiers.tier_walk(&who, ROOT, &mut |met| {
+            if !met.is_tiered && !below.contains(&met.inode) {
+                segments.extend(met.segments);
+            }
+            ControlFlow::Continue(())
+        })
+    });
+    let table = history.mounted().store.segments();
+    segments.retain(|id| table.get(*id).is_some_and(|segment| !segment.is_released()));
+    history.must("looking for what is of others", walked)?;
+    Ok(segments)
+}
+
+/// P-231: what others need on devices is there after something was released.
+pub(crate) fn must_have_kept(history: &mut History, of_others: &BTreeSet<u64>) -> Result<(), Stop> {
+    let table = history.mounted().store.segments();
+    let is_gone = |id: &&u64| table.get(**id).is_some_and(|segment| segment.is_released());
+    match of_others.iter().find(is_gone) {
+        Some(segment) => {
+            Err(Stop::Failure(format!("segment {segment} was released, and files share it that do not go to media")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// As a mount does now and then.
@@ -37,14 +78,15 @@ pub(crate) fn keep_room(history: &mut History, under: u8, by: u8) -> Result<(), 
     history.must("setting marks", set.map_err(Error::from))?;
     history.note_commit();
     let releasable = history.mounted().store.tier.stager.releasable_segments();
-    let pinned = pinned(history)?;
+    let (pinned, others) = (pinned(history)?, of_others(history, None)?);
     let before = history.mounted().store.space().used_percent();
     let kept = history.mounted().files.eviction().keep_room(&caller(&history.machine));
     if matches!(kept, Err(Error::NoSpace)) && history.plan.may_fill {
         return Ok(());
     }
     let released = history.must("making room", kept)?;
-    let left = may_go_down(history)?;
+    must_have_kept(history, &others)?;
+    let left = may_go_down(history, None)?;
     let store = &history.mounted().store;
     let (after, segments) = (store.space().used_percent(), store.segments());
     let is_gone = |id: &&u64| segments.get(**id).is_some_and(|segment| segment.is_released());
@@ -74,7 +116,7 @@ pub(crate) fn must_have_no_room(history: &mut History) -> Result<(), Stop> {
     if !history.mounted().store.tier.media.has_volumes() || history.machine.is_off() || !history.pool.is_calm() {
         return Ok(());
     }
-    let left = may_go_down(history)?;
+    let left = may_go_down(history, None)?;
     // What a pinned file held, and only versions hold since it was cut, the background looks at again, not every writer.
     let is_pinned = |node: &Node| node.attributes.contains_key(PIN_ATTRIBUTE);
     let were_pinned = history.plan.pool.keeps_versions && history.model.nodes.values().any(is_pinned);

@@ -184,7 +184,8 @@ mod planted {
                 | Bug::UnitGoesApart
                 | Bug::FollowersForgotten
                 | Bug::AheadUnbounded
-                | Bug::AheadToDevices => Some(Area::Tiers),
+                | Bug::AheadToDevices
+                | Bug::OthersReleased => Some(Area::Tiers),
                 _ => None,
             };
             let without_areas = !is_of_area && area.is_none();

@@ -222,9 +222,9 @@ impl Media {
             return Ok(number);
         }
         Err(Error::Pool(match numbers.find(|number| !is_taken(number)) {
-            None => format!("a pool has at most {TERTIARY_MAX} volumes; remove one first"),
+            None => format!("a pool has at most {TERTIARY_MAX} media; remove one first"),
             Some(number) => format!(
-                "every number that is free was a removed volume's and is still asked for; `stere find 'tier=#{number}' PATH` lists what asks for one of them, and `stere find 'tier=NAME' PATH` what asks for one whose heir is NAME: set their user.stere.tier to another volume or to none"
+                "every number that is free was a removed medium's and is still asked for; `stere find 'tier=#{number}' PATH` lists what asks for one of them, and `stere find 'tier=NAME' PATH` what asks for one whose heir is NAME: set their user.stere.tier to another medium or to none"
             ),
         }))
     }
@@ -242,11 +242,11 @@ impl Media {
         let refused = |text: String| Err(Error::Pool(text));
         let known = self.volumes();
         if known.iter().any(|known| known.name == entry.name) {
-            return refused(format!("the pool has a volume named '{}' already; give another name", entry.name));
+            return refused(format!("the pool has a medium named '{}' already; give another name", entry.name));
         }
         if entry.name.is_empty() || entry.name == "none" || entry.name.contains(['+', '/', ' ', ',']) {
             return refused(format!(
-                "'{}' cannot be the name of a volume; use letters, digits and hyphens",
+                "'{}' cannot be the name of a medium; use letters, digits and hyphens",
                 entry.name
             ));
         }
@@ -254,7 +254,7 @@ impl Media {
         let label = read_label(&*volume).map_err(failed)?;
         if let Some(label) = label.filter(|_| !force) {
             return refused(format!(
-                "{} is volume '{}' of the pool '{}' already; use `stere device online` if it has moved, another directory or prefix, or --force to take it",
+                "{} is medium '{}' of the pool '{}' already; use `stere device online` if it has moved, another directory or prefix, or --force to take it",
                 volume.describe(),
                 label.name,
                 label.pool_name
@@ -296,11 +296,11 @@ impl Media {
         checks: bool,
     ) -> Result<(), Error> {
         let known = self.volumes.table.read().get(&number).map(|known| known.entry.clone());
-        let Some(mut entry) = known else { return Err(Error::Pool("the pool has no such volume".into())) };
+        let Some(mut entry) = known else { return Err(Error::Pool("the pool has no such medium".into())) };
         if checks {
             let found = stranger(read_label(&*volume).map_err(failed)?, entry.id);
             if let Some(found) = found {
-                let volume = format!("{} (for volume {})", volume.describe(), entry.name);
+                let volume = format!("{} (for medium {})", volume.describe(), entry.name);
                 return Err(failed(VolumeError::Stranger { volume, found }));
             }
         }
@@ -337,7 +337,7 @@ impl Media {
     pub fn take_volume_away(&self, number: u8) -> Result<(), Error> {
         self.engine.check_writable()?;
         let known = self.volumes.table.read().get(&number).map(|known| known.entry.clone());
-        let Some(entry) = known else { return Err(Error::Pool("the pool has no such volume".into())) };
+        let Some(entry) = known else { return Err(Error::Pool("the pool has no such medium".into())) };
         let entry = VolumeEntry { is_offline: true, ..entry };
         self.put_volume(&entry)?;
         self.copies.forget(number);
@@ -358,7 +358,7 @@ impl Media {
         if !only_here.is_empty() {
             let bytes: u64 = only_here.iter().map(|segment| segment.live_bytes()).sum();
             return Err(Error::Pool(format!(
-                "{bytes} bytes in {} segments are on this volume only; copy them to another one (`stere media retire`) or bring them back (`stere tier stage`) first",
+                "{bytes} bytes in {} segments are on this medium only; copy them to another one (`stere media retire`) or bring them back (`stere tier stage`) first",
                 only_here.len()
             )));
         }

@@ -200,7 +200,7 @@ impl Sweeper {
 
     fn volume_by_number(&self, number: u8) -> Result<(VolumeEntry, Arc<dyn Volume>), Error> {
         let (volumes, away) = self.volumes.reachable(1 << number);
-        let none = || Error::Pool(away.first().cloned().unwrap_or_else(|| "the pool has no such volume".into()));
+        let none = || Error::Pool(away.first().cloned().unwrap_or_else(|| "the pool has no such medium".into()));
         volumes.into_iter().next().ok_or_else(none)
     }
 }

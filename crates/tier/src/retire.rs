@@ -43,7 +43,7 @@ impl Media {
     /// The volume that takes over from another one if nobody says which: of those that hold nothing together with it, the one with most
     /// room, as far as that is known.
     pub fn heir_for(&self, number: u8) -> Result<u8, Error> {
-        let mut why = "the pool has no other volume that is there; add one first".to_owned();
+        let mut why = "the pool has no other medium that is there; add one first".to_owned();
         let mut best = None;
         for status in self.volume_statuses() {
             let heir = status.entry.number;
@@ -66,25 +66,25 @@ impl Media {
     }
 
     fn known_entry(&self, number: u8) -> Result<VolumeEntry, Error> {
-        self.volumes.volume_entry(number).ok_or_else(|| Error::Pool("the pool has no such volume".into()))
+        self.volumes.volume_entry(number).ok_or_else(|| Error::Pool("the pool has no such medium".into()))
     }
 
     /// Whether a volume can take over all that another one has, and is meant to have.
     fn check_heir(&self, number: u8, heir: u8) -> Result<(), Error> {
         let (old, new) = (self.known_entry(number)?, self.known_entry(heir)?);
         if number == heir {
-            return refused(format!("volume {} cannot take over from itself; name another one", old.name));
+            return refused(format!("medium {} cannot take over from itself; name another one", old.name));
         }
         let is_there = self.volumes.table.read().get(&heir).is_some_and(|known| known.volume.is_some());
         if new.is_offline || !is_there {
-            return refused(format!("volume {} is not there; bring it, or name another one", new.name));
+            return refused(format!("medium {} is not there; bring it, or name another one", new.name));
         }
         if self.volumes.is_retiring(heir) {
-            return refused(format!("volume {} is being retired itself; name another one", new.name));
+            return refused(format!("medium {} is being retired itself; name another one", new.name));
         }
         if let Some((other, _)) = self.volumes.retiring().into_iter().find(|(_, heir)| *heir == number) {
             return refused(format!(
-                "volume {} is being retired to {}; wait until that is done, `stere media list` tells",
+                "medium {} is being retired to {}; wait until that is done, `stere media list` tells",
                 other.name, old.name
             ));
         }
@@ -92,7 +92,7 @@ impl Media {
         let (_, needed_bytes) = bytes_of(&self.not_on_heir(number, heir));
         if let Some(free_bytes) = self.volumes.free_bytes_of(heir).filter(|free_bytes| *free_bytes < needed_bytes) {
             return refused(format!(
-                "volume {} has no room for what is on {}: {needed_bytes} bytes are needed and {free_bytes} are free; free some, or name another volume",
+                "medium {} has no room for what is on {}: {needed_bytes} bytes are needed and {free_bytes} are free; free some, or name another medium",
                 new.name, old.name
             ));
         }
@@ -116,7 +116,7 @@ impl Media {
             return Ok(());
         }
         refused(format!(
-            "volume {} has copies of what is on {} ({shared} segments; {asking} files or directories ask for both), so there would be fewer copies: add another volume and name that, or take {1} away with `stere device remove`",
+            "medium {} has copies of what is on {} ({shared} segments; {asking} files or directories ask for both), so there would be fewer copies: add another medium and name that, or take {1} away with `stere device remove`",
             new.name, old.name
         ))
     }
@@ -132,7 +132,7 @@ impl Media {
             Some(known) => {
                 let (name, to) = (entry.name, self.known_entry(known)?.name);
                 return refused(format!(
-                    "volume {name} is being retired to {to} already; remove {to} to end that (`stere device remove`)"
+                    "medium {name} is being retired to {to} already; remove {to} to end that (`stere device remove`)"
                 ));
             }
             None => self.check_heir(number, heir)?,
@@ -210,7 +210,7 @@ impl Media {
             let name = entry.name.clone();
             let entry = VolumeEntry { succession: Succession::Retired(heir), ..entry };
             self.forget_volume(entry.number, Some(entry))?;
-            tracing::info!(volume = name, "the volume is retired; what is on it still may be deleted");
+            tracing::info!(volume = name, "the medium is retired; what is on it still may be deleted");
             is_any = true;
         }
         Ok(is_any)

@@ -187,7 +187,7 @@ impl Stager {
         }
         let _held = self.engine.hold_chunks()?;
         for segment in lost {
-            tracing::warn!(segment = segment.id, "devices have lost this segment; it is read from its volumes");
+            tracing::warn!(segment = segment.id, "devices have lost this segment; it is read from its media");
             self.release_segment(&segment);
         }
         Ok(())

@@ -313,7 +313,7 @@ impl Uploader {
                     Ok(Some(object))
                 }
                 Err(RecallError::Damaged(why)) => Err(Error::Pool(format!(
-                    "segment {} cannot be copied to another volume ({why}); remove the files in it, or restore the object",
+                    "segment {} cannot be copied to another medium ({why}); remove the files in it, or restore the object",
                     segment.id
                 ))),
                 Err(RecallError::Refused(refusal, why)) => Err(Error::Elsewhere { why, refusal }),

@@ -179,12 +179,12 @@ impl Found {
             Err(_) => None,
         };
         self.outcome.volumes.push(match said {
-            Some(label) => format!("{}: volume '{}' of the pool '{}'", volume.describe(), label.name, label.pool_name),
+            Some(label) => format!("{}: medium '{}' of the pool '{}'", volume.describe(), label.name, label.pool_name),
             None => format!("{}: no good label", volume.describe()),
         });
         let all = volume.list("").map_err(failed)?;
         if !all.iter().any(|(name, _)| stere_format::segment_of_object(name).is_some()) {
-            return refused(format!("{} holds no segments; name the directory of a volume", volume.describe()));
+            return refused(format!("{} holds no segments; name the directory of a medium", volume.describe()));
         }
         for (name, length) in all {
             if let Some(of) = catalogue_of(&name) {

@@ -41,6 +41,6 @@ pub fn open(registry: &Registry, pool: &str) -> Result<Connection> {
             connection.wait_without_limit()?;
             Ok(connection)
         }
-        None => refused(format!("the pool '{pool}' is not mounted; volumes are used while it is: mount it")),
+        None => refused(format!("the pool '{pool}' is not mounted; media are used while it is: mount it")),
     }
 }

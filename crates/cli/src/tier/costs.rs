@@ -21,7 +21,7 @@ fn unexpected<T>() -> Result<T> {
 
 pub fn print(name: &Path, reports: &[CostsReport]) {
     if reports.is_empty() {
-        println!("{}: nothing is asked of volumes", name.display());
+        println!("{}: nothing is asked of media", name.display());
     }
     for one in reports {
         let (to, from) = (size::show(one.bytes_to), size::show(one.bytes_from));

@@ -56,7 +56,7 @@ fn repack(registry: &Registry, pool: &str, volume: Option<&str>, below: u8, json
             println!("no object of which at most {below} % are alive, and can be read whole");
         }
         (false, None) => {
-            println!("{} are free on each volume", size::show(all.bytes_emptied.saturating_sub(all.bytes_made)));
+            println!("{} are free on each medium", size::show(all.bytes_emptied.saturating_sub(all.bytes_made)));
         }
     }
     Ok(if all.waits_for.is_some() { DEGRADED } else { DONE })
@@ -76,7 +76,7 @@ pub fn media(registry: &Registry, command: &MediaCommand) -> Result<u8> {
         MediaCommand::Show { pool, volume, json } => {
             let report = ask_tier(&mut open(registry, pool)?, Order::Tell)?;
             let Some(found) = report.volumes.iter().find(|known| known.name == *volume) else {
-                return refused(format!("the pool '{pool}' has no volume '{volume}'; see `stere media list {pool}`"));
+                return refused(format!("the pool '{pool}' has no medium '{volume}'; see `stere media list {pool}`"));
             };
             match json {
                 true => println!("{}", to_json(found)?),

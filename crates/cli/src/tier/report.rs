@@ -56,7 +56,7 @@ pub(super) fn print_queue(report: &TierReport) {
     println!("to come back: {} segments", report.staging_segments);
     if report.reads_under_way + report.reads_waiting > 0 {
         let (under_way, waiting) = (report.reads_under_way, report.reads_waiting);
-        println!("reads that wait for volumes: {under_way}; for their turn: {waiting}");
+        println!("reads that wait for media: {under_way}; for their turn: {waiting}");
     }
     println!(
         "since the mount: {} in {} segments copied out, {} fetched in {} requests, {} bad objects",

@@ -44,7 +44,7 @@ fn follow(connection: &mut Connection, report: &mut RetireReport, json: bool) ->
         };
         if known.heir.is_none() {
             return refused(format!(
-                "volume {} is not being retired any more; {} was removed",
+                "medium {} is not being retired any more; {} was removed",
                 known.name, report.heir
             ));
         }
@@ -69,7 +69,7 @@ fn print(report: &RetireReport, pool: &str, is_dry: bool) {
     match (is_dry, is_done, waits_for) {
         (true, ..) => println!("{left} in {segments_left} segments would be copied from {volume} to {heir}"),
         (_, true, _) => println!(
-            "volume {volume} is no part of the pool any more, {heir} has all of it; what is on {volume} still may be deleted"
+            "medium {volume} is no part of the pool any more, {heir} has all of it; what is on {volume} still may be deleted"
         ),
         (_, _, Some(why)) => println!("{left} in {segments_left} segments are left; it goes on by itself: {why}"),
         (..) => println!(

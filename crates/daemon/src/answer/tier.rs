@@ -55,13 +55,11 @@ pub fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
     }
 }
 
-/// Gives up what is on devices beside the volumes' copies of all below an inode, but for what is pinned.
+/// Gives up what is on devices beside the volumes' copies of all below an inode, but for what is pinned or of others too.
 fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
     let (_, mut segments, inodes) = survey(filesystem, running, root)?;
-    let pinned = filesystem.eviction().pinned_among(&clock::own_caller(Io::BLOCKING), &segments)?;
-    let found = segments.len();
-    segments.retain(|segment| !pinned.contains(segment));
-    let kept = found - segments.len();
+    let staying = filesystem.eviction().staying_among(&clock::own_caller(Io::BLOCKING), &segments, Some(root))?;
+    segments.retain(|segment| !staying.has(*segment));
     let segments: Vec<u64> = segments.into_iter().collect();
     let released = filesystem.tiers().release_segments(&clock::own_caller(Io::BLOCKING), &segments)?;
     running.store.commit(Io::BLOCKING)?;
@@ -69,16 +67,20 @@ fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Resul
     let (mut report, _, _) = survey(filesystem, running, root)?;
     report.is_partial = released.waiting > 0;
     report.said = format!(
-        "released {} segments, {} of devices become free{}{}",
+        "released {} segments, {} of devices become free{}{}{}",
         released.segments,
         size::show(released.bytes),
         match released.waiting {
             0 => String::new(),
-            waiting => format!("; {waiting} segments are not on all their volumes yet and stay"),
+            waiting => format!("; {waiting} segments are not on all their media yet and stay"),
         },
-        match kept {
+        match staying.pinned.len() {
             0 => String::new(),
-            kept => format!("; {kept} segments hold something that is pinned and stay"),
+            pinned => format!("; {pinned} segments hold something that is pinned and stay"),
+        },
+        match staying.of_others.len() {
+            0 => String::new(),
+            others => format!("; {others} segments share content with files that do not go to media, and stay"),
         }
     );
     Ok(report)
@@ -112,13 +114,14 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
         }
         Order::Survey(root) => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
         Order::Policy(change) => {
-            policy::apply(running, change)?;
+            policy::apply(filesystem, running, change)?;
             Ok(Told::Tier(report(filesystem, running)))
         }
         Order::Release(root) => Ok(Told::Survey(release_below(filesystem, running, *root)?)),
         Order::PutAway(root) => Ok(Told::Survey(names::put_away_below(filesystem, running, *root)?)),
         Order::Pin(root, is_pinned) => {
-            filesystem.eviction().set_pinned(Io::BLOCKING, *root, *is_pinned)?;
+            let caller = clock::own_caller(Io::BLOCKING);
+            filesystem.command(&caller, || filesystem.eviction().set_pinned(caller.io, *root, *is_pinned))?;
             running.store.commit(Io::BLOCKING)?;
             match is_pinned {
                 true => serve(filesystem, running, &Order::Stage(*root)),
@@ -138,12 +141,12 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
         }
         Order::Cancel(root, goes_down) => cancel_below(filesystem, running, *root, *goes_down),
         Order::Costs(root, to) => costs::forecast(filesystem, running, *root, to.as_deref()),
-        Order::Price(volume, change) => costs::price(running, volume, change),
+        Order::Price(volume, change) => costs::price(filesystem, running, volume, change),
         Order::Retire { volume, to, dry_run } => retire::begin(running, volume, to.as_deref(), *dry_run),
         Order::Repack { volume, below } => repack::repack_some(filesystem, running, volume.as_deref(), *below),
         Order::Verify { volume, reads } => {
             let Some(entry) = running.find_volume(volume) else {
-                return refused(format!("the pool '{}' has no volume '{volume}'", running.pool));
+                return refused(format!("the pool '{}' has no medium '{volume}'", running.pool));
             };
             let swept = running.store.tier.sweeper.sweep_volume(entry.number, *reads)?;
             running.store.commit(Io::BLOCKING)?;

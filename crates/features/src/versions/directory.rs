@@ -23,7 +23,7 @@ use crate::versions::Versions;
 /// Moments that are tried for one that is free.
 const MOMENTS_MAX: u32 = 4096;
 /// Places in the order from where on versions have a moment at which they go, and from where on they have none.
-pub const ORDER_BY_MOMENT: u64 = 1 << 32;
+pub const ORDER_BY_MOMENT: u64 = Key::VERSION_ORDER_FIRST;
 const ORDER_OF_REST: u64 = 1 << 48;
 
 /// The place in the order of a version that was made at a moment, seconds since 1970, and is kept so long.

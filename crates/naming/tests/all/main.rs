@@ -45,6 +45,7 @@ mod rot;
 mod rules;
 mod rules_changed;
 mod several_names;
+mod shared_on_devices;
 mod stored_anew;
 mod stress;
 mod threads;

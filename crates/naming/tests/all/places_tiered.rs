@@ -160,7 +160,7 @@ fn what_comes_back_later_than_it_was_asked_for_lies_right_too() {
     archived.stage(&[1]);
     assert_eq!(archived.where_is(1), BTreeSet::from(["cold".to_owned()]));
     let blocked = fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().blocked;
-    assert!(blocked.len() == 1 && blocked[0].why.contains("wait for devices or volumes"), "{blocked:?}");
+    assert!(blocked.len() == 1 && blocked[0].why.contains("wait for devices or media"), "{blocked:?}");
     archived.volume.set_fault(None);
     fs.reconciler().pause_reconcile(false);
     settle(fs);

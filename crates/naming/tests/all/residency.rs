@@ -72,7 +72,7 @@ fn what_rules_pin_stays_and_goes_when_they_go() {
     assert!(files.iter().zip(here(&fs)).all(|((_, stays), here)| here || !stays), "{:?}", here(&fs));
     assert!(here(&fs).contains(&false), "{:?}", here(&fs));
     let all: std::collections::BTreeSet<u64> = segments_of(&fs, top).into_iter().collect();
-    let pinned = fs.eviction().pinned_among(&caller(2001), &all).unwrap();
+    let pinned = fs.eviction().staying_among(&caller(2001), &all, Some(top)).unwrap().pinned;
     for (inode, _) in files.iter().filter(|(_, stays)| *stays) {
         assert!(segments_of(&fs, *inode).iter().all(|segment| pinned.contains(segment)));
     }

@@ -66,7 +66,7 @@ fn place() -> (Arc<Place>, LabelledVolume) {
 }
 
 fn is_stranger<T: std::fmt::Debug>(outcome: &Result<T, VolumeError>) -> bool {
-    matches!(outcome, Err(error @ VolumeError::Stranger { .. }) if error.to_string().contains("volume 1"))
+    matches!(outcome, Err(error @ VolumeError::Stranger { .. }) if error.to_string().contains("medium 'volume 1'"))
 }
 
 #[test]

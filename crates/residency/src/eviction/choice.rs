@@ -4,7 +4,7 @@
 //! and these are asked. Who stored something need not be who has it: content is shared, a version keeps what a file no longer has. Where that
 //! may be so, files below those whose rules pin are walked over, once for all that go together. A segment that stays is not asked again for a
 //! while, unless a policy changes or something in it dies. A unit that rules make is met by its first segment that would go, and makes all of
-//! its segments younger then. Invariants: the order is as if all had been asked before; nothing goes that was not asked. Read next: `../room.rs`,
+//! its segments younger then. Invariants: the order is as if all had been asked before; nothing goes that was not asked. Read next: `others.rs`,
 //! `../residency_policy.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,10 @@ use rustc_hash::FxHashMap;
 use stere_faults::{Bug, is_planted};
 use stere_namespace::call::{Caller, ROOT};
 use stere_namespace::error::Error;
-use stere_store::{Candidate, Member, Members, TierPolicy};
+use stere_store::{Candidate, Members, TierPolicy};
 
 use crate::eviction::Eviction;
+use crate::eviction::others::{Concerned, has_all};
 use crate::residency_policy::{Count, Ruled};
 use crate::units::UnitsOf;
 
@@ -23,20 +24,30 @@ use crate::units::UnitsOf;
 const STAYS_SECONDS: i64 = 60;
 /// Segments that are remembered to stay.
 const REMEMBERED_MAX: usize = 1 << 16;
-/// Extents looked at in one view.
-const EXTENTS: usize = 1024;
-
-/// What was alive in a segment when it was asked, when that was, and at which count of changes.
-type Asked = (u64, i64, Count);
+/// A segment that was asked.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// What was alive in it.
+    live_bytes: u64,
+    now_seconds: i64,
+    policy_count: Count,
+    /// How often files had given up what they share: it may be nobody else's now.
+    shared_left: u64,
+}
 
 /// Segments that stayed when they were asked, by number.
 #[derive(Default)]
 pub struct Staying(parking_lot::Mutex<FxHashMap<u64, Asked>>);
 
 impl Staying {
-    fn has(&self, segment: u64, live_bytes: u64, now: i64, count: Count) -> bool {
+    fn has(&self, segment: u64, asked: &Asked) -> bool {
         let known = self.0.lock().get(&segment).copied();
-        known.is_some_and(|(live, asked, at)| live == live_bytes && at == count && is_recent(asked, now))
+        known.is_some_and(|known| {
+            known.live_bytes == asked.live_bytes
+                && known.policy_count == asked.policy_count
+                && known.shared_left == asked.shared_left
+                && is_recent(known.now_seconds, asked.now_seconds)
+        })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -47,12 +58,12 @@ impl Staying {
         self.0.lock().clear();
     }
 
-    pub fn note(&self, segment: u64, live_bytes: u64, now: i64, count: Count) {
+    fn note(&self, segment: u64, asked: Asked) {
         let mut known = self.0.lock();
         if known.len() >= REMEMBERED_MAX {
             known.clear();
         }
-        known.insert(segment, (live_bytes, now, count));
+        known.insert(segment, asked);
         assert!(known.len() <= REMEMBERED_MAX, "segments that are remembered are bounded");
     }
 }
@@ -62,50 +73,83 @@ pub fn is_recent(asked_seconds: i64, now_seconds: i64) -> bool {
     (asked_seconds..asked_seconds.saturating_add(STAYS_SECONDS)).contains(&now_seconds)
 }
 
-/// Asks what rules and classes say of segments.
+/// Asks what rules and classes say of segments, and whether others need them.
 struct Asking<'a> {
     eviction: &'a Eviction,
     caller: &'a Caller<'a>,
     ruled: Ruled,
     /// Segments of all that rules pin, where somebody had to know.
     walked: Option<BTreeSet<u64>>,
+    concerned: Concerned<'a>,
+}
+
+/// Why a segment stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stays {
+    Pinned,
+    /// Something in it is of files that do not go to media.
+    OfOthers,
+}
+
+/// Segments that stay on devices, by why.
+#[derive(Debug, Default)]
+pub struct StayingSegments {
+    pub pinned: BTreeSet<u64>,
+    pub of_others: BTreeSet<u64>,
+}
+
+impl StayingSegments {
+    pub fn has(&self, segment: u64) -> bool {
+        self.pinned.contains(&segment) || self.of_others.contains(&segment)
+    }
 }
 
 impl<'a> Asking<'a> {
-    fn new(eviction: &'a Eviction, caller: &'a Caller<'a>) -> Result<Asking<'a>, Error> {
+    /// `named` is what is released by its name.
+    fn new(eviction: &'a Eviction, caller: &'a Caller<'a>, named: Option<u64>) -> Result<Asking<'a>, Error> {
         let ruled = eviction.residency.ruled(caller.io)?;
-        Ok(Asking { eviction, caller, ruled, walked: None })
+        let concerned = Concerned::new(&eviction.core, &eviction.tiers, caller, named);
+        Ok(Asking { eviction, caller, ruled, walked: None, concerned })
     }
 
-    /// Whether something in a segment is pinned by rules or classes.
+    /// Whether a segment stays that may go by itself.
     fn stays(&mut self, segment: u64, members: Option<&Members>) -> Result<bool, Error> {
-        if !self.ruled.pin || is_planted(Bug::PinnedReleased) {
-            return Ok(false);
-        }
-        let (eviction, now) = (self.eviction, self.caller.now.seconds);
-        let live_bytes = eviction.core.store.segments().get(segment).map_or(0, |segment| segment.live_bytes());
-        let count = eviction.residency.policy_count();
-        let staying = &eviction.staying;
-        if staying.has(segment, live_bytes, now, count) {
+        let (eviction, store) = (self.eviction, &self.eviction.core.store);
+        let asked = Asked {
+            live_bytes: store.segments().get(segment).map_or(0, |segment| segment.live_bytes()),
+            now_seconds: self.caller.now.seconds,
+            policy_count: eviction.residency.policy_count(),
+            shared_left: store.space().shared_left(),
+        };
+        if eviction.staying.has(segment, &asked) {
             return Ok(true);
         }
         let stays = match members {
-            Some(members) => self.has_pinned(segment, members)?,
-            None => self.has_pinned(segment, &eviction.core.store.tier.heat.members_of_segment(segment)?)?,
+            Some(members) => self.why_stays(segment, members)?,
+            None => self.why_stays(segment, &store.tier.heat.members_of_segment(segment)?)?,
         };
-        if stays {
-            staying.note(segment, live_bytes, now, count);
+        if stays.is_some() {
+            eviction.staying.note(segment, asked);
         }
-        Ok(stays)
+        Ok(stays.is_some())
     }
 
+    fn why_stays(&mut self, segment: u64, members: &Members) -> Result<Option<Stays>, Error> {
+        if self.ruled.pin && !is_planted(Bug::PinnedReleased) && self.has_pinned(segment, members)? {
+            return Ok(Some(Stays::Pinned));
+        }
+        let is_of_others = !is_planted(Bug::OthersReleased) && self.concerned.are_others(segment, members)?;
+        Ok(is_of_others.then_some(Stays::OfOthers))
+    }
+
+    /// Whether something in a segment is pinned by rules or classes.
     fn has_pinned(&mut self, segment: u64, members: &Members) -> Result<bool, Error> {
         let mut is_certain = !members.is_shared;
         for (inode, member) in &members.inodes {
             if self.eviction.residency.is_pinned(self.caller, *inode)? {
                 return Ok(true);
             }
-            is_certain = is_certain && self.has_all(*inode, member)?;
+            is_certain = is_certain && has_all(&self.eviction.core, self.caller.io, *inode, member)?;
         }
         if is_certain {
             return Ok(false);
@@ -115,20 +159,6 @@ impl<'a> Asking<'a> {
             None => self.eviction.segments_that_rules_pin(self.caller)?,
         };
         Ok(self.walked.insert(walked).contains(&segment))
-    }
-
-    /// Whether a file has all that it stored there, so that nobody else can have it who has no second reference.
-    fn has_all(&self, inode: u64, member: &Member) -> Result<bool, Error> {
-        let (mut missing, mut from) = (member.blobs.clone(), Some(member.from));
-        while let Some(at) = from.filter(|at| *at < member.to && !missing.is_empty()) {
-            let (extents, next) =
-                stere_file::stored_extents(&self.eviction.core.store, self.caller.io, inode, at, EXTENTS)?;
-            for extent in &extents {
-                missing.remove(&extent.blob.id);
-            }
-            from = next;
-        }
-        Ok(missing.is_empty())
     }
 }
 
@@ -151,7 +181,7 @@ impl<'a> Choice<'a> {
         policy: &'a TierPolicy,
         mut candidates: Vec<Candidate>,
     ) -> Result<Choice<'a>, Error> {
-        let asking = Asking::new(eviction, caller)?;
+        let asking = Asking::new(eviction, caller, None)?;
         let is_ruled = asking.ruled.unit && !candidates.is_empty();
         let used = match is_ruled {
             true => candidates.iter().map(|one| (one.segment, one.heat.used_seconds)).collect(),
@@ -223,17 +253,30 @@ impl<'a> Choice<'a> {
 }
 
 impl Eviction {
-    /// Of these segments those that hold something which stays on devices, whoever says so.
-    pub fn pinned_among(&self, caller: &Caller<'_>, segments: &BTreeSet<u64>) -> Result<BTreeSet<u64>, Error> {
-        let mut pinned: BTreeSet<u64> = self.pinned_segments(caller)?.intersection(segments).copied().collect();
-        let mut asking = Asking::new(self, caller)?;
+    /// Of these segments those that hold something which stays on devices, whoever says so, when what is below `named` is released
+    /// by its name, or when they go by themselves.
+    pub fn staying_among(
+        &self,
+        caller: &Caller<'_>,
+        segments: &BTreeSet<u64>,
+        named: Option<u64>,
+    ) -> Result<StayingSegments, Error> {
+        let pinned = self.pinned_segments(caller)?.intersection(segments).copied().collect();
+        let mut staying = StayingSegments { pinned, of_others: BTreeSet::new() };
+        let mut asking = Asking::new(self, caller, named)?;
         for segment in segments {
-            if !pinned.contains(segment) && asking.stays(*segment, None)? {
-                pinned.insert(*segment);
+            if staying.pinned.contains(segment) {
+                continue;
+            }
+            let members = self.core.store.tier.heat.members_of_segment(*segment)?;
+            match asking.why_stays(*segment, &members)? {
+                Some(Stays::Pinned) => drop(staying.pinned.insert(*segment)),
+                Some(Stays::OfOthers) => drop(staying.of_others.insert(*segment)),
+                None => {}
             }
         }
-        assert!(pinned.is_subset(segments), "what is pinned is among those that were asked for");
-        Ok(pinned)
+        assert!(staying.pinned.is_disjoint(&staying.of_others), "a segment stays for one reason");
+        Ok(staying)
     }
 
     /// By walking over files: those below all whose rules, or classes, may pin anything.

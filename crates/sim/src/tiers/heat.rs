@@ -255,9 +255,9 @@ fn must_go_in_order(
     (lying, uses, judged): (&Lying, &Uses, &BTreeSet<u64>),
     began_seconds: i64,
 ) -> Result<(), Stop> {
-    let pinned = tiers::pinned_now(history)?;
+    let staying = tiers::staying_now(history)?;
     let mut candidates = history.mounted().store.tier.heat.release_candidates();
-    candidates.retain(|one| (by_marks || one.heat.is_back) && !pinned.contains(&one.segment));
+    candidates.retain(|one| (by_marks || one.heat.is_back) && !staying.contains(&one.segment));
     let may_go: BTreeSet<u64> = candidates.iter().map(|one| one.segment).collect();
     let (youngest, is_unclear) = youngest_of_units(&history.model, lying, uses, &may_go);
     let mut weighed: BTreeMap<u64, Weighed> = BTreeMap::new();

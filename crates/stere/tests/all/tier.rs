@@ -178,7 +178,7 @@ fn a_kill_at_any_time_loses_nothing() {
     }
     world.ok("umount mount");
     let checked = world.ok("check tank");
-    assert!(checked.contains("clean") && checked.contains("on volumes only"), "{checked}");
+    assert!(checked.contains("clean") && checked.contains("on media only"), "{checked}");
     world.ok(&format!("rescue dir:{} --to out", world.path("volume").display()));
     assert_right(&world.path("out").join("project"), 120);
 }
@@ -238,7 +238,7 @@ fn a_volume_is_retired() {
     fill(&directory, 200);
     world.ok("tier archive mount/project --wait");
     world.ok("tier release mount/project");
-    world.refused("media retire tank cold", 1, &["no other volume"]);
+    world.refused("media retire tank cold", 1, &["no other medium"]);
     fs::create_dir(world.path("newer")).unwrap();
     world.ok("device add tank dir:newer,name=newer");
     let would = world.ok("media retire tank cold --dry-run");

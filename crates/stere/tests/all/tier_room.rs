@@ -45,6 +45,39 @@ fn what_is_pinned_stays() {
     end_clean(&world);
 }
 
+/// P-231: a copy by reference that is archived takes nothing from the file it is a copy of.
+#[test]
+fn what_is_shared_with_a_file_that_stays_is_not_released() {
+    if !can_mount("what_is_shared_with_a_file_that_stays_is_not_released") {
+        return;
+    }
+    let world = tiered("");
+    let (here, there) = (world.mountpoint().join("here"), world.mountpoint().join("there"));
+    fs::create_dir(&here).unwrap();
+    fs::create_dir(&there).unwrap();
+    world.ok("policy set mount/here copies=2");
+    let bytes: Vec<u8> = content(3).into_iter().cycle().take(6 << 20).collect();
+    fs::write(here.join("file"), &bytes).unwrap();
+    fs::File::open(here.join("file")).unwrap().sync_all().unwrap();
+    // `std::fs::copy` asks the kernel for copy_file_range.
+    fs::copy(here.join("file"), there.join("file")).unwrap();
+    world.ok("tier archive mount/there --wait");
+    let said = world.ok("tier release mount/there");
+    assert!(said.contains("share content with files that do not go to media"), "{said}");
+    let tells = |name: &str| attribute(&here.join("file"), &format!("user.stere.{name}"));
+    assert_eq!((tells("residency").as_str(), tells("state").as_str()), ("online", "compliant"));
+    assert_eq!(tells("survives"), "2", "two copies here, and the medium's");
+    fs::remove_file(here.join("file")).unwrap();
+    let residency = || attribute(&there.join("file"), "user.stere.residency");
+    until("the only file that is left does not go", || {
+        world.ok("tier release mount/there");
+        residency() == "nearline"
+    });
+    forget_cache();
+    assert!(fs::read(there.join("file")).unwrap() == bytes);
+    end_clean(&world);
+}
+
 /// P-97: above the high mark devices get room by themselves, down to the low one; what is pinned or on no volume stays, and all of it is
 /// read as before.
 #[test]

@@ -52,14 +52,16 @@ pub fn forecast(filesystem: &FileSystem, running: &Running, root: u64, to: Optio
 }
 
 /// Tells, and changes, what a volume costs.
-pub fn price(running: &Running, volume: &str, change: &Change) -> Result<Told> {
+pub fn price(filesystem: &FileSystem, running: &Running, volume: &str, change: &Change) -> Result<Told> {
     let Some(entry) = running.find_volume(volume) else {
-        return refused(format!("the pool '{0}' has no volume '{volume}'; see `stere tier list {0}`", running.pool));
+        return refused(format!("the pool '{0}' has no medium '{volume}'; see `stere tier list {0}`", running.pool));
     };
     let mut prices = running.store.tier.media.volume_prices(entry.number)?;
     if *change != Change::default() {
         prices = change.of(prices);
-        running.store.tier.media.set_volume_prices(entry.number, prices)?;
+        let media = &running.store.tier.media;
+        let caller = clock::own_caller(Io::BLOCKING);
+        filesystem.command(&caller, || Ok(media.set_volume_prices(entry.number, prices)?))?;
     }
     let [requests, out, month] =
         [prices.thousand_requests, prices.gigabyte_out, prices.gigabyte_month].map(|price| price as f64 / MILLION);

@@ -21,7 +21,7 @@ pub fn put_away_below(filesystem: &FileSystem, running: &Running, root: u64) -> 
         match outcome.staying {
             0 => String::new(),
             staying => format!(
-                "; {staying} files or directories stay: they are not on volumes only, are in use, have several names, or say something themselves"
+                "; {staying} files or directories stay: they are not on media only, are in use, have several names, or say something themselves"
             ),
         }
     );

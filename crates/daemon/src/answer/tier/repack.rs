@@ -15,7 +15,7 @@ pub fn repack_some(filesystem: &FileSystem, running: &Running, volume: Option<&s
     let volumes = match volume.map(|name| (name, running.find_volume(name))) {
         None => running.store.tier.media.volumes().iter().fold(0, |set, entry| set | entry.bit()),
         Some((_, Some(entry))) => entry.bit(),
-        Some((name, None)) => return refused(format!("the pool '{}' has no volume '{name}'", running.pool)),
+        Some((name, None)) => return refused(format!("the pool '{}' has no medium '{name}'", running.pool)),
     };
     let describe = |inodes: &BTreeSet<u64>| describe(filesystem, inodes);
     let done =

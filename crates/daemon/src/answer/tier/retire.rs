@@ -12,7 +12,7 @@ pub fn begin(running: &Running, volume: &str, to: Option<&str>, dry_run: bool) -
     let store = &running.store;
     let find = |name: &str| match running.find_volume(name) {
         Some(entry) => Ok(entry),
-        None => refused(format!("the pool '{0}' has no volume '{name}'; see `stere media list {0}`", running.pool)),
+        None => refused(format!("the pool '{0}' has no medium '{name}'; see `stere media list {0}`", running.pool)),
     };
     let old = find(volume)?;
     let heir = match (to, old.succession.heir()) {

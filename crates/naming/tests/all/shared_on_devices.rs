@@ -1,0 +1,137 @@
+//! P-231: content that a file shares with one that does not go to media stays on devices, whatever is released.
+
+use crate::support;
+
+use std::sync::Arc;
+
+use stere_device::MemoryVolume;
+use stere_naming::{Caller, FileSystem, ROOT, Timestamp};
+use stere_store::TierMarks;
+use support::edits::{fact, set};
+use support::files::{assert_clean, make, mkdir};
+use support::volume::{add_volume, segments_of};
+use support::{Rig, caller, reconcile};
+
+/// More than a segment.
+const LENGTH: u64 = 1_300_000;
+
+fn content(number: u8) -> Vec<u8> {
+    (0..LENGTH).map(|at| (at / 700 * 13 + at) as u8 ^ number).collect()
+}
+
+/// `here`, of which two copies are kept, and `there`, whose files go to the medium.
+fn world() -> (Rig, FileSystem, Arc<MemoryVolume>, u64, u64) {
+    let (rig, fs) = Rig::new(3, 96 << 20);
+    let volume = add_volume(&fs);
+    let (here, there) = (mkdir(&fs, ROOT, "here"), mkdir(&fs, ROOT, "there"));
+    set(&fs, here, "copies", "2");
+    set(&fs, there, "tier", "cold");
+    (rig, fs, volume, here, there)
+}
+
+/// As `cp --reflink` does.
+fn share(fs: &FileSystem, from: u64, directory: u64, name: &str) -> u64 {
+    let to = make(fs, directory, name, b"");
+    assert_eq!(fs.copy_range(&caller(3), from, 0, to, 0, LENGTH).unwrap(), LENGTH);
+    to
+}
+
+fn settle(fs: &FileSystem) {
+    fs.syncfs(&caller(1000)).unwrap();
+    reconcile(fs);
+    while fs.store().tier.step(true, &|_| Vec::new()).unwrap().is_busy {}
+    (0..3).for_each(|_| fs.store().checkpoint().unwrap());
+}
+
+/// As `tier release` of what is below an inode.
+fn release(fs: &FileSystem, inode: u64) {
+    let mut segments = segments_of(fs, inode);
+    let staying = fs.eviction().staying_among(&caller(2000), &segments.iter().copied().collect(), Some(inode)).unwrap();
+    segments.retain(|segment| !staying.has(*segment));
+    fs.tiers().release_segments(&caller(2000), &segments).unwrap();
+}
+
+fn press(fs: &FileSystem, seconds: i64) {
+    fs.store().tier.media.set_tier_marks(TierMarks::new(2, 1).unwrap()).unwrap();
+    fs.eviction().keep_room(&Caller { now: Timestamp { seconds, nanoseconds: 0 }, ..caller(seconds) }).unwrap();
+}
+
+fn residency(fs: &FileSystem, inode: u64) -> &'static str {
+    fs.tiers().tier_file(&caller(3), inode).unwrap().residency()
+}
+
+#[test]
+fn a_reflink_from_elsewhere_keeps_content_here() {
+    for by_command in [true, false] {
+        let (_rig, fs, _volume, here, there) = world();
+        let mine = make(&fs, here, "mine", &content(1));
+        let shared = share(&fs, mine, there, "shared");
+        let alone = make(&fs, there, "alone", &content(2));
+        settle(&fs);
+        match by_command {
+            true => release(&fs, there),
+            false => press(&fs, 2000),
+        }
+        assert_ne!(residency(&fs, alone), "online", "what is nobody else's goes");
+        assert_eq!(residency(&fs, mine), "online");
+        // Two copies, and the one of the medium: one more may be lost than copies=2 says.
+        assert_eq!((fact(&fs, mine, "survives"), fact(&fs, mine, "state")), ("2".into(), "compliant".into()));
+        assert_eq!(residency(&fs, shared), "online");
+        // Who shared it is gone, or asks for it no more: it goes at once.
+        fs.unlink(&caller(2001), here, b"mine").unwrap();
+        settle(&fs);
+        match by_command {
+            true => release(&fs, there),
+            false => press(&fs, 2002),
+        }
+        assert_eq!(residency(&fs, shared), "nearline", "nobody else has it any more");
+        assert_clean(&fs);
+    }
+}
+
+/// What was stored by a file that is gone, and is another's now.
+#[test]
+fn content_whose_first_file_is_gone_is_of_who_has_it() {
+    for by_command in [true, false] {
+        let (_rig, fs, _volume, here, there) = world();
+        let first = make(&fs, there, "first", &content(1));
+        fs.syncfs(&caller(3)).unwrap();
+        let (mine, other) = (share(&fs, first, here, "mine"), share(&fs, first, there, "other"));
+        settle(&fs);
+        fs.unlink(&caller(5), there, b"first").unwrap();
+        fs.unlink(&caller(5), there, b"other").unwrap();
+        settle(&fs);
+        match by_command {
+            true => release(&fs, there),
+            false => press(&fs, 2000),
+        }
+        assert_eq!(residency(&fs, mine), "online");
+        let _ = other;
+        // By its name it goes.
+        release(&fs, mine);
+        assert_eq!(residency(&fs, mine) == "nearline", !segments_of(&fs, mine).is_empty());
+        assert_clean(&fs);
+    }
+}
+
+/// Those that all go to media may share what they like, versions too.
+#[test]
+fn what_only_those_share_that_go_goes() {
+    for by_command in [true, false] {
+        let (_rig, fs, _volume, _here, there) = world();
+        set(&fs, there, "versions", "3");
+        let first = make(&fs, there, "first", &content(1));
+        let below = mkdir(&fs, there, "below");
+        let second = share(&fs, first, below, "second");
+        fs.link(&caller(3), second, there, b"again").unwrap();
+        fs.write(&caller(5), first, 5000, b"new", false).unwrap();
+        settle(&fs);
+        match by_command {
+            true => release(&fs, there),
+            false => press(&fs, 2000),
+        }
+        assert_eq!(residency(&fs, second), "nearline");
+        assert_eq!(residency(&fs, first), "nearline");
+        assert_clean(&fs);
+    }
+}
