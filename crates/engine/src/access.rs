@@ -17,6 +17,7 @@ use crate::view::{Offloaded, View};
 
 impl Inner {
     /// A fold that one of these changes would reach into.
+    #[inline]
     pub(crate) fn fold_of_changes(&self, transaction: &Transaction<'_>) -> Option<u64> {
         if self.folds.is_empty() {
             return None;

@@ -43,6 +43,7 @@ impl Folds {
     }
 
     /// The fold that a key is in.
+    #[inline]
     pub fn at(&self, key: &Key) -> Option<u64> {
         let (_, (end, number)) = self.ranges.range(..=*key).next_back()?;
         (key < end).then_some(*number)

@@ -174,6 +174,7 @@ impl Places<'_> {
     }
 
     /// Whether data of this placement is unreplicated with the devices there are.
+    #[inline]
     pub fn is_unreplicated(&self, placement: Placement) -> bool {
         self.fit_for(placement).width() == 1
     }

@@ -306,6 +306,7 @@ impl Capacity<'_> {
     }
 
     /// Whether metadata must not grow now: for want of segments, or because the room is promised to data.
+    #[inline]
     pub(crate) fn is_scarce(&self, inner: &Inner) -> bool {
         let rooms = self.rooms();
         let MetaRoom { scheme, wanted, .. } = self.engine.log.room.meta_room();
@@ -334,6 +335,7 @@ impl Capacity<'_> {
 
     /// Whether the transaction must be refused: it takes more than it frees and room is scarce. Data that is entered had its
     /// room reserved, its metadata included.
+    #[inline]
     pub(crate) fn is_refused(&self, inner: &Inner, transaction: &Transaction<'_>) -> Result<bool, Error> {
         let is_exempt = transaction.enters_data || transaction.only_frees || transaction.writes.is_empty();
         if is_exempt || !self.is_scarce(inner) {

@@ -35,6 +35,7 @@ pub struct PluginEvents {
 
 impl PluginEvents {
     /// The stack of an inode, if one of it wants to hear of this, and the inode.
+    #[inline]
     fn listeners(
         &self,
         caller: &Caller<'_>,
@@ -83,6 +84,7 @@ impl PluginEvents {
     }
 
     /// Asks before something is done to a file that is there; gives what is to be noted with it, if anybody was asked.
+    #[inline]
     pub fn judge(
         &self,
         caller: &Caller<'_>,

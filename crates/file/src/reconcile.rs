@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stere_format::{ChecksumKind, FileKind, Scheme, Site};
+use stere_format::{ChecksumKind, DeviceIndex, FileKind, Scheme, Site};
 use stere_policy::{Algorithm, Effective};
 use stere_store::{BlobHandle, Move, Owner, Placement, Store};
 
@@ -101,6 +101,24 @@ pub struct Reconciled {
     pub damaged_blobs: u32,
 }
 
+/// How a file is to be stored.
+struct Wanted {
+    inode: u64,
+    placement: Placement,
+    asked: AskedEncoding,
+    home: Option<DeviceIndex>,
+    tertiary: Option<u16>,
+}
+
+/// What one step does with some extents of a file.
+#[derive(Default)]
+struct Step {
+    /// By the volumes that they belong on.
+    moves: BTreeMap<u16, Vec<Move>>,
+    /// Blobs of which the file gets its own.
+    apart: Vec<u64>,
+}
+
 /// Converts stored data to what the policy says.
 pub struct Converter {
     pub(crate) store: Arc<Store>,
@@ -135,51 +153,16 @@ impl Converter {
             Ok::<_, Error>(Some((self.policies.effective(view, inode, &value)?, used_seconds)))
         })?;
         let Some((effective, used_seconds)) = effective else { return Ok(Reconciled::default()) };
-        let (placement, asked) = (self.policies.placement_of(&effective), self.policies.asked(&effective));
+        let placement = self.policies.placement_of(&effective);
         let known = self.table.find(inode).and_then(|held| held.read(context.io).ok()?.content.as_ref()?.home);
         let home = self.policies.home(context.io, inode, known, placement)?;
         let tertiary = self.policies.media_of(effective.wish.tier);
+        let wanted = Wanted { inode, placement, asked: self.policies.asked(&effective), home, tertiary };
         while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
             let (extents, next) = stored_extents(&self.store, context.io, inode, at, EXTENTS_PER_STEP)?;
             let (extents, next) = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
-            // By the volumes that they belong on.
-            let (mut moves, mut apart): (BTreeMap<u16, Vec<Move>>, Vec<u64>) = (BTreeMap::new(), Vec::new());
-            for extent in extents {
-                let judgement = match self.judge_tier(&extent.blob, tertiary, placement, shared) {
-                    Some(judgement) => judgement,
-                    None => self.judge(&extent.blob, placement, home, shared),
-                };
-                // What is elsewhere, or stays there, is not fetched to be compressed.
-                let is_other = judgement != Judgement::Archived && self.is_to_be_recoded(&extent.blob, asked, shared);
-                if judgement == Judgement::Apart {
-                    apart.push(extent.blob.id);
-                }
-                if judgement == Judgement::Waits {
-                    done.waiting_bytes += u64::from(extent.length);
-                }
-                let moves_on = match judgement {
-                    Judgement::Moves => true,
-                    Judgement::Right => is_other,
-                    Judgement::Stays | Judgement::Waits | Judgement::Archived | Judgement::Apart => false,
-                };
-                let moves = moves.entry(self.volumes_for(&extent.blob, tertiary)).or_default();
-                // Several extents may lie in one blob.
-                if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
-                    continue;
-                }
-                let recoded = match is_other.then(|| self.codec.recode(context.io, &extent.blob, asked)) {
-                    None => None,
-                    Some(Ok(recoded)) => Some(recoded),
-                    Some(Err(Error::Undecodable { .. } | Error::Store(stere_store::Error::Damaged { .. }))) => {
-                        done.damaged_blobs += 1;
-                        continue;
-                    }
-                    Some(Err(error)) => return Err(error),
-                };
-                let offset = extent.start.saturating_sub(u64::from(extent.blob_offset));
-                moves.push(Move { blob: extent.blob, owner: Owner { inode, offset }, recoded });
-            }
-            for (set, moves) in moves.iter().filter(|(_, moves)| !moves.is_empty()) {
+            let step = self.plan_step(context, extents, &wanted, shared, &mut done)?;
+            for (set, moves) in step.moves.iter().filter(|(_, moves)| !moves.is_empty()) {
                 let moved = match *set {
                     0 => self.store.cleaning().relocate(moves, placement, home)?,
                     set => self.store.cleaning().archive_used(moves, placement, set, used_seconds)?,
@@ -187,9 +170,9 @@ impl Converter {
                 done.moved_bytes += moved.bytes;
                 done.damaged_blobs += moved.damaged;
             }
-            if !apart.is_empty() {
+            if !step.apart.is_empty() {
                 let range = at..next.unwrap_or(END);
-                let is_meant = |extent: &StoredExtent| apart.contains(&extent.blob.id);
+                let is_meant = |extent: &StoredExtent| step.apart.contains(&extent.blob.id);
                 let anew = self.store_anew(context, inode, range, &effective, is_meant)?;
                 done.moved_bytes += anew.moved_bytes;
                 done.damaged_blobs += anew.damaged_blobs;
@@ -202,6 +185,55 @@ impl Converter {
             done.next = next;
         }
         Ok(done)
+    }
+
+    /// What is to be done with some extents of a file.
+    fn plan_step(
+        &self,
+        context: &Context<'_>,
+        extents: Vec<StoredExtent>,
+        wanted: &Wanted,
+        shared: &mut SharedWishes,
+        done: &mut Reconciled,
+    ) -> Result<Step, Error> {
+        let Wanted { inode: _, placement, asked, home, tertiary } = *wanted;
+        let mut step = Step::default();
+        for extent in extents {
+            let judgement = match self.judge_tier(&extent.blob, tertiary, placement, shared) {
+                Some(judgement) => judgement,
+                None => self.judge(&extent.blob, placement, home, shared),
+            };
+            // What is elsewhere, or stays there, is not fetched to be compressed.
+            let is_other = judgement != Judgement::Archived && self.is_to_be_recoded(&extent.blob, asked, shared);
+            if judgement == Judgement::Apart {
+                step.apart.push(extent.blob.id);
+            }
+            if judgement == Judgement::Waits {
+                done.waiting_bytes += u64::from(extent.length);
+            }
+            let moves_on = match judgement {
+                Judgement::Moves => true,
+                Judgement::Right => is_other,
+                Judgement::Stays | Judgement::Waits | Judgement::Archived | Judgement::Apart => false,
+            };
+            let moves = step.moves.entry(self.volumes_for(&extent.blob, tertiary)).or_default();
+            // Several extents may lie in one blob.
+            if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
+                continue;
+            }
+            let recoded = match is_other.then(|| self.codec.recode(context.io, &extent.blob, asked)) {
+                None => None,
+                Some(Ok(recoded)) => Some(recoded),
+                Some(Err(Error::Undecodable { .. } | Error::Store(stere_store::Error::Damaged { .. }))) => {
+                    done.damaged_blobs += 1;
+                    continue;
+                }
+                Some(Err(error)) => return Err(error),
+            };
+            let offset = extent.start.saturating_sub(u64::from(extent.blob_offset));
+            moves.push(Move { blob: extent.blob, owner: Owner { inode: wanted.inode, offset }, recoded });
+        }
+        Ok(step)
     }
 
     /// The volumes that a blob belongs on when it has moved, 0 for none.
@@ -288,7 +320,7 @@ impl Converter {
         &self,
         blob: &BlobHandle,
         placement: Placement,
-        home: Option<stere_format::DeviceIndex>,
+        home: Option<DeviceIndex>,
         shared: &mut SharedWishes,
     ) -> Judgement {
         if blob.site() != placement.site {

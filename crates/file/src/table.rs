@@ -102,6 +102,7 @@ impl FileTable {
     }
 
     /// The entry of an inode, if there is one.
+    #[inline]
     pub(crate) fn find(&self, inode: u64) -> Option<Held<'_>> {
         let shard = self.shard(inode).lock();
         let entry = shard.get(&inode)?.clone();

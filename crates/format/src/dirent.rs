@@ -98,6 +98,7 @@ impl DirentValue {
 }
 
 impl<'a> DirentView<'a> {
+    #[inline]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(12 + self.name.len());
         self.encode_to(&mut out);

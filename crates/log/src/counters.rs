@@ -45,6 +45,7 @@ impl Counters {
     }
 
     /// The next segment id and the next row sequence, to be kept in the journal.
+    #[inline]
     pub fn get(&self) -> (u64, u64) {
         (self.next_segment.load(Ordering::Acquire), self.next_sequence.load(Ordering::Acquire))
     }

@@ -143,6 +143,7 @@ impl Segment {
     }
 
     /// Whether it is on media only.
+    #[inline]
     pub fn is_released(&self) -> bool {
         self.released.load(Ordering::Acquire)
     }
@@ -364,6 +365,7 @@ pub struct SegmentTable {
 }
 
 impl SegmentTable {
+    #[inline]
     pub fn get(&self, id: u64) -> Option<Arc<Segment>> {
         self.by_id.read().get(&id).cloned()
     }

@@ -122,6 +122,7 @@ impl SegmentRoom {
     }
 
     /// Room that data leaves for metadata.
+    #[inline]
     pub fn meta_room(&self) -> MetaRoom {
         *self.meta_room.lock()
     }

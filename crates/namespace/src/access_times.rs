@@ -33,6 +33,7 @@ impl Gathered {
         &self.shards[(inode % SHARDS as u64) as usize]
     }
 
+    #[inline]
     fn get(&self, inode: u64) -> Option<Timestamp> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -97,6 +98,7 @@ impl LazyTimes {
     }
 
     /// Notes that an inode was read.
+    #[inline]
     pub fn note_access(&self, caller: &Caller<'_>, inode: u64, value: &InodeValue) {
         let atime = self.get(inode).unwrap_or(value.atime);
         let renew = match self.core.options.access_times {

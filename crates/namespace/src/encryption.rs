@@ -158,6 +158,7 @@ impl EncryptionKeys {
     }
 
     /// Refuses to open a file whose key is locked.
+    #[inline]
     pub fn check_key(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
         if !self.keyring().has_keys() {
             return Ok(());
@@ -174,6 +175,7 @@ impl EncryptionKeys {
     }
 
     /// Notes that the kernel may have content of a file that was just made, if it is encrypted.
+    #[inline]
     pub fn note_open(&self, caller: &Caller<'_>, inode: u64) {
         // Noted too often does no harm.
         if self.check_key(caller, inode).is_err() {

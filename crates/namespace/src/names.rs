@@ -62,6 +62,7 @@ impl NameHasher {
         NameHasher(SipHasher13::new_with_key(key))
     }
 
+    #[inline]
     pub fn hash(&self, name: &[u8]) -> u64 {
         let mut hasher = self.0;
         hasher.write(name);

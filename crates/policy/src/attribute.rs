@@ -411,6 +411,7 @@ pub const REDUNDANCY_MAX: u8 = 10;
 
 impl Own {
     /// Whether nothing is set here.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         *self == Own::default()
     }

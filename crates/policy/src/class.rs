@@ -31,6 +31,7 @@ impl Class {
     pub const USER_CODE_MIN: u8 = 16;
 
     /// The number that stands for this class on media; 0 means "none set" there.
+    #[inline]
     pub fn code(self) -> u8 {
         match self {
             Class::Scratch => 1,

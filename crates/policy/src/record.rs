@@ -25,6 +25,7 @@ impl RecordSize {
     }
 
     /// How many bytes that are.
+    #[inline]
     pub fn bytes(self) -> u64 {
         assert!((1..=CODE_MAX).contains(&self.0), "{} is no size of records", self.0);
         1 << (self.0 + SHIFT)

@@ -91,6 +91,7 @@ impl Offload {
         self.core.store.offload().note_unfolded(is_on);
     }
 
+    #[inline]
     fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }

@@ -280,6 +280,7 @@ impl Slots {
     }
 
     /// The same for the devices of a place.
+    #[inline]
     pub fn fit_within(&self, place: u8, scheme: Scheme) -> Result<Scheme, StripeError> {
         self.placement.lock().fit_within(place, scheme)
     }

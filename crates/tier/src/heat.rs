@@ -30,8 +30,8 @@ const PAGES_AT_ONCE: usize = 64;
 /// What of one file is alive in a segment, as its rows tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Member {
-    /// Its blobs there, with how often each is referred to.
-    pub blobs: BTreeMap<u64, u32>,
+    /// Its blobs there.
+    pub blobs: BTreeSet<u64>,
     /// Where in the file they begin and end.
     pub from: u64,
     pub to: u64,
@@ -200,19 +200,19 @@ impl Heat {
                     let Some(bytes) = view.get(&Key::blob(blob))? else { continue };
                     let value = BlobValue::decode(&bytes);
                     // One that is not understood is nobody's that could be asked.
-                    let references = value.as_ref().map_or(u32::MAX, |value| value.references);
+                    let is_shared = value.as_ref().map_or(true, |value| value.references > 1);
                     if value.map_or(true, |value| value.address.segment == segment.id) {
-                        found.push((inode, blob, file_offset, file_offset + u64::from(logical_bytes), references));
+                        found.push((inode, blob, file_offset, file_offset + u64::from(logical_bytes), is_shared));
                     }
                 }
                 Ok::<_, Error>(found)
             })?;
-            for (inode, blob, from, to, references) in found {
-                members.is_shared |= references > 1;
+            for (inode, blob, from, to, is_shared) in found {
+                members.is_shared |= is_shared;
                 let fresh = || Member { from, to, ..Member::default() };
                 let member = members.inodes.entry(inode).or_insert_with(fresh);
                 (member.from, member.to) = (member.from.min(from), member.to.max(to));
-                member.blobs.insert(blob, references);
+                member.blobs.insert(blob);
             }
         }
         Ok(members)

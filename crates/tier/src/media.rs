@@ -170,6 +170,7 @@ impl Media {
     }
 
     /// Whether the pool has volumes.
+    #[inline]
     pub fn has_volumes(&self) -> bool {
         !self.volumes.table.read().is_empty()
     }

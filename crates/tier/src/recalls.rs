@@ -40,6 +40,7 @@ impl Recalls {
     }
 
     /// Whether anything may be on media only.
+    #[inline]
     pub fn may_be_released(&self) -> bool {
         self.volumes.may_be_released.load(std::sync::atomic::Ordering::Acquire)
     }

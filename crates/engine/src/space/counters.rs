@@ -65,6 +65,7 @@ pub(super) struct Promisable {
 
 impl Space {
     /// Live bytes of segments of this scheme changed.
+    #[inline]
     pub fn add_live(&self, scheme: Scheme, delta: i64) {
         let mut live_bytes = self.live_bytes.lock();
         match live_bytes.iter_mut().find(|(known, _)| *known == scheme) {
@@ -85,6 +86,7 @@ impl Space {
     }
 
     /// What a change made of segments. Keys that go make nodes smaller.
+    #[inline]
     pub(crate) fn note_died(&self, usage: &[(Arc<Segment>, i64)], keys_deleted: usize) {
         let died = usage.iter().filter(|(_, delta)| *delta < 0).map(|(segment, delta)| raw(segment.scheme, -delta));
         let bytes = u64::try_from(died.sum::<i64>()).unwrap_or(0) + keys_deleted as u64 * KEY_BYTES;

@@ -125,8 +125,8 @@ impl<'a> Asking<'a> {
             return Ok(true);
         }
         let stays = match members {
-            Some(members) => self.why_stays(segment, members)?,
-            None => self.why_stays(segment, &store.tier.heat.members_of_segment(segment)?)?,
+            Some(members) => self.why_stays(segment, Some(members))?,
+            None => self.why_stays(segment, Some(&store.tier.heat.members_of_segment(segment)?))?,
         };
         if stays.is_some() {
             eviction.staying.note(segment, asked);
@@ -134,8 +134,13 @@ impl<'a> Asking<'a> {
         Ok(stays.is_some())
     }
 
-    fn why_stays(&mut self, segment: u64, members: &Members) -> Result<Option<Stays>, Error> {
-        if self.ruled.pin && !is_planted(Bug::PinnedReleased) && self.has_pinned(segment, members)? {
+    /// `members` are what its rows tell; who released it by its name reads them only where rules pin something.
+    fn why_stays(&mut self, segment: u64, members: Option<&Members>) -> Result<Option<Stays>, Error> {
+        let asks_rules = self.ruled.pin && !is_planted(Bug::PinnedReleased);
+        assert!(members.is_some() || !asks_rules, "rules are asked of what lies in segment {segment}");
+        if let Some(members) = members.filter(|_| asks_rules)
+            && self.has_pinned(segment, members)?
+        {
             return Ok(Some(Stays::Pinned));
         }
         let is_of_others = !is_planted(Bug::OthersReleased) && self.concerned.are_others(segment, members)?;
@@ -268,8 +273,10 @@ impl Eviction {
             if staying.pinned.contains(segment) {
                 continue;
             }
-            let members = self.core.store.tier.heat.members_of_segment(*segment)?;
-            match asking.why_stays(*segment, &members)? {
+            let read = || self.core.store.tier.heat.members_of_segment(*segment);
+            // Without a name, and where rules pin: else what is counted below the name decides.
+            let members = (named.is_none() || asking.ruled.pin).then(read).transpose()?;
+            match asking.why_stays(*segment, members.as_ref())? {
                 Some(Stays::Pinned) => drop(staying.pinned.insert(*segment)),
                 Some(Stays::OfOthers) => drop(staying.of_others.insert(*segment)),
                 None => {}

@@ -1,9 +1,10 @@
 //! Whether a segment that may go holds content of others: of files that do not go to media, whose copies on devices would go with it.
 //!
 //! Files share content: reflinks, versions, deduplication. The rows of a segment tell who stored what is alive in it. Where all of these
-//! go to media and have it still, and nothing is referred to twice, nobody else is concerned. Otherwise the references are counted that
-//! files have which go to media, once for all that is released together, and a segment stays of which there are more. What no name leads
-//! to and is no version (a removed file that is open, names that are on media themselves) is not counted, so it makes a segment stay.
+//! go to media and have it still, and nothing is referred to twice, nobody else is concerned. Otherwise what files have that go to media is
+//! counted, once for all that is released together: a blob counts when all references to it were met, and a segment in which more is
+//! alive than was counted stays. What is released by its name is counted first, and its rows are not read. What no name leads to and is no
+//! version (a removed file that is open, names that are on media themselves) is not counted, so it makes a segment stay.
 //! Invariant: nothing goes of which a reference is not known to be of a file that goes to media. Read next: `choice.rs`,
 //! `docs/design/tiering.md`.
 
@@ -19,15 +20,47 @@ use stere_namespace::inode::Core;
 use stere_namespace::names::Form;
 use stere_namespace::tiers::Tiers;
 use stere_namespace::walk::Walk;
-use stere_store::{Io, Member, Members};
+use stere_store::{BlobHandle, Io, Member, Members};
 
 /// Extents looked at in one view.
 const EXTENTS: usize = 1024;
 /// Versions listed in one view.
 const VERSIONS: usize = 1024;
 
-/// References, by segment.
-type References = FxHashMap<u64, u64>;
+/// What files have that go to media.
+#[derive(Default)]
+struct Counted {
+    /// Live bytes of blobs to which nobody else refers, by segment.
+    live_bytes: FxHashMap<u64, u64>,
+    /// References met to blobs that have several, as long as some are missing.
+    shared: FxHashMap<u64, u32>,
+    /// The files.
+    met: BTreeSet<u64>,
+    /// What goes by itself is counted, beside what is released by its name.
+    is_whole: bool,
+}
+
+impl Counted {
+    fn add(&mut self, blob: &BlobHandle) {
+        let references = blob.value.references;
+        let met = match references {
+            1 => 1,
+            _ => {
+                let met = self.shared.entry(blob.id).or_default();
+                *met += 1;
+                *met
+            }
+        };
+        if met == references {
+            *self.live_bytes.entry(blob.segment_id()).or_default() += stere_store::blob_usage_bytes(&blob.value);
+        }
+    }
+
+    /// Whether all that is alive in a segment was counted. Something may have died since, which looks as if something was missing.
+    fn has_all_of(&self, segment: u64, live_bytes: u64) -> bool {
+        self.live_bytes.get(&segment).copied().unwrap_or(0) == live_bytes
+    }
+}
 
 /// Finds out who is concerned when segments go.
 pub struct Concerned<'a> {
@@ -36,8 +69,8 @@ pub struct Concerned<'a> {
     caller: &'a Caller<'a>,
     /// What is below it is released by its name, so it goes whatever its policy says.
     named: Option<u64>,
-    /// Of files that go to media, where somebody had to know.
-    counted: Option<References>,
+    /// Where somebody had to know.
+    counted: Option<Counted>,
 }
 
 impl<'a> Concerned<'a> {
@@ -45,19 +78,26 @@ impl<'a> Concerned<'a> {
         Concerned { core, tiers, caller, named, counted: None }
     }
 
-    /// Whether something in a segment is of files that do not go to media.
-    pub fn are_others(&mut self, segment: u64, members: &Members) -> Result<bool, Error> {
-        if !members.is_shared && self.is_all_of_those_who_go(members)? {
+    /// Whether something in a segment is of files that do not go to media; `members` are what its rows tell, if they were read.
+    pub fn are_others(&mut self, segment: u64, members: Option<&Members>) -> Result<bool, Error> {
+        if let Some(members) = members
+            && !members.is_shared
+            && self.is_all_of_those_who_go(members)?
+        {
             return Ok(false);
         }
-        let counted = match self.counted.take() {
+        let live_bytes = |core: &Core| core.store.segments().get(segment).map_or(0, |segment| segment.live_bytes());
+        let mut counted = match self.counted.take() {
             Some(counted) => counted,
-            None => self.count()?,
+            None => self.count_named()?,
         };
-        let of_those_who_go = self.counted.insert(counted).get(&segment).copied().unwrap_or(0);
-        let blobs = members.inodes.values().flat_map(|member| member.blobs.values());
-        let all: u64 = blobs.map(|references| u64::from(*references)).sum();
-        Ok(all > of_those_who_go)
+        let mut has_all = counted.has_all_of(segment, live_bytes(self.core));
+        if !has_all && !counted.is_whole {
+            self.count_the_rest(&mut counted)?;
+            has_all = counted.has_all_of(segment, live_bytes(self.core));
+        }
+        self.counted = Some(counted);
+        Ok(!has_all)
     }
 
     /// Whether those who stored it go to media, and have it.
@@ -87,56 +127,53 @@ impl<'a> Concerned<'a> {
         }
     }
 
-    /// Counts what files refer to that go to media.
-    fn count(&self) -> Result<References, Error> {
-        let (mut references, mut met) = (References::default(), BTreeSet::new());
-        for root in self.tiers.tiered_roots(self.caller.io)? {
-            self.count_below(root, false, &mut references, &mut met)?;
-        }
+    fn count_named(&self) -> Result<Counted, Error> {
+        let mut counted = Counted::default();
         if let Some(named) = self.named {
-            self.count_below(named, true, &mut references, &mut met)?;
+            self.count_below(named, true, &mut counted)?;
+        }
+        Ok(counted)
+    }
+
+    /// Counts what files have that go to media by themselves.
+    fn count_the_rest(&self, counted: &mut Counted) -> Result<(), Error> {
+        assert!(!counted.is_whole, "all names below tiers are walked over once");
+        for root in self.tiers.tiered_roots(self.caller.io)? {
+            self.count_below(root, false, counted)?;
         }
         let mut from = Some(Key::version(Key::VERSION_ORDER_FIRST, 0));
         while let Some(at) = from {
             let (versions, next) = self.versions(at)?;
             for inode in versions {
-                if self.goes(inode)? && met.insert(inode) {
-                    self.add(inode, &mut references)?;
+                if self.goes(inode)? {
+                    self.count_file(inode, counted)?;
                 }
             }
             from = next;
         }
-        Ok(references)
+        counted.is_whole = true;
+        Ok(())
     }
 
-    fn count_below(
-        &self,
-        root: u64,
-        all_go: bool,
-        references: &mut References,
-        met: &mut BTreeSet<u64>,
-    ) -> Result<(), Error> {
+    fn count_below(&self, root: u64, all_go: bool, counted: &mut Counted) -> Result<(), Error> {
         let Some(value) = self.core.inode_value(self.caller.io, root)? else { return Ok(()) };
         let kind = value.kind().unwrap_or(FileKind::Symlink);
         let mut walk = Walk::new(root, kind, Vec::new(), Form::Plain).passing_over();
         while let Some(file) = walk.next(&self.core.store, &self.core.names, self.caller.io)? {
-            let is_new = file.kind == FileKind::File && !met.contains(&file.inode);
-            if is_new && (all_go || self.goes_to_media(file.inode)?) {
-                met.insert(file.inode);
-                self.add(file.inode, references)?;
+            if file.kind == FileKind::File && (all_go || self.goes_to_media(file.inode)?) {
+                self.count_file(file.inode, counted)?;
             }
         }
         Ok(())
     }
 
-    /// Adds the references of a file.
-    fn add(&self, inode: u64, references: &mut References) -> Result<(), Error> {
-        let mut from = Some(0);
+    /// Counts what a file has, once.
+    fn count_file(&self, inode: u64, counted: &mut Counted) -> Result<(), Error> {
+        let mut from = counted.met.insert(inode).then_some(0);
         while let Some(at) = from {
             let (extents, next) = stere_file::stored_extents(&self.core.store, self.caller.io, inode, at, EXTENTS)?;
-            for extent in extents.iter().filter(|extent| extent.blob.tertiary_wanted() != 0) {
-                *references.entry(extent.blob.segment_id()).or_default() += 1;
-            }
+            let on_media = extents.iter().filter(|extent| extent.blob.tertiary_wanted() != 0);
+            on_media.for_each(|extent| counted.add(&extent.blob));
             from = next;
         }
         Ok(())
@@ -164,7 +201,7 @@ impl<'a> Concerned<'a> {
 
 /// Whether a file has all that it stored there, so that nobody else can have it who has no second reference.
 pub fn has_all(core: &Core, io: Io<'_>, inode: u64, member: &Member) -> Result<bool, Error> {
-    let (mut missing, mut from): (BTreeSet<u64>, _) = (member.blobs.keys().copied().collect(), Some(member.from));
+    let (mut missing, mut from): (BTreeSet<u64>, _) = (member.blobs.clone(), Some(member.from));
     while let Some(at) = from.filter(|at| *at < member.to && !missing.is_empty()) {
         let (extents, next) = stere_file::stored_extents(&core.store, io, inode, at, EXTENTS)?;
         for extent in &extents {

@@ -212,6 +212,7 @@ impl Placement {
     }
 
     /// The best scheme for the devices of a place.
+    #[inline]
     pub(crate) fn fit_within(&mut self, place: u8, scheme: Scheme) -> Result<Scheme, StripeError> {
         self.within(place, |placement| placement.fit(scheme))
     }
