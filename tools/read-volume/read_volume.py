@@ -1145,7 +1145,7 @@ class ByState:
             try:
                 number, ranges = parse_fold(value)
             except Damaged as error:
-                self.report.add(self.report.damaged, b"/", f"names that were put away are lost: {error}")
+                self.report.add(self.report.damaged, b"/", f"names that were offloaded are lost: {error}")
                 continue
             try:
                 overlay += parse_bundle(self.whole_blob(number), ranges)

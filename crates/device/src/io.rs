@@ -83,6 +83,11 @@ impl<'a> Io<'a> {
         self.call.is_some_and(|call| call.cancellation.is_cancelled())
     }
 
+    /// Whether whoever waits for the answer is being killed: a long call may end with an error then.
+    pub fn is_abandoned(self) -> bool {
+        self.call.is_some_and(|call| call.abandonment.is_cancelled())
+    }
+
     /// Whether the caller is refused what lies on tertiary media only. Asked when the first such thing is needed.
     pub fn is_recall_refused(self) -> bool {
         self.call.and_then(|call| call.recall_refused.as_ref()).is_some_and(|is_refused| is_refused())
@@ -131,6 +136,7 @@ type Check = Arc<dyn Fn() -> bool + Send + Sync>;
 pub struct Call {
     reads: Mutex<Reads>,
     cancellation: Cancellation,
+    abandonment: Cancellation,
     recall_refused: Option<Check>,
 }
 
@@ -148,6 +154,12 @@ impl Call {
     /// A call that can be cancelled.
     pub fn cancelled_by(cancellation: Cancellation) -> Call {
         Call { cancellation, ..Call::default() }
+    }
+
+    /// The same call, of somebody who may be killed meanwhile.
+    #[must_use]
+    pub fn abandoned_when(self, is_gone: impl Fn() -> bool + Send + Sync + 'static) -> Call {
+        Call { abandonment: Cancellation::when(is_gone), ..self }
     }
 
     /// The same call, refused what lies on tertiary media only if `is_refused` says so.

@@ -109,7 +109,7 @@ impl<'a> View<'a> {
 
     pub(crate) fn miss_fold(&self, number: u64) -> Error {
         if self.offloaded == Offloaded::Skip {
-            let why = "this was put away, and is not brought back for a search".into();
+            let why = "this was offloaded, and is not brought back for a search".into();
             return Error::Elsewhere { why, refusal: stere_recall::Refusal::Denied };
         }
         self.missed.set(Some(Miss::Fold(number)));

@@ -131,7 +131,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
     match store.for_each_key(from, to, |key, bytes| checker.visit_key(key, bytes)) {
         Err(stere_store::Error::Elsewhere { why, .. }) => {
             let text =
-                format!("names that were put away cannot be read, so names are not compared with each other: {why}");
+                format!("names that were offloaded cannot be read, so names are not compared with each other: {why}");
             return Ok(vec![Finding { data_lost: false, inode: None, text }]);
         }
         visited => visited?,

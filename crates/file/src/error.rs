@@ -26,6 +26,9 @@ pub enum Error {
     /// No data or hole there.
     #[error("there is no data or hole at or behind this offset")]
     NoSuchOffset,
+    /// Whoever waited for the change is being killed.
+    #[error("the process that asked for the change is gone; nothing was changed")]
+    Abandoned,
     /// A mode this version does not do.
     #[error("{0}")]
     Unsupported(&'static str),

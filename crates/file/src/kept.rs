@@ -63,9 +63,12 @@ impl Unchanged<'_> {
         let held = self.copier.table.hold(target);
         let mut state = held.write(self.context.io)?;
         let content = self.copier.writeback.load(&self.context, target, &mut state)?;
-        // Each call copies a part. Whoever stops waiting for the change would lose what was there: the copy goes on.
+        // Each call copies a part. A signal does not cost what was there: the copy goes on. Who is killed changes nothing.
         let mut done = 0;
         while done < length {
+            if self.context.io.is_abandoned() {
+                return Err(Error::Abandoned);
+            }
             let rest = Copy { from: done, to: done, length: length - done };
             let copied = self.copier.copy(&self.context, self.inode, length, target, content, &rest)?;
             if copied == 0 {

@@ -271,11 +271,13 @@ impl Front {
                 // A long one is ended by a signal, and tells how far it came.
                 let waiter = Waiter::of(&request);
                 let call = Call::cancelled_by(Cancellation::when(move || waiter.is_interrupted()));
+                let call = call.abandoned_when(is_gone(&request));
                 self.serve(request, call);
             }
             Job::Recall(request, turn) => {
-                let waiter = Waiter::of(&request);
-                self.complete(request, Call::cancelled_by(Cancellation::when(move || waiter.is_gone())));
+                let call = Call::cancelled_by(Cancellation::when(is_gone(&request)));
+                let call = call.abandoned_when(is_gone(&request));
+                self.complete(request, call);
                 drop(turn);
             }
             Job::Search(request) => {
@@ -287,7 +289,10 @@ impl Front {
                     searches.has_ended(uid);
                 }
             }
-            Job::Request(request) => self.serve(request, Call::default()),
+            Job::Request(request) => {
+                let call = Call::default().abandoned_when(is_gone(&request));
+                self.serve(request, call);
+            }
             Job::Retain(request) => {
                 // What was stored through a mapping before was accepted, and is refused once the file is retained.
                 self.invalidate(&CachedRange::whole(request.node()));
@@ -438,4 +443,10 @@ fn lane_of(opcode: u32) -> Lane {
         opcode::IOCTL => Lane::Syncing,
         _ => Lane::Changing,
     }
+}
+
+/// Whether whoever waits for a request is being killed.
+fn is_gone(request: &Request) -> impl Fn() -> bool + Send + Sync + use<> {
+    let waiter = Waiter::of(request);
+    move || waiter.is_gone()
 }

@@ -69,6 +69,9 @@ pub enum Error {
     /// ERANGE.
     #[error("the buffer is too small, or the attribute's name too long")]
     OutOfRange,
+    /// EINTR: whoever waited for the change is being killed.
+    #[error("the process that asked for the change is gone; nothing was changed")]
+    Abandoned,
     /// EOPNOTSUPP.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -139,6 +142,7 @@ impl Error {
             Error::FileTooBig => libc::EFBIG,
             Error::NoSuchOffset => libc::ENXIO,
             Error::NoAttribute => libc::ENODATA,
+            Error::Abandoned => libc::EINTR,
             Error::AttributeTooBig => libc::E2BIG,
             Error::OutOfRange => libc::ERANGE,
             Error::ReadOnly(_) | Error::OfVersions => libc::EROFS,
@@ -177,6 +181,7 @@ impl From<stere_file::Error> for Error {
             stere_file::Error::TooBig => Error::FileTooBig,
             stere_file::Error::Invalid(text) => Error::Invalid(text),
             stere_file::Error::NoSuchOffset => Error::NoSuchOffset,
+            stere_file::Error::Abandoned => Error::Abandoned,
             stere_file::Error::Unsupported(text) => Error::Unsupported(text),
             stere_file::Error::Retained(until) => Error::Retained(until),
             stere_file::Error::Key(error) => Error::Key(error),

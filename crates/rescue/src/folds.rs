@@ -32,10 +32,10 @@ pub(crate) fn bring_back(keys: &mut Keys) -> Vec<String> {
                 keys.overlay.extend(entries.map(|(at, value)| (at, Some(Arc::from(value)))));
             }
             Ok((None, fold)) => lost.push(format!(
-                "names below inode {} were put away and are on nothing that was given (blob {}): give the medium that has them",
+                "names below inode {} were offloaded and are on nothing that was given (blob {}): give the medium that has them",
                 fold.directory, fold.blob
             )),
-            Err(error) => lost.push(format!("some names were put away, and where is not known: {error}")),
+            Err(error) => lost.push(format!("some names were offloaded, and where is not known: {error}")),
         }
     }
     lost

@@ -10,8 +10,8 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use stere_format::Key;
-use stere_naming::{Error, OpenFlags};
+use stere_format::{Key, Scheme};
+use stere_naming::{Error, OffloadOutcome, OpenFlags};
 
 use crate::area::{Area, further};
 use crate::content::pattern;
@@ -202,15 +202,27 @@ fn all_down(history: &mut History) -> Result<(), Stop> {
     Ok(())
 }
 
+/// As the command does, with room made for it. None if the root goes nowhere any more, not all is counted yet, or the pool is full.
+fn offload_root(history: &mut History) -> Result<Option<OffloadOutcome>, Stop> {
+    let (files, who) = (history.mounted().files.clone(), caller(&history.machine));
+    match files.command(&who, || files.offload().offload_below(&who, ROOT)) {
+        Err(Error::NotPermitted(_)) => Ok(None),
+        Err(Error::NoSpace) if is_full(history) => watermark_eviction::must_have_no_room(history).map(|()| None),
+        outcome => history.must("offloading metadata", outcome).map(Some),
+    }
+}
+
+/// Whether the pool says that nothing is free: a small one holds room back for each kind of data that there is.
+fn is_full(history: &History) -> bool {
+    let scheme = Scheme { data: 1, parity: 0 };
+    history.mounted().store.space().statistics(scheme).free_bytes == 0
+}
+
 /// By command. How many keys those were.
 fn offload_by_command(history: &mut History) -> Result<u64, Stop> {
     own_directory(history)?;
     all_down(history)?;
-    let outcome = match history.mounted().files.offload().offload_below(&caller(&history.machine), ROOT) {
-        // The root goes nowhere any more, or not all is counted yet.
-        Err(Error::NotPermitted(_)) => return Ok(0),
-        outcome => history.must("putting names away", outcome)?,
-    };
+    let Some(outcome) = offload_root(history)? else { return Ok(0) };
     let committed = history.mounted().store.commit(stere_store::Io::BLOCKING);
     history.must("commit", committed.map_err(Error::from))?;
     history.note_commit();
@@ -299,10 +311,7 @@ fn prove_gone(history: &mut History) -> Result<(), Stop> {
         pass_hours(history, hours)?;
     }
     let entries = history.model.names(ROOT).map_or(0, |names| names.len()) as u64;
-    let left = match history.mounted().files.offload().offload_below(&caller(&history.machine), ROOT) {
-        Err(Error::NotPermitted(_)) => return Ok(()),
-        outcome => history.must("putting names away", outcome)?,
-    };
+    let Some(left) = offload_root(history)? else { return Ok(()) };
     if left.keys > KEYS_LEFT_MAX * entries {
         return Err(Stop::Failure(format!("names were left that nobody used for three days: {left:?}")));
     }

@@ -185,7 +185,7 @@ impl Checker {
                 Ok(None) => {}
                 Err(error) => {
                     let is_lost = matches!(error, Error::Damaged { .. } | Error::BadValue { .. });
-                    let text = format!("names below inode {directory} were put away and cannot be checked: {error}");
+                    let text = format!("names below inode {directory} were offloaded and cannot be checked: {error}");
                     report.add(is_lost, Some(directory), text);
                 }
             }

@@ -67,7 +67,7 @@ pub(super) fn print_queue(report: &TierReport) {
         report.bad_objects
     );
     if report.bundles > 0 {
-        println!("names put away: {} keys in {} bundles", report.keys_put_away, report.bundles);
+        println!("metadata offloaded: {} keys in {} objects", report.keys_put_away, report.bundles);
     }
     report.stuck.iter().for_each(|text| println!("cannot be copied out: {text}"));
     report.pinned.iter().for_each(|path| println!("stays on devices: {path}"));

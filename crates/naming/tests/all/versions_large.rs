@@ -2,6 +2,8 @@
 
 use crate::support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use stere_device::{Call, Cancellation};
@@ -79,6 +81,29 @@ fn a_signal_does_not_cost_a_version() {
         fs.write(&stopped, inode, 5 << 20, b"new", false).unwrap();
         assert_parts(&fs, version(&fs, top), 40);
     }
+}
+
+/// P-80: who is killed while a version is made changes nothing, and waits no longer for it than for a part.
+#[test]
+fn who_is_killed_meanwhile_changes_nothing() {
+    let (_rig, fs) = Rig::new(1, 400 << 20);
+    create_key(&fs, "main", 1);
+    let top = directory(&fs, "vault", "encrypt", "yes");
+    set(&fs, top, "versions", "3");
+    let inode = large(&fs, top, 70);
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = asked.clone();
+    // Not yet when it begins.
+    let call = Call::default().abandoned_when(move || counted.fetch_add(1, Ordering::Relaxed) > 0);
+    let killed = Caller { io: Io::BLOCKING.of(&call), ..caller(5) };
+    let refused = fs.write(&killed, inode, 5 << 20, b"new", false);
+    assert_eq!(refused.unwrap_err().errno(), libc::EINTR);
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "it ends with the first part");
+    assert_parts(&fs, inode, 70);
+    assert!(fs.lookup(&caller(9), top, b".versions").is_err(), "half a version is none");
+    fs.write(&caller(6), inode, 5 << 20, b"new", false).unwrap();
+    assert_parts(&fs, version(&fs, top), 70);
+    assert_clean(&fs);
 }
 
 /// P-82: what a file does not hold is not copied, encrypted or not.

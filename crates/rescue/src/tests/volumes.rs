@@ -253,5 +253,5 @@ fn names_that_were_put_away_come_back() {
     }
     let mut sink = MemorySink::default();
     let report = rescue_with_volumes(Vec::new(), sources_of(&[&without]), Options::default(), &mut sink).unwrap();
-    assert!(report.state.notes.iter().any(|note| note.contains("were put away")), "{report:?}");
+    assert!(report.state.notes.iter().any(|note| note.contains("were offloaded")), "{report:?}");
 }

@@ -87,7 +87,7 @@ fn names_go_down_and_come_back() {
     let world = world();
     let project = world.mountpoint().join("project");
     let said = world.ok("tier release --metadata mount/project");
-    assert!(said.contains("put away") && !said.contains(" stay"), "{said}");
+    assert!(said.contains("offloaded") && !said.contains(" stay"), "{said}");
     world.ok("umount mount");
     let checked = world.ok("check tank");
     assert!(checked.contains("clean"), "{checked}");
@@ -124,7 +124,7 @@ fn names_on_a_volume_that_is_away() {
     world.ok("flush mount --wait");
     world.ok("umount mount");
     let checked = world.run("check tank");
-    assert!(checked.code != 0 && checked.out.contains("put away"), "{} {}{}", checked.code, checked.out, checked.err);
+    assert!(checked.code != 0 && checked.out.contains("offloaded"), "{} {}{}", checked.code, checked.out, checked.err);
     fs::rename(world.path("away"), world.path("volume")).unwrap();
     world.ok("mount tank mount -o recall=deny");
     assert_eq!(list(&project.join("1")).unwrap_err().raw_os_error(), Some(libc::EPERM));

@@ -202,7 +202,7 @@ fn names_that_were_put_away_come_back() {
     world.ok("tier archive mount/plain --to other --wait");
     keep_original(&world);
     let said = world.ok("tier release --metadata mount/project");
-    assert!(said.contains("put away"), "{said}");
+    assert!(said.contains("offloaded"), "{said}");
     lose_disks(&world);
     read_with(&world, "shelf other --to out", 0);
     assert_same(&world.path("original"), &world.path("out"));

@@ -8,14 +8,15 @@ use stere_machine::clock;
 use stere_machine::error::Result;
 use stere_online::running::Running;
 
-/// Puts away the names of what is on volumes only.
+/// Offloads the metadata of what is on media only.
 pub fn put_away_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
-    let outcome = filesystem.offload().offload_below(&clock::own_caller(Io::BLOCKING), root)?;
+    let caller = clock::own_caller(Io::BLOCKING);
+    let outcome = filesystem.command(&caller, || filesystem.offload().offload_below(&caller, root))?;
     running.store.commit(Io::BLOCKING)?;
     let (mut report, _, _) = survey(filesystem, running, root)?;
     report.is_partial = outcome.staying > 0;
     report.said = format!(
-        "put away {} keys of names in {} bundles{}",
+        "offloaded {} keys of metadata in {} objects{}",
         outcome.keys,
         outcome.bundles,
         match outcome.staying {
