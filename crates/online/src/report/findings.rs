@@ -3,6 +3,9 @@
 //! Each finding says what is wrong, where, and what to do. Those that take something from files or from who writes make the pool
 //! degraded; the others are worth a word. Read next: `judge.rs`, which judges the devices.
 
+use std::collections::BTreeSet;
+
+use stere_format::SegmentKind;
 use stere_naming::{FileSystem, Io};
 
 use crate::running::Running;
@@ -44,7 +47,7 @@ pub fn find(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_
     findings
 }
 
-/// Classes that files have and that take nothing more.
+/// Classes that take nothing more, and that files have or are as redundant as: who says `copies=1` has no class `scratch`.
 fn full(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_>) -> Option<Finding> {
     let classes = crate::classes::classes(&running.store);
     let is_used = |name: &str| {
@@ -54,13 +57,16 @@ fn full(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_>) -
             filesystem.classes().is_class_used(Io::BLOCKING, class).unwrap_or(is_default)
         })
     };
-    let is_full = |class: &&ClassReport| class.free_bytes < FULL_BELOW_BYTES && is_used(&class.class);
+    let stored: BTreeSet<String> = stored_schemes(running);
+    let is_full = |class: &&ClassReport| {
+        class.free_bytes < FULL_BELOW_BYTES && (stored.contains(&class.scheme) || is_used(&class.class))
+    };
     let full: Vec<&ClassReport> = known.classes.iter().filter(is_full).collect();
     let first = full.first()?;
     let names: Vec<&str> = full.iter().map(|class| class.class.as_str()).collect();
     let word = if names.len() == 1 { "class" } else { "classes" };
     let what = format!(
-        "the pool is full: {} free for files of {word} {}; writes that need more end with ENOSPC",
+        "the pool is full: {} free for files of {word} {}, or as redundant; writes that need more end with ENOSPC",
         size::show(first.free_bytes),
         names.join(", ")
     );
@@ -70,6 +76,13 @@ fn full(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_>) -
     };
     let next = format!("delete files{release}, or add a device with `stere device add {} DEVICE`", running.pool);
     Some(finding("full", what, next))
+}
+
+/// The redundancy of what is stored now.
+fn stored_schemes(running: &Running) -> BTreeSet<String> {
+    let segments = running.store.segments().all();
+    let of_files = segments.iter().filter(|segment| segment.kind == SegmentKind::Data && segment.live_bytes() > 0);
+    of_files.map(|segment| format!("{}+{}", segment.scheme.data, segment.scheme.parity)).collect()
 }
 
 /// A device that came back lacks what was written meanwhile.

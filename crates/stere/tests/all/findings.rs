@@ -97,6 +97,29 @@ fn what_cannot_be_kept_is_said_when_it_is_set_and_stays_in_status() {
     end_clean(&world);
 }
 
+/// Who says `copies=1` has the usual class, of which there is room: what takes nothing more is the redundancy.
+#[test]
+fn a_redundancy_that_takes_nothing_more_is_a_finding() {
+    if !can_mount("a_redundancy_that_takes_nothing_more_is_a_finding") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=256M b.img,size=256M c.img,size=256M d.img,size=256M");
+    world.ok("mount tank mount");
+    let single = world.mountpoint().join("single");
+    fs::create_dir(&single).unwrap();
+    world.ok("policy set mount/single copies=1");
+    fs::write(world.mountpoint().join("double"), content(1)).unwrap();
+    let block = content(1000).into_iter().cycle().take(1 << 20).collect::<Vec<u8>>();
+    let mut file = fs::File::create(single.join("all")).unwrap();
+    while file.write_all(&block).and_then(|()| file.sync_data()).is_ok() {}
+    drop(file);
+    assert_found(&world, "full", &["pool is full", "scratch", "as redundant"]);
+    fs::remove_file(single.join("all")).unwrap();
+    until("it stays full", || findings(&status(&world), "full").is_empty());
+    end_clean(&world);
+}
+
 #[test]
 fn a_full_pool_and_work_without_room_are_findings() {
     if !can_mount("a_full_pool_and_work_without_room_are_findings") {
