@@ -180,7 +180,8 @@ impl Copier {
             let step = if hole > 0 {
                 self.share(context, source, target, content, &Copy { length: hole, ..rest })
             } else {
-                let length = held.clamp(1, COPY_BYTES).min(rest.length);
+                // To the end of the block at least, where a hole may be passed over.
+                let length = held.clamp(BLOCK - rest.from % BLOCK, COPY_BYTES).min(rest.length);
                 copied_bytes += length;
                 self.copy_bytes(context, source, target, content, &Copy { length, ..rest })
             };

@@ -1,9 +1,10 @@
 //! Room on devices: archived segments are released by themselves, when the marks say so and when a writer finds none.
 //!
 //! Which go first is chosen by how segments were used and by the order that the pool has for it; what rules keep here is asked of segments
-//! (`eviction/choice.rs`). Names are walked over only below what is pinned or a unit, and once where nobody knows how segments were used. Invariants: what is pinned stays, what others need, and what is not on all
-//! its volumes; no volume is asked for any of this, so a writer waits for local work only. A call fails for lack of room only when
-//! nothing is left that may go. Read next: `tier.rs`, the crate tier's `orders.rs`, `heat.rs` and `stage.rs`.
+//! (`eviction/choice.rs`). Names are walked over only below what is pinned or a unit, once where nobody knows how segments were used, and
+//! where files share content (`eviction/others.rs`). Invariants: what is pinned stays, what others need, and what is not on all its media;
+//! no medium is asked for any of this, so a writer waits for local work only. A call fails for lack of room only when nothing is left
+//! that may go. Read next: the crate namespace's `tiers.rs`, the crate tier's `orders.rs`, `heat.rs` and `stage.rs`.
 
 mod choice;
 mod others;
