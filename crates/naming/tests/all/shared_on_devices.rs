@@ -7,6 +7,7 @@ use std::sync::Arc;
 use stere_device::MemoryVolume;
 use stere_naming::{Caller, FileSystem, ROOT, Timestamp};
 use stere_store::TierMarks;
+use support::cold;
 use support::edits::{fact, set};
 use support::files::{assert_clean, make, mkdir};
 use support::volume::{add_volume, segments_of};
@@ -134,4 +135,22 @@ fn what_only_those_share_that_go_goes() {
         assert_eq!(residency(&fs, first), "nearline");
         assert_clean(&fs);
     }
+}
+
+/// Offloaded metadata is nobody else's: what holds it goes, by command and by itself, and no names come back for that.
+#[test]
+fn offloaded_metadata_goes() {
+    let (_rig, fs, _volume, top) = cold::world();
+    cold::release(&fs, top);
+    assert!(fs.offload().offload_below(&caller(3), top).unwrap().bundles > 0);
+    cold::settle(&fs);
+    let resident = cold::resident_keys(&fs);
+    let releasable = fs.store().tier.stager.releasable_segments();
+    assert!(!releasable.is_empty(), "the metadata objects are on devices still");
+    for named in [Some(top), None] {
+        let staying = fs.eviction().staying_among(&caller(2000), &releasable, named).unwrap();
+        assert!(staying.of_others.is_empty(), "{named:?}: {staying:?}");
+    }
+    assert_eq!(cold::resident_keys(&fs), resident, "no names come back");
+    cold::assert_all_there(&fs, top);
 }

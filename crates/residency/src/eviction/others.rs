@@ -4,7 +4,8 @@
 //! go to media and have it still, and nothing is referred to twice, nobody else is concerned. Otherwise what files have that go to media is
 //! counted, once for all that is released together: a blob counts when all references to it were met, and a segment in which more is
 //! alive than was counted stays. What is released by its name is counted first, and its rows are not read. What no name leads to and is no
-//! version (a removed file that is open, names that are on media themselves) is not counted, so it makes a segment stay.
+//! version (a removed file that is open, files whose names are on media themselves) is not counted, so it makes a segment stay; but what
+//! came back from media had been released before, when nobody else had it. Metadata that is offloaded is nobody else's.
 //! Invariant: nothing goes of which a reference is not known to be of a file that goes to media. Read next: `choice.rs`,
 //! `docs/design/tiering.md`.
 
@@ -66,7 +67,8 @@ impl Counted {
 pub struct Concerned<'a> {
     core: &'a Arc<Core>,
     tiers: &'a Tiers,
-    caller: &'a Caller<'a>,
+    /// Brings no names back.
+    caller: Caller<'a>,
     /// What is below it is released by its name, so it goes whatever its policy says.
     named: Option<u64>,
     /// Where somebody had to know.
@@ -75,6 +77,7 @@ pub struct Concerned<'a> {
 
 impl<'a> Concerned<'a> {
     pub fn new(core: &'a Arc<Core>, tiers: &'a Tiers, caller: &'a Caller<'a>, named: Option<u64>) -> Concerned<'a> {
+        let caller = Caller { io: caller.io.skipping_offloaded(), ..*caller };
         Concerned { core, tiers, caller, named, counted: None }
     }
 
@@ -82,7 +85,7 @@ impl<'a> Concerned<'a> {
     pub fn are_others(&mut self, segment: u64, members: Option<&Members>) -> Result<bool, Error> {
         if let Some(members) = members
             && !members.is_shared
-            && self.is_all_of_those_who_go(members)?
+            && self.is_all_of_those_who_go(segment, members)?
         {
             return Ok(false);
         }
@@ -101,10 +104,18 @@ impl<'a> Concerned<'a> {
     }
 
     /// Whether those who stored it go to media, and have it.
-    fn is_all_of_those_who_go(&self, members: &Members) -> Result<bool, Error> {
+    fn is_all_of_those_who_go(&self, segment: u64, members: &Members) -> Result<bool, Error> {
         for (inode, member) in &members.inodes {
-            if !self.goes(*inode)? || !has_all(self.core, self.caller.io, *inode, member)? {
-                return Ok(false);
+            let is_all = match self.goes(*inode) {
+                Ok(true) => has_all(self.core, self.caller.io, *inode, member),
+                goes => goes,
+            };
+            match is_all {
+                Ok(true) => {}
+                // Its name is on media.
+                Err(Error::Elsewhere(..)) if self.core.store.tier.heat.heat_of(segment).is_back => {}
+                Ok(false) | Err(Error::Elsewhere(..)) => return Ok(false),
+                Err(error) => return Err(error),
             }
         }
         Ok(true)
@@ -119,7 +130,7 @@ impl<'a> Concerned<'a> {
     }
 
     fn goes_to_media(&self, inode: u64) -> Result<bool, Error> {
-        match self.core.effective(self.caller, inode) {
+        match self.core.effective(&self.caller, inode) {
             Ok(effective) => Ok(self.core.files.policies.media_of(effective.wish.tier).is_some_and(|set| set != 0)),
             // It was removed.
             Err(Error::Stale) => Ok(false),
@@ -129,6 +140,9 @@ impl<'a> Concerned<'a> {
 
     fn count_named(&self) -> Result<Counted, Error> {
         let mut counted = Counted::default();
+        for names in self.core.store.offload().folds(self.caller.io)? {
+            counted.add(&names.blob);
+        }
         if let Some(named) = self.named {
             self.count_below(named, true, &mut counted)?;
         }
