@@ -270,7 +270,9 @@ impl Eviction {
         let mut staying = StayingSegments { pinned, of_others: BTreeSet::new() };
         let mut asking = Asking::new(self, caller, named)?;
         for segment in segments {
-            if staying.pinned.contains(segment) {
+            // What is released already does not stay, whoever has it.
+            let is_here = self.core.store.segments().get(*segment).is_some_and(|segment| !segment.is_released());
+            if !is_here || staying.pinned.contains(segment) {
                 continue;
             }
             let read = || self.core.store.tier.heat.members_of_segment(*segment);
