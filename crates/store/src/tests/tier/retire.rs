@@ -93,7 +93,7 @@ fn a_second_copy_serves_where_the_volume_is_away() {
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let (_rig, store, [_, heir], files) = with_heir();
     assert!(why(store.tier.media.retire_volume(0, 0)).contains("itself"));
-    assert!(why(store.tier.media.retire_volume(0, 7)).contains("no such volume"));
+    assert!(why(store.tier.media.retire_volume(0, 7)).contains("no such medium"));
     heir.set_free_bytes(1000);
     let said = why(store.tier.media.retire_volume(0, 1));
     assert!(said.contains("no room") && said.contains("1000 are free"), "{said}");
