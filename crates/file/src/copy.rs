@@ -312,10 +312,12 @@ pub(crate) fn share_step(
     copy: &Copy,
 ) -> Result<(u64, Allocation), Error> {
     assert!(copy.from % BLOCK == 0 && copy.to % BLOCK == 0, "whole blocks are shared");
-    // What neither holds takes no work.
-    let hole = hole_bytes(transaction, source, target, copy)?;
-    let end = copy.from + copy.length.min(SHARED_BYTES_PER_STEP).max(hole);
+    let mut end = copy.from + copy.length.min(SHARED_BYTES_PER_STEP);
     let sources = extents_touching(transaction, source, copy.from, end, SHARED_PER_STEP)?;
+    if sources.is_empty() {
+        // What neither holds takes no work.
+        end = end.max(copy.from + hole_bytes(transaction, source, target, copy)?);
+    }
     let reached = match sources.last() {
         Some(last) if sources.len() == SHARED_PER_STEP => last.end().next_multiple_of(BLOCK).min(end),
         _ => end,

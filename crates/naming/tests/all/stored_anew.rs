@@ -3,21 +3,11 @@
 use crate::support;
 
 use stere_format::{BlobValue, Key, key};
-use stere_naming::{FileSystem, KeySeed, PassphraseCost, ROOT, Secret, WrappingSeed};
+use stere_naming::{FileSystem, ROOT};
 use support::edits::{Random, fact, set};
 use support::files::{assert_clean, check, directory, make};
+use support::keys::create_key;
 use support::{Rig, caller, reconcile};
-use zeroize::Zeroizing;
-
-const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
-
-fn create_key(fs: &FileSystem, name: &str, number: u8) {
-    let wrapping = WrappingSeed { salt: [number; 16], nonce: [number; 24] };
-    let seed = KeySeed { key: Zeroizing::new([number; 32]), wrapping };
-    fs.encryption()
-        .create_key(&caller(2), name, &Secret::KeyFile(Zeroizing::new(vec![number; 32])), COST, &seed)
-        .unwrap();
-}
 
 /// Which keys blobs have, and how many of each.
 fn keys_of_blobs(fs: &FileSystem) -> std::collections::BTreeMap<u16, usize> {
