@@ -89,6 +89,16 @@ pub fn inode_entries(inode: u64, bytes: &[u8]) -> Vec<Key> {
     keys
 }
 
+/// Whether an inode's entries are surely the same before and after: nothing is told of a policy, and the sizes are alike.
+fn has_same_entries(before: Option<&[u8]>, after: Option<&[u8]>) -> bool {
+    let size_entry = |bytes: Option<&[u8]>| match bytes.map(InodeValue::peek) {
+        None | Some(None) => Some(None),
+        Some(Some((_, true))) => None,
+        Some(Some((size, false))) => Some((size >= FindIndexValue::SIZE_BYTES_MIN).then(|| size.ilog2())),
+    };
+    size_entry(before).is_some_and(|entry| size_entry(after) == Some(entry))
+}
+
 /// Where an attribute of this name and value is found.
 pub fn attribute_entry(name: &[u8], value: &[u8], inode: u64) -> Key {
     Key::find_attribute(crc32c(name), crc32c(value), inode)
@@ -184,7 +194,7 @@ impl FindIndex {
             [(key::kind::INODE, inode_entries as fn(u64, &[u8]) -> Vec<Key>), (key::kind::XATTR, attribute_entries)]
         {
             transaction.changed(key::tree::NAMES, kind, |key, before, after| {
-                if key.object < below {
+                if key.object < below && !(kind == key::kind::INODE && has_same_entries(before, after)) {
                     let of = |bytes: Option<&[u8]>| bytes.map_or_else(Vec::new, |bytes| entries(key.object, bytes));
                     count(&mut changes, of(before), of(after));
                 }

@@ -145,7 +145,15 @@ enum Watching {
     Nothing,
     Inode(Option<Watched>),
     Place(Option<Place>),
-    Names { source: Option<Watched>, target: Option<Watched>, place: Option<Place> },
+    /// Of a rename, rarely: what is passed on with every call stays small.
+    Names(Box<Renamed>),
+}
+
+/// What the audit looked up before a rename.
+struct Renamed {
+    source: Option<Watched>,
+    target: Option<Watched>,
+    place: Option<Place>,
 }
 
 /// The features that have a say in calls.
@@ -276,7 +284,7 @@ impl Pipeline {
                 let source = self.audit.watched_name(caller, rename.parent, rename.name)?;
                 let target = self.audit.watched_name(caller, rename.new_parent, rename.new_name)?;
                 let place = if source.is_some() { self.audit.place(caller, rename.new_parent)? } else { None };
-                Watching::Names { source, target, place }
+                Watching::Names(Box::new(Renamed { source, target, place }))
             }
             // Of open files the session knows; other attributes, links and what is only looked at are not noted.
             Kind::Release(_) | Kind::Read | Kind::Write { .. } | Kind::Allocate { .. } | Kind::CopyFrom { .. } => {
@@ -467,7 +475,8 @@ impl Pipeline {
             (Kind::Remove { .. }, Watching::Inode(watched)) => {
                 self.audit.saw_removed(caller, watched, outcome.map(drop));
             }
-            (Kind::Rename(renaming), Watching::Names { source, target, place }) => {
+            (Kind::Rename(renaming), Watching::Names(renamed)) => {
+                let Renamed { source, target, place } = *renamed;
                 let is_exchange = renaming.flags == rename::RENAME_EXCHANGE;
                 let place = (place.as_ref(), renaming.new_name);
                 self.audit.saw_renamed(caller, [source, target], place, is_exchange, outcome.map(drop));
