@@ -99,14 +99,23 @@ impl Engine {
                     None if !refused? => {
                         let value = result?;
                         transaction.assert_invariants();
-                        let Transaction { writes, usage, next_inode, on_effect, leaves_shared, is_move, .. } =
-                            transaction;
+                        let Transaction {
+                            writes,
+                            usage,
+                            next_inode,
+                            on_effect,
+                            leaves_shared,
+                            newly_shared,
+                            is_move,
+                            ..
+                        } = transaction;
                         self.space.note_left(leaves_shared);
                         if !is_move {
                             let deleted = writes.values().filter(|value| value.is_none()).count();
                             self.space.note_died(&usage, deleted);
                         }
                         apply(self, &mut inner, writes, usage, next_inode);
+                        newly_shared.into_iter().for_each(|segment| segment.note_shared(inner.change));
                         on_effect.into_iter().for_each(|work| work());
                         return Ok(Some(value));
                     }

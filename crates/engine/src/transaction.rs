@@ -4,6 +4,7 @@
 //! live bytes of segments change together with the blob map. Blob rules: every extent holds one reference; `SHARED` is
 //! sticky; blocks of unshared blobs die one by one. Read next: `access.rs`.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -40,12 +41,19 @@ fn kill(value: &mut BlobValue, range: Range<u32>) {
     }
 }
 
+/// Most calls change a directory and what is in it.
+const INODES_REMEMBERED: usize = 2;
+
 pub(crate) type Writes = BTreeMap<Key, Option<Arc<[u8]>>>;
+/// A key's value before the transaction.
+type Before = (Key, Option<Value>);
 pub(crate) type Usage = Vec<(Arc<Segment>, i64)>;
 
 /// Changes that take effect together.
 pub struct Transaction<'a> {
     pub(crate) view: View<'a>,
+    /// Inodes as they were before; those who look at a transaction last ask for them again.
+    inodes_before: RefCell<[Option<Before>; INODES_REMEMBERED]>,
     pub(crate) writes: Writes,
     pub(crate) usage: Usage,
     pub(crate) next_inode: u64,
@@ -61,6 +69,8 @@ pub struct Transaction<'a> {
     keeps_content: bool,
     /// Whether something is given up that others still have, so that nothing of it dies.
     pub(crate) leaves_shared: bool,
+    /// Segments of which a file comes to share something.
+    pub(crate) newly_shared: Vec<Arc<Segment>>,
     /// Whether it only says where content is from now on.
     pub(crate) is_move: bool,
     /// What follows when it takes effect, under the lock that it takes effect under.
@@ -74,6 +84,7 @@ impl<'a> Transaction<'a> {
     pub(crate) fn new(view: View<'a>, next_inode: u64) -> Self {
         Transaction {
             view,
+            inodes_before: RefCell::default(),
             writes: BTreeMap::new(),
             usage: Vec::new(),
             next_inode,
@@ -83,6 +94,7 @@ impl<'a> Transaction<'a> {
             only_frees: false,
             keeps_content: false,
             leaves_shared: false,
+            newly_shared: Vec::new(),
             is_move: false,
             on_effect: Vec::new(),
         }
@@ -142,7 +154,7 @@ impl<'a> Transaction<'a> {
         for (key, after) in written.filter(|(key, _)| key.kind == kind) {
             // What is only made now was nothing before, which need not be looked up.
             let is_new = tree == key::tree::NAMES && key.object >= self.first_new_inode;
-            let before = if is_new { None } else { self.view.get(key)? };
+            let before = if is_new { None } else { self.before(key)? };
             visit(key, before.as_deref(), after.as_deref())?;
         }
         Ok(())
@@ -169,8 +181,24 @@ impl<'a> Transaction<'a> {
     pub fn get(&self, key: &Key) -> Result<Option<Value>, Error> {
         match self.writes.get(key) {
             Some(value) => Ok(value.clone().map(Value::owned)),
-            None => self.view.get(key),
+            None => self.before(key),
         }
+    }
+
+    /// The value of a key before this transaction. What is there changes only under the lock that this holds.
+    fn before(&self, key: &Key) -> Result<Option<Value>, Error> {
+        if key.kind != key::kind::INODE {
+            return self.view.get(key);
+        }
+        let mut inodes = self.inodes_before.borrow_mut();
+        if let Some((_, value)) = inodes.iter().flatten().find(|(remembered, _)| remembered == key) {
+            return Ok(value.clone());
+        }
+        let value = self.view.get(key)?;
+        if let Some(free) = inodes.iter_mut().find(|inode| inode.is_none()) {
+            *free = Some((*key, value.clone()));
+        }
+        Ok(value)
     }
 
     /// As `View::scan`, this transaction's own changes included.
@@ -220,9 +248,10 @@ impl<'a> Transaction<'a> {
 
     /// One more extent names the blob; `shared` when it belongs to another file or another place of it (reflink).
     pub fn reference_blob(&mut self, id: u64, shared: bool) -> Result<(), Error> {
-        let mut value = self.owned_blob(id)?.0;
+        let (mut value, segment) = self.owned_blob(id)?;
         value.references = value.references.checked_add(1).ok_or(Error::NoSpace)?;
         if shared {
+            self.newly_shared.push(segment);
             value.flags = BlobFlags(value.flags.0 | BlobFlags::SHARED.0);
         }
         self.put_blob(id, &value);

@@ -44,6 +44,11 @@ pub struct SegmentChange<'a> {
 }
 
 impl SegmentChange<'_> {
+    /// The number of the change of the store that took effect last.
+    pub fn last_change(&self) -> u64 {
+        self.inner.change
+    }
+
     /// Whether the table still has this segment.
     pub fn has(&self, segment: &Arc<Segment>) -> bool {
         self.engine.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment))

@@ -14,6 +14,7 @@ use crate::encode::Codec;
 use crate::error::Error;
 use crate::extents::{self, Allocation, part};
 use crate::keys::{self, Keys, extents_touching, visit_extents};
+use crate::on_media::Beginning;
 use crate::options::FILE_BYTES_MAX;
 use crate::policies::Policies;
 use crate::save::Writeback;
@@ -23,9 +24,9 @@ use crate::write::Writer;
 use crate::written::Written;
 
 /// Extents that one transaction shares at most.
-const SHARED_PER_STEP: usize = 256;
+pub(crate) const SHARED_PER_STEP: usize = 256;
 /// Bytes of the target that one transaction replaces at most.
-const SHARED_BYTES_PER_STEP: u64 = 32 << 20;
+pub(crate) const SHARED_BYTES_PER_STEP: u64 = 32 << 20;
 /// Bytes copied at a time where sharing is not possible.
 const COPY_BYTES: u64 = 1 << 20;
 /// Bytes that one call copies where sharing is not possible: both files are locked meanwhile, and in a full pool room is made for each.
@@ -77,7 +78,7 @@ impl Copier {
             }
             self.writeback.save_all(context, source, content)?;
             let size = content.size;
-            return self.copy(context, source, size, target, content, &copy);
+            return self.copy_for_call(context, source, size, target, content, &copy);
         }
         let mut second_state = lock_second(&second, context)?;
         let (source_state, target_state) = if source < target {
@@ -94,7 +95,49 @@ impl Copier {
         if target_content.is_dirty() {
             self.writeback.save_all(context, target, target_content)?;
         }
-        self.copy(context, source, source_content.size, target, target_content, &copy)
+        self.copy_for_call(context, source, source_content.size, target, target_content, &copy)
+    }
+
+    /// As `copy`, but what lies on media only is read where the target is to be on devices: up to where that changes.
+    fn copy_for_call(
+        &self,
+        context: &Context<'_>,
+        source: u64,
+        source_size: u64,
+        target: u64,
+        content: &mut Content,
+        copy: &Copy,
+    ) -> Result<u64, Error> {
+        let shares = copy.from % BLOCK == copy.to % BLOCK && !self.is_encrypted(context, source, target, copy)?;
+        if !shares || !self.stays_on_devices(context, target)? {
+            return self.copy(context, source, source_size, target, content, copy);
+        }
+        let mut done = 0;
+        while done < copy.length {
+            let rest = Copy { from: copy.from + done, to: copy.to + done, length: copy.length - done };
+            let (length, on_media) = match self.beginning(context, source, &rest)? {
+                Beginning::OnDevices(length) => (length, false),
+                Beginning::OnMedia(length) => (length, true),
+            };
+            let part = Copy { length, ..rest };
+            let step = match on_media {
+                // Reading it may take long: what was done before is told first.
+                true if done > 0 => break,
+                true => {
+                    self.policies.check_not_retained(context, target)?;
+                    return self.copy_bytes(context, source, target, content, &part);
+                }
+                false => self.copy(context, source, source_size, target, content, &part),
+            };
+            match step {
+                Err(error) if done > 0 && is_full(&error) => break,
+                step => done += step?,
+            }
+            if done < rest.from - copy.from + length || (done < copy.length && context.io.is_cancelled()) {
+                break;
+            }
+        }
+        Ok(done)
     }
 
     fn bounded(&self, source_size: u64, from: u64, to: u64, length: u64) -> Result<Option<Copy>, Error> {
@@ -117,13 +160,10 @@ impl Copier {
         self.policies.check_not_retained(context, target)?;
         let Copy { from, to, length } = *copy;
         assert!(length > 0 && from + length <= source_size, "{length} bytes at {from} of {source_size} are copied");
-        // An encrypted record opens only at its place in its file, so it is copied.
-        let is_encrypted = self.policies.is_encrypted(context.io, source, from..from + length)?
-            || self.policies.is_encrypted(context.io, target, to..to + 1)?;
         if from % BLOCK != to % BLOCK {
             return self.copy_bytes(context, source, target, content, copy);
         }
-        if is_encrypted {
+        if self.is_encrypted(context, source, target, copy)? {
             return self.copy_encrypted(context, source, target, content, copy);
         }
         let head = (from.next_multiple_of(BLOCK) - from).min(length);
@@ -159,6 +199,12 @@ impl Copier {
         Ok(done)
     }
 
+    /// Whether either is encrypted: an encrypted record opens only at its place in its file, so it is copied.
+    fn is_encrypted(&self, context: &Context<'_>, source: u64, target: u64, copy: &Copy) -> Result<bool, Error> {
+        Ok(self.policies.is_encrypted(context.io, source, copy.from..copy.from + copy.length)?
+            || self.policies.is_encrypted(context.io, target, copy.to..copy.to + 1)?)
+    }
+
     /// Copies bytes, passing over what neither file holds.
     fn copy_encrypted(
         &self,
@@ -190,7 +236,7 @@ impl Copier {
                 step => step?,
             };
             done += step;
-            if step == 0 || context.io.is_cancelled() {
+            if step == 0 || (done < copy.length && context.io.is_cancelled()) {
                 break;
             }
         }
@@ -221,7 +267,7 @@ impl Copier {
             self.writeback.save_all(context, target, content)?;
             done += written as u64;
             assert!(done <= end, "{done} bytes are copied of {end}");
-            if written < bytes.len() || context.io.is_cancelled() {
+            if written < bytes.len() || (done < end && context.io.is_cancelled()) {
                 break;
             }
         }
@@ -256,7 +302,7 @@ impl Copier {
             content.extents_end = content.extents_end.max((rest.to + step).next_multiple_of(BLOCK));
             done += step;
             self.written.note(target);
-            if context.io.is_cancelled() {
+            if done < copy.length && context.io.is_cancelled() {
                 break;
             }
         }

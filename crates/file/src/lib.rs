@@ -37,6 +37,7 @@ mod kept;
 mod keys;
 pub mod metadata;
 pub mod named_in;
+mod on_media;
 mod options;
 mod orphan;
 mod orphans;

@@ -45,6 +45,8 @@ pub struct Segment {
     tertiary_there: AtomicU32,
     /// It has no chunks on devices; changed only with `places` locked.
     released: AtomicBool,
+    /// The last change of the store by which a file came to share something in it.
+    last_shared: AtomicU64,
     /// How it was used, if it goes to media.
     pub heat: HeatCell,
 }
@@ -70,6 +72,7 @@ impl Segment {
             tertiary_wanted: AtomicU32::new(u32::from(key.tertiary)),
             tertiary_there: AtomicU32::new(0),
             released: AtomicBool::new(false),
+            last_shared: AtomicU64::new(0),
             heat: HeatCell::default(),
         }
     }
@@ -95,6 +98,7 @@ impl Segment {
             tertiary_wanted: AtomicU32::new(u32::from(value.tertiary.wanted)),
             tertiary_there: AtomicU32::new(u32::from(value.tertiary.there)),
             released: AtomicBool::new(value.state == SegmentState::Released),
+            last_shared: AtomicU64::new(0),
             heat: HeatCell::default(),
         }
     }
@@ -140,6 +144,17 @@ impl Segment {
         assert!(tertiary.there != 0 || !self.is_released(), "a released segment is somewhere");
         self.tertiary_wanted.store(u32::from(tertiary.wanted), Ordering::Release);
         self.tertiary_there.store(u32::from(tertiary.there), Ordering::Release);
+    }
+
+    /// A file came to share something in it, by this change. The caller holds the store's lock.
+    pub fn note_shared(&self, change: u64) {
+        let before = self.last_shared.swap(change, Ordering::AcqRel);
+        assert!(before <= change, "changes are counted upwards: {before} came before {change}");
+    }
+
+    /// The last change of the store by which a file came to share something in it.
+    pub fn last_shared(&self) -> u64 {
+        self.last_shared.load(Ordering::Acquire)
     }
 
     /// Whether it is on media only.

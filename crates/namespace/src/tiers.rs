@@ -104,8 +104,13 @@ impl Tiers {
 
     /// Gives up the chunks of these segments on devices, as far as all their volumes have them. Nothing that is dirty needs them then.
     pub fn release_segments(&self, caller: &Caller<'_>, segments: &[u64]) -> Result<Released, Error> {
+        self.release_as_looked_at(caller, segments, u64::MAX)
+    }
+
+    /// The same, but for what a file came to share after this change of the store, which nobody knew who looked before.
+    pub fn release_as_looked_at(&self, caller: &Caller<'_>, segments: &[u64], change: u64) -> Result<Released, Error> {
         self.core.files.writeback.complete_dirty_blocks(&caller.context())?;
-        Ok(self.core.store.tier.stager.release(segments)?)
+        Ok(self.core.store.tier.stager.release_as_looked_at(segments, change)?)
     }
 
     /// Asks for these segments to come back to devices, and for the files in them to lie there where their policy says: what it came to say

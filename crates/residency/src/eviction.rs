@@ -221,7 +221,7 @@ impl Eviction {
             if few.is_empty() {
                 break;
             }
-            released += self.release_few(caller, &few)?;
+            released += self.release_few(caller, choice.change(), &few)?;
             if self.core.store.space().used_percent() <= low && released >= least as u64 {
                 break;
             }
@@ -241,17 +241,19 @@ impl Eviction {
             left_bytes = left_bytes.saturating_sub(one.bytes);
             going.push(one);
         }
-        going.chunks(RELEASED_AT_ONCE).try_fold(0, |released, few| Ok(released + self.release_few(caller, few)?))
+        going
+            .chunks(RELEASED_AT_ONCE)
+            .try_fold(0, |released, few| Ok(released + self.release_few(caller, choice.change(), few)?))
     }
 
     /// Releases these, and makes their slots free.
-    fn release_few(&self, caller: &Caller<'_>, few: &[Candidate]) -> Result<u64, Error> {
+    fn release_few(&self, caller: &Caller<'_>, change: u64, few: &[Candidate]) -> Result<u64, Error> {
         let segments: Vec<u64> = few.iter().map(|one| one.segment).collect();
         assert!((1..=RELEASED_AT_ONCE).contains(&segments.len()), "few are released before it is looked again");
         // From what lies on devices still.
         let inodes: BTreeSet<u64> =
             segments.iter().flat_map(|segment| self.core.store.tier.heat.inodes_of_segment(*segment)).collect();
-        let released = self.tiers.release_segments(caller, &segments)?.segments;
+        let released = self.tiers.release_as_looked_at(caller, &segments, change)?.segments;
         assert!(released <= segments.len() as u64, "{released} segments are released of {}", segments.len());
         self.note_changed(inodes.iter());
         self.core.store.checkpoint()?;

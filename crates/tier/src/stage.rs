@@ -25,6 +25,8 @@ pub struct Released {
     pub bytes: u64,
     /// Segments that are not on all their volumes yet, so they stay.
     pub waiting: u64,
+    /// Segments of which a file came to share something since it was looked who has them, so they stay.
+    pub newly_shared: u64,
 }
 
 /// Where what is stored of a file is, in stored bytes.
@@ -116,8 +118,18 @@ impl Stager {
         segments.filter(|segment| is_releasable(segment)).map(|segment| segment.id).collect()
     }
 
+    /// The change of the store that was last. Who looks at what may go asks for it before.
+    pub fn last_change(&self) -> u64 {
+        self.engine.change_segments().last_change()
+    }
+
     /// Gives up the chunks of these segments, as far as all their volumes have them.
     pub fn release(&self, segments: &[u64]) -> Result<Released, Error> {
+        self.release_as_looked_at(segments, u64::MAX)
+    }
+
+    /// The same, but for those of which a file came to share something after a change.
+    pub fn release_as_looked_at(&self, segments: &[u64], change: u64) -> Result<Released, Error> {
         self.engine.check_writable()?;
         let mut released = Released::default();
         // Nobody is writing chunks of them.
@@ -129,16 +141,17 @@ impl Stager {
                 continue;
             }
             let is_there = tertiary.wanted == tertiary.there && segment.is_sealed();
-            match is_there && self.release_segment(&segment) {
+            match is_there && self.release_segment(&segment, change) {
                 true => {
                     released.segments += 1;
                     let chunks = segment.scheme.width() as u64;
                     released.bytes += chunks * u64::from(self.engine.log().chunk_bytes());
                 }
+                false if segment.last_shared() > change => released.newly_shared += 1,
                 false => released.waiting += 1,
             }
         }
-        let looked_at = released.segments + released.waiting;
+        let looked_at = released.segments + released.waiting + released.newly_shared;
         assert!(
             looked_at <= segments.len() as u64,
             "each of {} segments goes or waits, not {looked_at}",
@@ -147,9 +160,12 @@ impl Stager {
         Ok(released)
     }
 
-    /// The caller holds the chunks.
-    fn release_segment(&self, segment: &Arc<Segment>) -> bool {
+    /// The caller holds the chunks, and knows who shared what is in it up to this change.
+    fn release_segment(&self, segment: &Arc<Segment>, looked_at: u64) -> bool {
         let mut change = self.engine.change_segments();
+        if segment.last_shared() > looked_at {
+            return false;
+        }
         if !change.has(segment)
             || segment.kind != SegmentKind::Data
             || segment.is_released()
@@ -188,7 +204,7 @@ impl Stager {
         let _held = self.engine.hold_chunks()?;
         for segment in lost {
             tracing::warn!(segment = segment.id, "devices have lost this segment; it is read from its media");
-            self.release_segment(&segment);
+            self.release_segment(&segment, u64::MAX);
         }
         Ok(())
     }

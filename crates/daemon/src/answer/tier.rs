@@ -61,7 +61,8 @@ fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Resul
     let staying = filesystem.eviction().staying_among(&clock::own_caller(Io::BLOCKING), &segments, Some(root))?;
     segments.retain(|segment| !staying.has(*segment));
     let segments: Vec<u64> = segments.into_iter().collect();
-    let released = filesystem.tiers().release_segments(&clock::own_caller(Io::BLOCKING), &segments)?;
+    let released =
+        filesystem.tiers().release_as_looked_at(&clock::own_caller(Io::BLOCKING), &segments, staying.change)?;
     running.store.commit(Io::BLOCKING)?;
     running.tertiary.forget_attributes(&inodes);
     let (mut report, _, _) = survey(filesystem, running, root)?;
@@ -78,7 +79,7 @@ fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Resul
             0 => String::new(),
             pinned => format!("; {pinned} segments hold something that is pinned and stay"),
         },
-        match staying.of_others.len() {
+        match staying.of_others.len() as u64 + released.newly_shared {
             0 => String::new(),
             others => format!("; {others} segments share content with files that do not go to media, and stay"),
         }

@@ -137,6 +137,88 @@ fn what_only_those_share_that_go_goes() {
     }
 }
 
+/// As `cp` does, which goes on until all is copied.
+fn copy(fs: &FileSystem, from: u64, directory: u64, name: &str, length: u64) -> u64 {
+    let to = make(fs, directory, name, b"");
+    let mut at = 0;
+    while at < length {
+        let copied = fs.copy_range(&caller(3), from, at, to, at, length - at).unwrap();
+        assert!(copied > 0, "a copy goes on at {at}");
+        at += copied;
+    }
+    to
+}
+
+fn bytes(fs: &FileSystem, inode: u64, length: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length as usize];
+    assert_eq!(fs.read(&caller(9), inode, 0, &mut bytes).unwrap() as u64, length);
+    bytes
+}
+
+/// A copy of what is on media only is on devices, where its policy says so; it shares what goes to media anyway.
+#[test]
+fn a_copy_of_what_was_released_is_on_devices() {
+    let (_rig, fs, _volume, here, there) = world();
+    let source = make(&fs, there, "source", &content(1));
+    settle(&fs);
+    release(&fs, source);
+    // What is written afterwards lies on devices, between what does not; a hole, and an end within a block.
+    fs.write(&caller(5), source, 400_000, &content(2)[..90_000], false).unwrap();
+    fs.write(&caller(5), source, 3 << 30, b"far away", false).unwrap();
+    fs.syncfs(&caller(5)).unwrap();
+    let length = (3 << 30) + 8;
+    assert_eq!(residency(&fs, source), "partial");
+    let shared = copy(&fs, source, there, "shared", length);
+    assert_eq!(residency(&fs, shared), "partial", "who goes to media too shares it");
+    let mine = copy(&fs, source, here, "mine", length);
+    fs.syncfs(&caller(6)).unwrap();
+    assert_eq!(residency(&fs, mine), "online");
+    reconcile(&fs);
+    assert_eq!((fact(&fs, mine, "survives"), fact(&fs, mine, "state")), ("1".into(), "compliant".into()));
+    let expected = bytes(&fs, source, LENGTH);
+    assert!(bytes(&fs, mine, LENGTH) == expected && bytes(&fs, shared, LENGTH) == expected);
+    let mut end = [0; 100];
+    assert_eq!(fs.read(&caller(9), mine, 3 << 30, &mut end).unwrap(), 8);
+    assert_eq!(&end[..8], b"far away");
+    assert_clean(&fs);
+}
+
+/// Somebody copies by reference after it was looked who has the content, and before it goes.
+#[test]
+fn content_that_is_shared_meanwhile_stays() {
+    let (_rig, fs, _volume, here, there) = world();
+    let source = make(&fs, there, "source", &content(1));
+    let alone = make(&fs, there, "alone", &content(2));
+    settle(&fs);
+    let segments: Vec<u64> = segments_of(&fs, there).into_iter().collect();
+    let staying = fs.eviction().staying_among(&caller(2000), &segments.iter().copied().collect(), Some(there)).unwrap();
+    assert!(segments.len() >= 2 && !segments.iter().any(|segment| staying.has(*segment)));
+    let mine = share(&fs, source, here, "mine");
+    let released = fs.tiers().release_as_looked_at(&caller(2001), &segments, staying.change).unwrap();
+    assert!(released.newly_shared > 0 && released.waiting == 0, "{released:?}");
+    assert_eq!(residency(&fs, mine), "online");
+    assert_ne!(residency(&fs, alone), "online", "what nobody shared goes");
+    assert_clean(&fs);
+}
+
+/// A version is the same file as before: keeping it brings nothing back.
+#[test]
+fn a_version_of_what_was_released_is_kept_without_reading() {
+    let (_rig, fs, _volume, here, _there) = world();
+    set(&fs, here, "versions", "3");
+    let file = make(&fs, here, "file", &content(1));
+    set(&fs, file, "tier", "cold");
+    settle(&fs);
+    release(&fs, file);
+    // Nobody says any more where it goes; it stays where it is.
+    fs.removexattr(&caller(4), file, b"user.stere.tier").unwrap();
+    assert_eq!(residency(&fs, file), "nearline");
+    fs.write(&caller(5), file, 0, &[7; 4096], false).unwrap();
+    fs.syncfs(&caller(5)).unwrap();
+    assert_eq!(residency(&fs, file), "partial");
+    assert_clean(&fs);
+}
+
 /// Offloaded metadata is nobody else's: what holds it goes, by command and by itself, and no names come back for that.
 #[test]
 fn offloaded_metadata_goes() {

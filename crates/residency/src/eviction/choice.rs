@@ -81,6 +81,8 @@ struct Asking<'a> {
     /// Segments of all that rules pin, where somebody had to know.
     walked: Option<BTreeSet<u64>>,
     concerned: Concerned<'a>,
+    /// The change of the store that was last when this began.
+    change: u64,
 }
 
 /// Why a segment stays.
@@ -94,6 +96,8 @@ enum Stays {
 /// Segments that stay on devices, by why.
 #[derive(Debug, Default)]
 pub struct StayingSegments {
+    /// The change of the store up to which it is known who shares what.
+    pub change: u64,
     pub pinned: BTreeSet<u64>,
     pub of_others: BTreeSet<u64>,
 }
@@ -109,7 +113,8 @@ impl<'a> Asking<'a> {
     fn new(eviction: &'a Eviction, caller: &'a Caller<'a>, named: Option<u64>) -> Result<Asking<'a>, Error> {
         let ruled = eviction.residency.ruled(caller.io)?;
         let concerned = Concerned::new(&eviction.core, &eviction.tiers, caller, named);
-        Ok(Asking { eviction, caller, ruled, walked: None, concerned })
+        let change = eviction.core.store.tier.stager.last_change();
+        Ok(Asking { eviction, caller, ruled, walked: None, concerned, change })
     }
 
     /// Whether a segment stays that may go by itself.
@@ -220,6 +225,11 @@ impl<'a> Choice<'a> {
         Ok(None)
     }
 
+    /// The change of the store up to which it is known who shares what may go.
+    pub fn change(&self) -> u64 {
+        self.asking.change
+    }
+
     /// At most so many.
     pub fn next_few(&mut self, count: usize) -> Result<Vec<Candidate>, Error> {
         let mut few = Vec::new();
@@ -267,8 +277,8 @@ impl Eviction {
         named: Option<u64>,
     ) -> Result<StayingSegments, Error> {
         let pinned = self.pinned_segments(caller)?.intersection(segments).copied().collect();
-        let mut staying = StayingSegments { pinned, of_others: BTreeSet::new() };
         let mut asking = Asking::new(self, caller, named)?;
+        let mut staying = StayingSegments { change: asking.change, pinned, of_others: BTreeSet::new() };
         for segment in segments {
             // What is released already does not stay, whoever has it.
             let is_here = self.core.store.segments().get(*segment).is_some_and(|segment| !segment.is_released());
