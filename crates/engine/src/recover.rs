@@ -402,6 +402,7 @@ impl Recovery<'_> {
         // Not more than was proven before: until the next commit is durable, what was not proven may have lost copies, and another
         // crash must look at it again.
         journal.durable_sequence = scan.proven().min(end.sequence.saturating_sub(1));
+        journal.recovered_sequence = end.sequence.saturating_sub(1);
         Ok(report)
     }
 

@@ -40,6 +40,8 @@ pub struct Journal {
     pub sequence: u64,
     pub epoch: u32,
     pub durable_sequence: u64,
+    /// Up to here recovery read records, and wrote them to the mirrors that lacked them: some may not be proven durable yet.
+    pub recovered_sequence: u64,
     pub durable_change: u64,
     /// Whether what devices failed to take of the last batch is not recorded yet.
     pub is_unsettled: bool,
@@ -60,6 +62,7 @@ impl Journal {
             sequence: start.sequence,
             epoch: superblock.epochs.last().map_or(0, |epoch| epoch.epoch),
             durable_sequence: start.sequence.saturating_sub(1),
+            recovered_sequence: 0,
             durable_change: 0,
             is_unsettled: false,
             is_end_proven: true,

@@ -58,7 +58,7 @@ impl<'a> Scan<'a> {
         scan
     }
 
-    /// Of a journal in use: what is durable is known.
+    /// Of a journal in use: what is durable is known, and so is what recovery found, to which nobody writes any more.
     pub fn of_durable(stripe: &'a Stripe, journal: &Journal, superblock: &Superblock) -> Self {
         Scan {
             stripe,
@@ -68,7 +68,7 @@ impl<'a> Scan<'a> {
             start: superblock.journal_start,
             next: superblock.journal_start,
             epochs: superblock.epochs.clone(),
-            proven: journal.durable_sequence,
+            proven: journal.durable_sequence.max(journal.recovered_sequence),
             lacking: Vec::new(),
         }
     }

@@ -179,13 +179,28 @@ pub(crate) fn allocate(history: &mut History, inode: u64, offset: u64, length: u
     Ok(())
 }
 
+/// As cp does: a call may end before the end, where what lies on media only begins or ends, and the next one goes on.
+fn copy_range(history: &History, from: (u64, u64), to: (u64, u64), length: u64) -> Result<u64, Error> {
+    let (files, caller) = (&history.mounted().files, caller(&history.machine));
+    let mut done = 0;
+    loop {
+        match files.copy_range(&caller, from.0, from.1 + done, to.0, to.1 + done, length - done) {
+            Ok(copied) if copied > 0 && done + copied < length => done += copied,
+            Ok(copied) => return Ok(done + copied),
+            // What was copied before is told.
+            Err(Error::NoSpace | Error::OverQuota(_)) if done > 0 => return Ok(done),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 pub(crate) fn copy(history: &mut History, from: (u64, u64), to: (u64, u64), length: u64) -> Result<(), Stop> {
     let source = history.model.content(from.0);
     let copied = source.read(from.1, length);
     let count = copied.len() as u64;
     let overlaps = from.0 == to.0 && from.1 < to.1 + count && to.1 < from.1 + count;
     history.places.note_sharing(from.0, to.0);
-    let real = history.mounted().files.copy_range(&caller(&history.machine), from.0, from.1, to.0, to.1, length);
+    let real = copy_range(history, from, to, length);
     let mut after = (*history.model.content(to.0)).clone();
     let end = if count > 0 { to.1 + count } else { 0 };
     let fits = quotas::check_growth(history, after.size(), after.size().max(end));
