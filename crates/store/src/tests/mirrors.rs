@@ -52,38 +52,6 @@ fn a_mirror_that_cannot_be_repaired_drops_out() {
     }
 }
 
-/// The last record of the journal on a device: where it lies.
-fn last_record(rig: &Rig, device: usize) -> u64 {
-    let superblock = &rig.superblocks[device];
-    let places = (0..superblock.journal_bytes).step_by(4096).map(|at| superblock.layout.journal_offset + at);
-    let records = places.filter_map(|place| {
-        let mut block = vec![0; 4096];
-        rig.devices[device].read(place, &mut block).unwrap();
-        JournalHeader::decode(&block).ok().map(|header| (header.at.sequence, place))
-    });
-    records.max().expect("something was committed").1
-}
-
-/// P-216: a record that recovery gave to a mirror, and that rots there before the next commit proves it, is scrubbed as all others are:
-/// what is committed behind it would be cut with it once the other mirrors are lost.
-#[test]
-fn a_record_that_was_recovered_is_scrubbed() {
-    let (mut rig, _) = crashed(COPIES, Some(1));
-    let (store, report) = Store::open(rig.devices_in(), options()).unwrap();
-    assert!(report.records_repaired > 0 && report.groups_cut == 0, "{report:?}");
-    rig.devices[1].corrupt(last_record(&rig, 1), 4096);
-    let found = store.scrubber.scrub().unwrap();
-    assert!(found.is_clean() && found.repaired_blocks > 0, "{found:?}");
-    write_file(&store, COPIES, 12, &content(3, 4096));
-    store.commit(Io::BLOCKING).unwrap();
-    drop(store);
-    rig.devices.iter().for_each(|device| device.lose_unflushed(|_| false));
-    rig.read_superblocks();
-    let devices = rig.devices_in().into_iter().skip(1).collect();
-    let (store, _) = Store::open(devices, options()).unwrap();
-    assert_eq!(read_file(&store, 12, 4096).unwrap(), content(3, 4096));
-}
-
 /// P-216: where all mirrors fail the pool is refused, and nothing was changed.
 #[test]
 fn without_a_mirror_nobody_mounts() {
