@@ -200,7 +200,8 @@ pub(crate) fn copy(history: &mut History, from: (u64, u64), to: (u64, u64), leng
     let count = copied.len() as u64;
     let overlaps = from.0 == to.0 && from.1 < to.1 + count && to.1 < from.1 + count;
     history.places.note_sharing(from.0, to.0);
-    let real = copy_range(history, from, to, length);
+    // Not beyond the end: within one file it moves as the file is copied.
+    let real = copy_range(history, from, to, if count > 0 { count } else { length });
     let mut after = (*history.model.content(to.0)).clone();
     let end = if count > 0 { to.1 + count } else { 0 };
     let fits = quotas::check_growth(history, after.size(), after.size().max(end));
