@@ -108,32 +108,32 @@ impl Copier {
         content: &mut Content,
         copy: &Copy,
     ) -> Result<u64, Error> {
-        let shares = copy.from % BLOCK == copy.to % BLOCK && !self.is_encrypted(context, source, target, copy)?;
-        if !shares || !self.stays_on_devices(context, target)? {
+        let is_aligned = copy.from % BLOCK == copy.to % BLOCK;
+        // What is not shared is read anyway.
+        if !is_aligned
+            || !self.stays_on_devices(context, target)?
+            || self.is_encrypted(context, source, target, copy)?
+        {
             return self.copy(context, source, source_size, target, content, copy);
         }
         let mut done = 0;
         while done < copy.length {
             let rest = Copy { from: copy.from + done, to: copy.to + done, length: copy.length - done };
-            let (length, on_media) = match self.beginning(context, source, &rest)? {
-                Beginning::OnDevices(length) => (length, false),
-                Beginning::OnMedia(length) => (length, true),
-            };
-            let part = Copy { length, ..rest };
-            let step = match on_media {
-                // Reading it may take long: what was done before is told first.
-                true if done > 0 => break,
-                true => {
+            let length = match self.beginning(context, source, &rest)? {
+                Beginning::OnDevices(length) => length,
+                Beginning::OnMedia(length) if done == 0 => {
                     self.policies.check_not_retained(context, target)?;
-                    return self.copy_bytes(context, source, target, content, &part);
+                    return self.copy_bytes(context, source, target, content, &Copy { length, ..rest });
                 }
-                false => self.copy(context, source, source_size, target, content, &part),
+                // Reading it may take long: what was done before is told first.
+                Beginning::OnMedia(_) => break,
             };
-            match step {
+            let copied = match self.copy(context, source, source_size, target, content, &Copy { length, ..rest }) {
                 Err(error) if done > 0 && is_full(&error) => break,
-                step => done += step?,
-            }
-            if done < rest.from - copy.from + length || (done < copy.length && context.io.is_cancelled()) {
+                copied => copied?,
+            };
+            done += copied;
+            if copied < length || (done < copy.length && context.io.is_cancelled()) {
                 break;
             }
         }

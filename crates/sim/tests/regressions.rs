@@ -624,7 +624,7 @@ fn what_a_pinned_file_shared_makes_room_when_that_file_is_gone() {
     assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
 }
 
-/// P-216: a record of the journal that recovery gave to a mirror, and that went astray there, was passed over by a scrub; what was
+/// P-31: a record of the journal that recovery gave to a mirror, and that went astray there, was passed over by a scrub; what was
 /// committed behind it was cut with it once the other device was lost.
 #[test]
 fn a_scrub_looks_at_what_recovery_found() {
