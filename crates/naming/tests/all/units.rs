@@ -356,7 +356,14 @@ fn a_scattered_unit_comes_by_its_parts() {
         let asked_for = fs.units().stage_units(&caller(4)).unwrap();
         assert!(asked_for >= 11, "{asked_for}");
         assert_eq!(fs.store().tier.recalls.wanted_back(), 0, "no whole segment");
-        until(|| requests() - requests_before >= 12 && !fs.store().tier.recalls.is_fetching());
+        // Between two fetches none is under way: so it has ended when nothing came for a while.
+        let mut fetched_before = 0;
+        until(|| {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            let fetched = requests() - requests_before;
+            let is_same = std::mem::replace(&mut fetched_before, fetched) == fetched;
+            is_same && fetched >= 12 && !fs.store().tier.recalls.is_fetching()
+        });
         let fetched = requests() - requests_before;
         (0..members.len()).for_each(|number| read_member(&fs, &members, number));
         assert_eq!(fs.units().stage_units(&caller(5)).unwrap(), 0, "it was asked for");
@@ -411,7 +418,7 @@ fn what_was_cancelled_is_asked_for_anew() {
     assert_clean(&fs);
 }
 
-fn until(is_so: impl Fn() -> bool) {
+fn until(mut is_so: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !is_so() {
         assert!(start.elapsed() < std::time::Duration::from_secs(30), "it does not come");

@@ -276,7 +276,23 @@ fn spawn(kind: Kind, folder: &Path, address: &str, port: u16, namespace: Option<
         Kind::OpenSsh => openssh(&program, folder, address, port, &begin),
     };
     let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
-    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    spawn_copied(&mut command)
+}
+
+/// Starts a program that may have been written just now: while another thread's child has not begun its own program yet it holds the
+/// file open for writing too, and starting it is refused ("text file busy").
+fn spawn_copied(command: &mut Command) -> Child {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                assert!(Instant::now() < deadline, "{command:?}: {error}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            spawned => return spawned.unwrap_or_else(|error| panic!("{command:?}: {error}")),
+        }
+    }
 }
 
 fn openssh(program: &Path, folder: &Path, address: &str, port: u16, begin: &dyn Fn(&Path) -> Command) -> Command {
