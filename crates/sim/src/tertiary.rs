@@ -260,8 +260,11 @@ pub(crate) fn retire_volume(history: &mut History, volume: u8, heir: u8) -> Resu
     let (Some(old), Some(new)) = (history.pool.volume_entry(volume), history.pool.volume_entry(heir)) else {
         return Ok(());
     };
+    // It was said before and is known for good: nothing is committed for it.
+    let is_known = old.succession.heir() == Some(new.number);
     match history.mounted().store.tier.media.retire_volume(old.number, new.number) {
         Err(stere_store::Error::Pool(_)) => Ok(()),
+        Ok(()) if is_known => Ok(()),
         Err(stere_store::Error::NoSpace) if history.plan.may_fill => Ok(()),
         retired => {
             history.must("retiring a volume", retired.map_err(Error::from))?;
