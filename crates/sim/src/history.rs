@@ -261,12 +261,14 @@ impl History {
             Ok(()) if self.machine.is_off() => Err(Stop::Power),
             outcome => outcome,
         };
-        match outcome.and_then(|()| placement::watch_places(self)) {
+        let outcome = outcome.and_then(|()| placement::watch_places(self));
+        let recovered = match outcome {
             Err(Stop::Power) => recovery::recover(self, self.crash_manner, None),
             Err(Stop::Refused) => recovery::recover(self, CrashManner::Everything, None),
-            outcome => outcome,
-        }
-        .map_err(|stop| match stop {
+            outcome => return outcome,
+        };
+        // The next step may change what words mean: what lies there now was put by what they mean now.
+        recovered.and_then(|()| placement::watch_places(self)).map_err(|stop| match stop {
             Stop::Refused => Stop::Failure("refused again, just after it was mounted".into()),
             stop => stop,
         })
