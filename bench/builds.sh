@@ -6,7 +6,8 @@
 # OLD and NEW are binaries, both of `cargo build --release -p stere` without CARGO_INCREMENTAL (those of test runs are optimized less). In each round every workload runs on both, one after the
 # other; printed are the medians of each figure, their ratio (above 1: NEW is faster) and the spread of OLD, and for each workload
 # the instructions in user space that the daemon took (perf(1); below 1: NEW takes fewer). Times vary by several percent from run
-# to run, instructions by less than one; but most of the time goes by in the kernel and in cache misses, which instructions do not show. Needs 6 GiB of /dev/shm, and `cargo build --release -p stere-bench`.
+# to run, instructions by less than one; but most of the time goes by in the kernel and in
+# cache misses, which instructions do not show. Needs 6 GiB of /dev/shm, and `cargo build --release -p stere-bench`.
 set -eu
 [ $# -ge 2 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
 old=$(realpath "$1") new=$(realpath "$2") rounds=${3:-5}
