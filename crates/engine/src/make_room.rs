@@ -31,6 +31,15 @@ pub(crate) enum Purpose {
     Refusable,
 }
 
+/// Which segments are moved to even devices out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Evening {
+    /// Those that go to a device with more room.
+    Gaining,
+    /// Others too, where there is nothing else to be done.
+    Any,
+}
+
 /// Whether moving a segment away from a device with so few slots free brings it to one with more. Where all but one are full, one with
 /// a chunk on that already only goes from one full device to another.
 fn evens_out(segment: &Segment, roomiest: &[(DeviceIndex, u32)], free: u32) -> bool {
@@ -135,9 +144,14 @@ impl Cleaning<'_> {
             // What was moved together counts, not what was moved: nearly full segments empty others that fill as fast.
             let free = self.slots_free();
             (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
+            // Passes that only fill segments anew gain nothing for as long as the slots that are free are all on one device.
+            if fruitless > 0 && evened < EVENED_MAX && self.even_out(cleaner, Evening::Gaining)? {
+                (evened, fruitless) = (evened + 1, 0);
+                continue;
+            }
             let emptied = self.clean_pass(cleaner, 98)?;
             if emptied.is_none_or(|emptied| emptied == 0) {
-                if evened < EVENED_MAX && self.even_out(cleaner)? {
+                if evened < EVENED_MAX && self.even_out(cleaner, Evening::Any)? {
                     (evened, fruitless) = (evened + 1, 0);
                 } else if emptied.is_none() {
                     break;
@@ -156,7 +170,7 @@ impl Cleaning<'_> {
 
     /// Moves a segment away from the device with the fewest free slots, where others have more: what needs several devices
     /// at once has no use for slots that are all on one. False where that is no help.
-    fn even_out(&self, cleaner: &mut MutexGuard<'_, Cleaner>) -> Result<bool, Error> {
+    fn even_out(&self, cleaner: &mut MutexGuard<'_, Cleaner>, evening: Evening) -> Result<bool, Error> {
         let Some(overfull) = self.engine.log.stripe.slots.overfull() else { return Ok(false) };
         let devices = self.engine.log.stripe.devices.all().len();
         let generation = self.engine.inner.read().generation;
@@ -176,11 +190,14 @@ impl Cleaning<'_> {
             })
             .collect();
         let (roomiest, free) = (self.roomiest(&movable), self.slots_free_on(overfull));
-        let victim = movable.into_iter().min_by_key(|segment| {
-            let gains = evens_out(segment, &roomiest[&segment.site.only], free);
-            (!gains, segment.scheme.width(), segment.live_bytes(), segment.id)
-        });
-        let Some(victim) = victim else { return Ok(false) };
+        let of_all =
+            movable.into_iter().map(|segment| (!evens_out(&segment, &roomiest[&segment.site.only], free), segment));
+        let victim = of_all
+            .min_by_key(|(is_vain, segment)| (*is_vain, segment.scheme.width(), segment.live_bytes(), segment.id));
+        let Some((is_vain, victim)) = victim else { return Ok(false) };
+        if is_vain && evening == Evening::Gaining {
+            return Ok(false);
+        }
         let mut key = self.engine.moving().cold_stream(&victim);
         if key.home.is_some() {
             // Room comes before isolation.

@@ -39,6 +39,8 @@ struct Soft {
     most: Option<u64>,
     /// Since when there is more.
     since: Option<i64>,
+    /// Whether what is saved was more since then.
+    is_saved: bool,
 }
 
 /// The limits of one holder.
@@ -99,10 +101,19 @@ impl Held {
         (least(self.bytes, &self.soft_bytes, bytes), least(self.inodes, &self.soft_inodes, inodes))
     }
 
-    fn watch(&mut self, (bytes, inodes): (u64, u64), now: i64) {
-        for (soft, is) in [(&mut self.soft_bytes, bytes), (&mut self.soft_inodes, inodes)] {
-            soft.since = soft.most.filter(|most| is > *most).map(|_| soft.since.unwrap_or(now));
-        }
+    /// `saved`: what the account has of what is used. Where that got less while newer writes wait, a while begins anew.
+    fn watch(&mut self, used: (u64, u64), saved: (u64, u64), now: i64) {
+        self.soft_bytes.watch(used.0, saved.0, now);
+        self.soft_inodes.watch(used.1, saved.1, now);
+    }
+}
+
+impl Soft {
+    fn watch(&mut self, used: u64, saved: u64, now: i64) {
+        let is_more = |is: u64| self.most.is_some_and(|most| is > most);
+        let is_anew = self.is_saved && !is_more(saved);
+        self.since = is_more(used).then(|| self.since.filter(|_| !is_anew).unwrap_or(now));
+        self.is_saved = self.since.is_some() && is_more(saved);
     }
 }
 
@@ -279,7 +290,7 @@ pub(crate) fn limit(history: &mut History, holder: u8, manner: u8, room: u16, da
         grace_seconds: Some((manner < 4).then_some(held.grace_seconds() as u32)),
         ..Limits::default()
     };
-    held.watch(used, now);
+    held.watch(used, used, now);
     let (whose, before) = (history.quotas.account_of(usize::from(holder)), history.quotas.held);
     let set = history.command(|files, caller| files.quotas().set_quota(caller, whose, limits));
     history.quotas.held[usize::from(holder)] = held;
@@ -297,7 +308,11 @@ pub(crate) fn watch_quotas(history: &mut History) -> Result<(), Stop> {
         // This may have begun segments, before the step changes what words mean.
         placement::watch_places(history)?;
         let (used, now) = (used(history), timestamp(&history.machine).seconds);
-        history.quotas.held.iter_mut().take(3).for_each(|held| held.watch(used, now));
+        for number in 0..3 {
+            let value = account(history, number);
+            let value = history.must("an account", value)?;
+            history.quotas.held[number].watch(used, (value.bytes, value.inodes), now);
+        }
         let last = history.quotas.since_sync.last();
         if last != Some(&history.quotas.held) {
             history.quotas.since_sync.push(history.quotas.held);
@@ -376,7 +391,7 @@ fn read_quotas(history: &mut History) -> Result<Option<[Held; HOLDERS as usize]>
     for (number, held) in held.iter_mut().enumerate() {
         let value = account(history, number);
         let value = history.must("an account", value)?;
-        let soft = |most, since: u64| Soft { most, since: (since > 0).then_some(since as i64) };
+        let soft = |most, since: u64| Soft { most, since: (since > 0).then_some(since as i64), is_saved: since > 0 };
         held.bytes = value.bytes_max;
         held.inodes = value.inodes_max;
         held.soft_bytes = soft(value.soft.bytes, value.soft.bytes_since);
@@ -386,7 +401,7 @@ fn read_quotas(history: &mut History) -> Result<Option<[Held; HOLDERS as usize]>
         // What was open and had no name is gone with the crash, and counts until it is cleared away.
         let is_right = |all: &[Held; HOLDERS as usize]| {
             let mut without = all[number];
-            without.watch(used, now);
+            without.watch(used, used, now);
             is_as(held, &all[number], now) || is_as(held, &without, now)
         };
         if number < 3 && !possible.iter().any(is_right) {

@@ -64,6 +64,29 @@ fn what_was_accepted_finds_room_on_a_device_that_was_added() {
     }
 }
 
+/// P-6: two full devices got a large one; each pass of the cleaner filled as many segments as it emptied, so that nothing was evened
+/// out, and an accepted file found no room.
+#[test]
+fn what_was_accepted_finds_room_although_cleaning_gains_nothing() {
+    let pool = PoolConfig::of(&[69_279_744, 67_305_472])
+        .blocks(&[4096, 512])
+        .dirty(64 << 20, 1)
+        .greedy()
+        .encrypts(Encrypts::Some)
+        .keeps_versions();
+    let operations = [
+        Operation::Fill { bytes: 900_000 },
+        Operation::AddDevice { mebibytes: 3000, spare: false },
+        Operation::Crash { manner: CrashManner::Nothing, again: None },
+        Operation::Fill { bytes: 2_500_000 },
+    ];
+    for seed in 770_001_125..770_001_129 {
+        let plan = Plan { seed, pool: pool.clone(), budget: Budget::Beyond, may_fill: true, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}
+
 /// P-6: where segments lay in part on a lost device, nearly full ones on good devices were cleaned again and again, which gained
 /// nothing, and an accepted file found no room.
 #[test]
@@ -511,6 +534,33 @@ fn the_use_of_a_directory_that_came_back_alone_is_noted() {
         Operation::Step { count: 6, idle: true },
     ];
     let plan = Plan { seed: 901_848, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}
+
+/// P-114: saved bytes went below a soft limit while newer ones waited, so the grace period began anew; the oracle knew only their sum.
+#[test]
+fn a_grace_period_begins_anew_where_saved_bytes_were_less() {
+    let pool = PoolConfig::of(&[3_145_879_552, 3_145_965_568, 67_203_072, 3_145_814_016])
+        .blocks(&[512, 512, 512, 512])
+        .memory(16 << 20)
+        .dirty(64 << 20, 5)
+        .greedy();
+    let write = |target, offset, length| Operation::Write { target, offset, length, seed: 7 };
+    let file = |name| Path { directory: 0, name };
+    let operations = [
+        write(Target::Slot(0), 0, 74),
+        Operation::Create { path: file(1), slot: 1 },
+        write(Target::Slot(1), 0, 87_257),
+        Operation::Limit { holder: 1, manner: 2, room: 1, days: 1 },
+        write(Target::Path(file(0)), 0, 48_997),
+        Operation::PassDays { days: 1 },
+        write(Target::Slot(4), 133_125, 3_388),
+        Operation::Truncate { target: Target::Slot(1), size: 14_472 },
+        Operation::Fsync { target: Target::Slot(4) },
+        Operation::Crash { manner: CrashManner::Nothing, again: Some(8) },
+    ];
+    let plan = Plan { seed: 760_002_082, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
     let outcome = run::run(&plan, &operations, false);
     assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
 }

@@ -420,6 +420,26 @@ fn soft_limits_hold_when_the_while_is_over() {
     assert_clean(&fs);
 }
 
+/// P-114: saved bytes decide. What is removed before newer writes are saved takes the account below the limit in between.
+#[test]
+fn a_grace_period_begins_anew_when_saved_bytes_were_below_the_limit() {
+    let (_rig, fs) = new();
+    let soft = Limits { soft_bytes: Some(Some(8192)), grace_seconds: Some(Some(100)), ..Limits::default() };
+    let (top, number) = volume(&fs, ROOT, "v", soft);
+    let old = make(&fs, top, "old", b"");
+    assert_eq!(fs.write(&caller(50), old, 0, &[1; 16_384], false).unwrap(), 16_384);
+    fs.syncfs(&caller(50)).unwrap();
+    assert_eq!(account(&fs, Holder::Volume, number).soft.bytes_since, 50);
+    let new = make(&fs, top, "new", b"");
+    assert_eq!(fs.write(&caller(60), new, 0, &[2; 16_384], false).unwrap(), 16_384);
+    fs.setattr(&caller(60), old, &SetAttributes { size: Some(0), ..SetAttributes::default() }).unwrap();
+    assert_eq!(account(&fs, Holder::Volume, number).soft.bytes_since, 0);
+    fs.syncfs(&caller(70)).unwrap();
+    let AccountValue { bytes, soft, .. } = account(&fs, Holder::Volume, number);
+    assert_eq!((bytes, soft.bytes_since), (16_384, 70));
+    assert_clean(&fs);
+}
+
 /// P-115: limits of all who have none of their own: for each of them, but root.
 #[test]
 fn who_has_no_limit_of_his_own_has_that_of_the_others() {
