@@ -32,6 +32,23 @@ struct Candidate {
     gains: bool,
 }
 
+/// Which victims come first; the rest come when these are not worth it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Victims {
+    Gaining,
+    /// What lies in part on devices that take nothing: it gives less than it takes where it goes to.
+    Others,
+}
+
+impl Victims {
+    pub(crate) fn other(self) -> Victims {
+        match self {
+            Victims::Gaining => Victims::Others,
+            Victims::Others => Victims::Gaining,
+        }
+    }
+}
+
 /// Moves data so that room becomes free, and to where policy wants it.
 #[derive(Clone, Copy)]
 pub struct Cleaning<'a> {
@@ -78,7 +95,7 @@ impl Cleaning<'_> {
         if cleaner.background.rests(slots_free_before, live_raw_bytes, u64::from(self.engine.log.chunk_bytes())) {
             return Ok(false);
         }
-        let done = self.clean_pass(&mut cleaner, percent)?.is_some();
+        let done = self.clean_pass(&mut cleaner, percent, Victims::Gaining)?.is_some();
         if done && !self.engine.release_by_proof()? {
             self.engine.checkpoint()?;
         }
@@ -94,16 +111,19 @@ impl Cleaning<'_> {
         &self,
         cleaner: &mut MutexGuard<'_, Cleaner>,
         percent: u64,
+        first: Victims,
     ) -> Result<Option<usize>, Error> {
         assert!(percent <= 100, "segments that are live to {percent} percent");
         let percent = if is_planted(Bug::CleanedForNothing) { 100 } else { percent };
         let mut candidates = self.candidates(cleaner, percent);
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.segment.id.cmp(&b.segment.id)));
-        // What lies in part on devices that take nothing gives less than it takes where it goes to: it comes last, when the rest is not
-        // worth it any more.
         let (gaining, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| candidate.gains);
-        match self.clean_few(cleaner, gaining)? {
-            None => self.clean_few(cleaner, others),
+        let (first, then) = match first {
+            Victims::Gaining => (gaining, others),
+            Victims::Others => (others, gaining),
+        };
+        match self.clean_few(cleaner, first)? {
+            None => self.clean_few(cleaner, then),
             done => Ok(done),
         }
     }

@@ -11,7 +11,7 @@ use parking_lot::MutexGuard;
 use stere_format::{DeviceIndex, SegmentKind};
 use stere_log::{Segment, StreamKey};
 
-use crate::clean::Cleaning;
+use crate::clean::{Cleaning, Victims};
 use crate::cleaner::{Cleaner, FRUITLESS_PASSES_MAX, Fill};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -41,12 +41,31 @@ enum Evening {
 }
 
 /// Whether moving a segment away from a device with so few slots free brings it to one with more. Where all but one are full, one with
-/// a chunk on that already only goes from one full device to another.
-fn evens_out(segment: &Segment, roomiest: &[(DeviceIndex, u32)], free: u32) -> bool {
+/// a chunk on that already only goes from one full device to another; where it needs the overfull one too, nothing leaves that.
+fn evens_out(segment: &Segment, roomiest: &[(DeviceIndex, u32)], (overfull, free): (DeviceIndex, u32)) -> bool {
     let place = segment.placed();
     let has_chunk = |index: DeviceIndex| place.chunks.iter().any(|chunk| chunk.device == index);
-    let mut targets = roomiest.iter().take(segment.scheme.width());
-    targets.any(|(index, most)| *most >= free + 2 && !has_chunk(*index))
+    let targets = || roomiest.iter().take(segment.scheme.width());
+    let leaves = targets().all(|(index, _)| *index != overfull);
+    leaves && targets().any(|(index, most)| *most >= free + 2 && !has_chunk(*index))
+}
+
+/// What is free while room is made: slots, and the segments of the kind looked for that these can hold. Where all slots are on one
+/// device, more of them are no more segments; where a device is lost, fewer of them may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Free {
+    slots: u64,
+    segments: u64,
+}
+
+impl Free {
+    fn is_more_than(self, most: Free) -> bool {
+        self.slots > most.slots || self.segments > most.segments
+    }
+
+    fn with_most(self, most: Free) -> Free {
+        Free { slots: self.slots.max(most.slots), segments: self.segments.max(most.segments) }
+    }
 }
 
 fn fill_of(engine: &Engine) -> Fill {
@@ -128,7 +147,8 @@ impl Cleaning<'_> {
         key: &StreamKey,
         series: Series,
     ) -> Result<bool, Error> {
-        let (mut fruitless, mut evened, mut most_free) = (0, 0, 0);
+        let (mut fruitless, mut evened, mut most_free) = (0, 0, Free::default());
+        let mut first = Victims::Gaining;
         // Where hardly a segment is free, a pass empties one or two at a time.
         while fruitless < FRUITLESS_PASSES_MAX && !series.is_over(&self.engine.space) {
             if self.engine.log.room.can_begin(key) {
@@ -142,14 +162,17 @@ impl Cleaning<'_> {
                 return Ok(true);
             }
             // What was moved together counts, not what was moved: nearly full segments empty others that fill as fast.
-            let free = self.slots_free();
-            (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
+            let free = self.free_for(key);
+            fruitless = if free.is_more_than(most_free) { 0 } else { fruitless + 1 };
+            // What seems to gain most may gain nothing: large blobs leave room at the end of every segment.
+            first = if fruitless > 0 { first.other() } else { first };
+            most_free = free.with_most(most_free);
             // Passes that only fill segments anew gain nothing for as long as the slots that are free are all on one device.
             if fruitless > 0 && evened < EVENED_MAX && self.even_out(cleaner, Evening::Gaining)? {
                 (evened, fruitless) = (evened + 1, 0);
                 continue;
             }
-            let emptied = self.clean_pass(cleaner, 98)?;
+            let emptied = self.clean_pass(cleaner, 98, first)?;
             if emptied.is_none_or(|emptied| emptied == 0) {
                 if evened < EVENED_MAX && self.even_out(cleaner, Evening::Any)? {
                     (evened, fruitless) = (evened + 1, 0);
@@ -190,8 +213,8 @@ impl Cleaning<'_> {
             })
             .collect();
         let (roomiest, free) = (self.roomiest(&movable), self.slots_free_on(overfull));
-        let of_all =
-            movable.into_iter().map(|segment| (!evens_out(&segment, &roomiest[&segment.site.only], free), segment));
+        let is_vain = |segment: &Segment| !evens_out(segment, &roomiest[&segment.site.only], (overfull, free));
+        let of_all = movable.into_iter().map(|segment| (is_vain(&segment), segment));
         let victim = of_all
             .min_by_key(|(is_vain, segment)| (*is_vain, segment.scheme.width(), segment.live_bytes(), segment.id));
         let Some((is_vain, victim)) = victim else { return Ok(false) };
@@ -228,6 +251,11 @@ impl Cleaning<'_> {
         places.into_iter().map(of_place).collect()
     }
 
+    fn free_for(&self, key: &StreamKey) -> Free {
+        let segments = self.engine.log.stripe.slots.capacity(key.scheme).segments_free;
+        Free { slots: self.slots_free(), segments }
+    }
+
     fn slots_free_on(&self, index: DeviceIndex) -> u32 {
         self.engine.log.stripe.slots.usage(index).map_or(0, |usage| usage.free)
     }
@@ -247,7 +275,7 @@ impl Cleaning<'_> {
             && fruitless < FRUITLESS_PASSES_MAX
             && !series.is_over(&self.engine.space)
         {
-            self.clean_pass(&mut cleaner, 98)?;
+            self.clean_pass(&mut cleaner, 98, Victims::Gaining)?;
             self.engine.checkpoint()?;
             let free = self.engine.space().meta_segments_free();
             (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };

@@ -51,7 +51,7 @@ impl SingleSteps<'_> {
 
     /// One pass of the cleaner over segments with less than `percent` live; how many it emptied, none if none is worth it.
     pub fn clean_once(&self, percent: u64) -> Result<Option<usize>, Error> {
-        self.engine.cleaning().clean_pass(&mut self.engine.cleaner.lock(), percent)
+        self.engine.cleaning().clean_pass(&mut self.engine.cleaner.lock(), percent, crate::clean::Victims::Gaining)
     }
 
     /// Enters what the rebuilder has written, but for the newest so many bytes.

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 use stere_device::{Cancellation, Medium, MediumWait, Take, Volume, VolumeError};
 use stere_store::LabelledVolume;
 
+mod trickle;
+
+use trickle::Trickle;
+
 const POLL: Duration = Duration::from_millis(250);
 
 /// So soon after a read waited in vain it is taken for the same reader who asks for it once more; of so many reads.
@@ -73,9 +77,12 @@ impl Gate {
         self.is_closed.store(true, Ordering::Release);
     }
 
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms.load(Ordering::Acquire))
+    }
+
     fn has_time_since(&self, start: Instant) -> bool {
-        let timeout = Duration::from_millis(self.timeout_ms.load(Ordering::Acquire));
-        !self.is_closed.load(Ordering::Acquire) && start.elapsed() < timeout
+        !self.is_closed.load(Ordering::Acquire) && start.elapsed() < self.timeout()
     }
 }
 
@@ -154,6 +161,35 @@ impl Labelled {
     }
 }
 
+impl Labelled {
+    /// A library has its own times: a cartridge has to get into a drive first.
+    fn get_once(
+        &self,
+        object: &str,
+        offset: u64,
+        into: &mut [u8],
+        wait: &MediumWait,
+    ) -> std::result::Result<(), VolumeError> {
+        if self.inner.is_proven_by_its_media() {
+            return self.use_it(|volume| volume.get(object, offset, into, wait));
+        }
+        let trickle = Trickle::of_whole(self.gate.timeout(), into.len());
+        let wait = MediumWait { cancellation: trickle.cancellation(&wait.cancellation), ..*wait };
+        self.use_it(|volume| trickle.explain(volume.get(object, offset, into, &wait), self.describe()))
+    }
+
+    fn stream_watched(
+        &self,
+        take: &Take,
+        cancellation: &Cancellation,
+        stream: impl FnOnce(&dyn Volume, &Take, &Cancellation) -> std::result::Result<(), VolumeError>,
+    ) -> std::result::Result<(), VolumeError> {
+        let trickle = Trickle::new(self.gate.timeout());
+        let (take, cancellation) = (trickle.take(take), trickle.cancellation(cancellation));
+        self.use_it(|volume| trickle.explain(stream(volume, &take, &cancellation), self.describe()))
+    }
+}
+
 impl Volume for Labelled {
     fn put(&self, object: &str, bytes: &[u8]) -> std::result::Result<(), VolumeError> {
         self.use_it(|volume| volume.put(object, bytes))
@@ -170,7 +206,7 @@ impl Volume for Labelled {
         let is_again = wait.for_away && self.was_waited_for(object, offset);
         let mut waits = None;
         loop {
-            let outcome = self.use_it(|volume| volume.get(object, offset, into, wait));
+            let outcome = self.get_once(object, offset, into, wait);
             let is_away = outcome.as_ref().is_err_and(VolumeError::is_passing);
             let is_over = || is_again || !self.gate.has_time_since(start) || wait.cancellation.is_cancelled();
             if !is_away || !wait.for_away || is_over() {
@@ -191,7 +227,9 @@ impl Volume for Labelled {
         take: &Take,
         cancellation: &Cancellation,
     ) -> std::result::Result<(), VolumeError> {
-        self.use_it(|volume| volume.stream(object, length, take, cancellation))
+        self.stream_watched(take, cancellation, |volume, take, cancellation| {
+            volume.stream(object, length, take, cancellation)
+        })
     }
 
     fn stream_part(
@@ -202,7 +240,9 @@ impl Volume for Labelled {
         take: &Take,
         cancellation: &Cancellation,
     ) -> std::result::Result<(), VolumeError> {
-        self.use_it(|volume| volume.stream_part(object, offset, length, take, cancellation))
+        self.stream_watched(take, cancellation, |volume, take, cancellation| {
+            volume.stream_part(object, offset, length, take, cancellation)
+        })
     }
 
     fn length(&self, object: &str) -> std::result::Result<Option<u64>, VolumeError> {

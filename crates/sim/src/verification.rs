@@ -59,6 +59,8 @@ pub(crate) fn prove_safe(history: &mut History) -> Result<(), Stop> {
     history.summary.proofs += 1;
     let failed = |text: String| Stop::Failure(format!("what was called safe is not, without device {lost}: {text}"));
     let mounted = history.plan.pool.mount(&fork).map_err(failed)?;
+    let recovery = format!("{:?}", mounted.report);
+    let failed = |text: String| failed(format!("{text} ({recovery})"));
     let seen = observe::observe(&mounted.files, &caller(&fork));
     let seen = seen.map_err(|trouble| failed(format!("{trouble:?}")))?;
     let expected = history.model.without_handles();
@@ -157,6 +159,8 @@ pub(crate) fn scrub(history: &mut History) -> Result<(), Stop> {
     }
     let rates: Vec<_> = (0..history.machine.device_count()).map(|device| history.machine.rates(device)).collect();
     history.pool.calm();
+    // A row that files have not named yet is no live data: the next pass looks at it.
+    history.sync_all()?;
     for pass in 1..=2 {
         let report = history.mounted().store.scrubber.scrub();
         let report = history.must("scrub", report.map_err(Error::from))?;
