@@ -57,7 +57,7 @@ Mount options (-o, separated by commas):
   prefetch=none|sequence|cluster
                           what to fetch from media ahead of reads: nothing, what follows (the default), or also what
                           was recalled after the same segments before
-  recall_timeout=5m       how long a reader waits for a medium that is away, before EIO
+  recall_timeout=5m       how long a reader waits for a medium that is away or trickles, before EIO
   recall_deny=NAME[:NAME] names of programs (thumbnailers, indexers, backups) whose reads of released data fail with
                           EPERM; nothing is fetched for them
   recall_user=never       how many reads of one user, except root, wait for media at a time; further ones queue

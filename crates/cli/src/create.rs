@@ -195,6 +195,10 @@ fn set_default_class(store: &std::sync::Arc<stere_store::Store>, class: Class) -
     let caller = clock::own_caller(Io::BLOCKING);
     let (name, value) = (b"user.stere.class", class.text().into_bytes());
     filesystem.setxattr(&caller, stere_naming::ROOT, name, &value, SetMode::Any, false)?;
+    let state = filesystem.getxattr(&caller, stere_naming::ROOT, b"user.stere.state")?;
+    if let Some(why) = String::from_utf8_lossy(&state).strip_prefix(crate::policy::IMPOSSIBLE) {
+        eprintln!("stere: warning: class {} is set and cannot be kept with these devices: {why}", class.text());
+    }
     filesystem.close(&caller)?;
     Ok(())
 }

@@ -41,14 +41,13 @@ const UNIT: &str = "unit";
 const NAMES: &str = "names";
 
 /// How the state begins of what cannot be stored as it should.
-const IMPOSSIBLE: &str = "impossible: ";
+pub const IMPOSSIBLE: &str = "impossible: ";
 const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
     match command {
         PolicyCommand::Set { path, settings, wait } => {
             set(path, settings)?;
-            warn_if_unkept(path, settings);
             if *wait { crate::reconcile::wait_for(registry, path) } else { Ok(DONE) }
         }
         PolicyCommand::Get { path, json } => get(path, *json),
@@ -85,7 +84,9 @@ fn pairs(settings: &[String]) -> Result<Vec<(&'static str, &str)>> {
 }
 
 pub fn set(path: &Path, settings: &[String]) -> Result<()> {
-    for (key, value) in pairs(settings)? {
+    let pairs = pairs(settings)?;
+    refuse_elsewhere(path)?;
+    for (key, value) in pairs {
         match setxattr(path, attribute(key), value.as_bytes(), XattrFlags::empty()) {
             Err(Errno::PERM) if key == RULES && !path.is_dir() => {
                 return refused("rules can be set on directories; set them on one");
@@ -102,7 +103,17 @@ pub fn set(path: &Path, settings: &[String]) -> Result<()> {
             other => explain_not_here(other, path, "set the policy of")?,
         }
     }
+    warn_if_unkept(path, settings);
     Ok(())
+}
+
+/// Other file systems keep such attributes too, and follow none of them: nobody is told there that a policy was set. Who may not
+/// read a file may set its policy all the same.
+fn refuse_elsewhere(path: &Path) -> Result<()> {
+    match getxattr(path, attribute("effective.class"), &mut [0; 256]) {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => check_is_stere(path),
+        _ => Ok(()),
+    }
 }
 
 /// Says so where the pool's devices cannot keep what holds now.
@@ -189,6 +200,7 @@ fn may_not_lock<T>() -> Result<T> {
 fn lock(path: &Path, settings: &[String]) -> Result<()> {
     let pairs = pairs(settings)?;
     pairs.iter().try_for_each(|(key, _)| lock_attribute(key).map(drop))?;
+    refuse_elsewhere(path)?;
     for (key, value) in pairs {
         let attribute = lock_attribute(key)?;
         match setxattr(path, attribute, value.as_bytes(), XattrFlags::empty()) {

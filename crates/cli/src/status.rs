@@ -15,12 +15,27 @@ pub fn run(registry: &Registry, arguments: &StatusArguments) -> Result<u8> {
     if arguments.words.is_empty() {
         return of_all(registry, arguments);
     }
-    let report = of(registry, &arguments.words)?;
+    let report = match of(registry, &arguments.words) {
+        Ok(report) => report,
+        // Whoever reads JSON is told there; what is no pool at all is an error of the question.
+        Err(error) if arguments.json && is_known(registry, &arguments.words)? => {
+            let unreachable = Known::Unreachable { name: arguments.words.join(" "), why: error.to_string() };
+            println!("{}", to_json(&unreachable.json())?);
+            return Ok(unreachable.exit_code());
+        }
+        Err(error) => return Err(error),
+    };
     match arguments.json {
         true => println!("{}", to_json(&report)?),
         false => report::print_status(&report, arguments.bytes),
     }
     Ok(report.exit_code())
+}
+
+/// Whether these words are the name of one pool that is known here.
+fn is_known(registry: &Registry, words: &[String]) -> Result<bool> {
+    let [name] = words else { return Ok(false) };
+    Ok(names(registry)?.contains(name))
 }
 
 /// A pool, or why nothing can be said of it. In JSON both have `pool`, `state`, `survives`, `devices` and `next`.

@@ -74,7 +74,7 @@ impl Default for Options {
             scrub: Some(Duration::from_secs(30 * 86_400)),
             spare: Some(Duration::from_secs(600)),
             discard: true,
-            device_timeout: Some(Duration::from_secs(5)),
+            device_timeout: Some(stere_pool::DEVICE_TIMEOUT),
             repair_rate_bytes: 256 << 20,
             tier_rate_bytes: None,
             repack_percent: Some(50),

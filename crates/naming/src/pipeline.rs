@@ -370,17 +370,28 @@ impl Pipeline {
         if let Some(source) = rename.source {
             self.quotas.prepare_move(caller, source.inode, source.kind, rename.new_parent)?;
             self.judge(caller, EventKind::Rename, source.inode, Doing { name, new_name, ..Doing::default() })?;
+            self.check_arrival(caller, rename, rename.new_parent, new_name)?;
         }
         match rename.target {
             Some(target) if rename.flags == RENAME_EXCHANGE => {
                 self.quotas.prepare_move(caller, target.inode, target.kind, rename.parent)?;
                 let doing = Doing { name: new_name, new_name: name, ..Doing::default() };
-                self.judge(caller, EventKind::Rename, target.inode, doing)
+                self.judge(caller, EventKind::Rename, target.inode, doing)?;
+                self.check_arrival(caller, rename, rename.parent, name)
             }
             Some(target) if rename.flags == 0 => {
                 self.judge(caller, EventKind::Delete, target.inode, Doing { name: new_name, ..Doing::default() })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// What comes from another directory is new in this one, as with a link: the plugins there are asked.
+    fn check_arrival(&self, caller: &Caller<'_>, rename: &Renaming<'_>, to: u64, name: &[u8]) -> Result<(), Error> {
+        match rename.parent == rename.new_parent {
+            true => Ok(()),
+            // Notes are of new files only.
+            false => self.events.judge_new(caller, to, name).map(drop),
         }
     }
 

@@ -23,14 +23,17 @@ pub fn classes(store: &Store) -> Classes {
 }
 
 pub fn class_reports(store: &Store, classes: &Classes, devices: usize, have: &BTreeMap<u8, u8>) -> Vec<ClassReport> {
+    let open = store.open_devices().len();
     let report = |class: Class| {
         let scheme = store.fit(scheme(classes.wish(class), devices));
+        // While a device is missing new files lack the chunk that is for it.
+        let parity = open.saturating_sub(usize::from(scheme.data)).min(usize::from(scheme.parity)) as u8;
         let statistics = store.space().statistics(scheme);
         ClassReport {
             class: classes.name(class),
             scheme: format!("{}+{}", scheme.data, scheme.parity),
             // What new files get, or what files have if that is less.
-            survives: have.get(&class.code()).copied().unwrap_or(scheme.parity).min(scheme.parity),
+            survives: have.get(&class.code()).copied().unwrap_or(parity).min(parity),
             total_bytes: statistics.total_bytes,
             free_bytes: statistics.free_bytes.min(statistics.total_bytes),
         }

@@ -3,7 +3,7 @@
 
 use stere_format::{DeviceEntry, DeviceState};
 use stere_policy::Class;
-use stere_store::Change as StoreChange;
+use stere_store::{Change as StoreChange, TooWide};
 
 use crate::running::Running;
 use stere_control::change::Forecast;
@@ -105,9 +105,9 @@ impl Running {
                 "{} on device '{name}' lie nowhere else and it is not there; bring it back with `stere device online {pool} {name}`",
                 size::show(store_forecast.lost_bytes)
             ))
-        } else if let Some(why) = self.why_placeless(name, &store_forecast) {
-            Some(why)
         } else if let Some(why) = self.why_too_wide(&store_forecast).filter(|_| !has_spare) {
+            Some(why)
+        } else if let Some(why) = self.why_placeless(name, &store_forecast) {
             Some(why)
         } else if !store_forecast.fits && !has_spare {
             Some(format!(
@@ -124,23 +124,38 @@ impl Running {
         Ok(self.finish(store_forecast.bytes_to_move, survives, store_forecast.lost_bytes, refusal))
     }
 
-    /// What needs more devices than would be left, and the two ways out.
+    /// What needs more devices than would be left, and the two ways out of each.
     fn why_too_wide(&self, forecast: &stere_store::Forecast) -> Option<String> {
-        let left = forecast.devices_left;
-        let ((code, data, parity), bytes) = forecast.too_wide.iter().max_by_key(|(_, bytes)| **bytes)?;
-        let (class, width) = (Class::from_code(*code), usize::from(data + parity));
+        let mut wide: Vec<_> = forecast.too_wide.iter().collect();
+        wide.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
+        let told: Vec<String> = wide.into_iter().map(|(wide, bytes)| self.too_wide(*wide, *bytes)).collect();
+        (!told.is_empty())
+            .then(|| format!("{}; or add a device with `stere device add {} DEVICE`", told.join("; "), self.pool))
+    }
+
+    fn too_wide(&self, wide: TooWide, bytes: u64) -> String {
+        let TooWide { class: code, data, parity, only, devices_left: left } = wide;
+        let (class, width) = (Class::from_code(code), usize::from(data) + usize::from(parity));
         let class =
             class.map_or_else(|| format!("number {code}"), |class| crate::classes::classes(&self.store).name(class));
-        let stored = if *data == 1 { format!("{width} copies") } else { format!("{data}+{parity}") };
-        let narrower = match left.checked_sub(usize::from(*parity)) {
-            Some(data_left) if *data > 1 && data_left > 1 => format!("parity={data_left}+{parity}"),
+        let stored = if data == 1 { format!("{width} copies") } else { format!("{data}+{parity}") };
+        let (size, pool) = (size::show(bytes), &self.pool);
+        let words = self.store.places().place_words(only).filter(|_| only != 0).unwrap_or_default().join(",");
+        let place = if words.is_empty() { String::new() } else { format!(" on {words} (only=)") };
+        let of_them = format!("{size} of class {class} are stored as {stored}{place}, which needs {width} devices");
+        if left == 0 {
+            return format!(
+                "{of_them}, and none would be left there: change where they lie (`stere policy set PATH only=...`)"
+            );
+        }
+        let narrower = match left.checked_sub(usize::from(parity)) {
+            Some(data_left) if data > 1 && data_left > 1 => format!("parity={data_left}+{parity}"),
             _ => format!("copies={left}"),
         };
-        Some(format!(
-            "{} of class {class} are stored as {stored}, which needs {width} devices, and {left} would be left; either set {narrower} first (`stere class change {pool} {class} {narrower} --wait`, or `stere policy set PATH {narrower} --wait` where a file or directory asks for {stored} itself), or add a device with `stere device add {pool} DEVICE`",
-            size::show(*bytes),
-            pool = self.pool
-        ))
+        format!(
+            "{of_them}, and {left} would be left{}: set {narrower} first (`stere class change {pool} {class} {narrower} --wait`, or `stere policy set PATH {narrower} --wait` where a file or directory asks for {stored} itself)",
+            if words.is_empty() { "" } else { " there" },
+        )
     }
 
     /// What must lie on certain devices (`only=`) and finds no room on those that are left.

@@ -24,5 +24,6 @@ pub mod report;
 pub mod running;
 mod scrub;
 mod scrubbing;
+mod slow;
 mod spares;
 mod tertiary;

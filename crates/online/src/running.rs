@@ -14,6 +14,7 @@ use stere_multihost::{Guard, Joined};
 use stere_pool::{Assembly, DeviceClass, Holds, Opened, identify};
 use stere_store::Store;
 
+use crate::slow::SlowSince;
 use crate::{mending, scrubbing, tertiary};
 use stere_machine::devices::absolute;
 use stere_machine::error::{Result, refused};
@@ -57,6 +58,7 @@ pub struct Running {
     pub(crate) places: Mutex<Places>,
     pub(crate) changing: Mutex<()>,
     pub(crate) agreed: Mutex<Vec<AgreedPlace>>,
+    pub(crate) slow_since: SlowSince,
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,6 +97,7 @@ impl Running {
             places: Mutex::new(places),
             changing: Mutex::new(()),
             agreed: Mutex::default(),
+            slow_since: SlowSince::default(),
         }
     }
 

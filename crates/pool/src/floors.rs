@@ -56,9 +56,14 @@ impl Floors {
 pub fn floors(store: &Store) -> Floors {
     let present: BTreeSet<DeviceIndex> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
     let mut floors = Floors::default();
+    let offline =
+        store.tier.media.volumes().iter().filter(|entry| entry.is_offline).fold(0, |set, one| set | one.bit());
+    let damaged: BTreeSet<u64> = store.damage().segments_on_volumes().into_iter().collect();
     for segment in store.segments().everywhere() {
         if segment.kind == SegmentKind::Data && segment.live_bytes() > 0 {
-            let volumes = segment.tertiary().there.count_ones() as usize;
+            // A medium that was taken away, or whose object is damaged or lacking, is none to fall back on.
+            let there = (segment.tertiary().there & !offline).count_ones() as usize;
+            let volumes = there.saturating_sub(usize::from(damaged.contains(&segment.id)));
             let placed = segment.placed();
             let is_there =
                 |chunk: &usize| present.contains(&placed.chunks[*chunk].device) && !placed.is_missing(*chunk);

@@ -72,6 +72,7 @@ fn needs_devices(command: &Command) -> bool {
             | Command::Lose(_)
             | Command::Pool { .. }
             | Command::Device { .. }
+            | Command::Scrub { .. }
     )
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stere_format::{BLOCK_BYTES, DeviceIndex, SegmentChunks, SegmentKind};
+use stere_format::{BLOCK_BYTES, DeviceIndex, Scheme, SegmentChunks, SegmentKind};
 
 use stere_engine::{Engine, Error};
 
@@ -18,6 +18,18 @@ pub enum Change {
     Add { slot_count: u32 },
 }
 
+/// A kind of content that is wider than what would be left for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TooWide {
+    pub class: u8,
+    pub data: u8,
+    pub parity: u8,
+    /// Where it must lie; 0 for anywhere.
+    pub only: u8,
+    /// Devices that would be left for it.
+    pub devices_left: usize,
+}
+
 /// What would come of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
@@ -29,8 +41,8 @@ pub struct Forecast {
     pub homeless_chunks: u64,
     /// What of the chunks for which there is no place must lie on certain devices: chunk bytes by the number of the place.
     pub homeless_bytes: BTreeMap<u8, u64>,
-    /// Content that needs more devices than would be left, however much room they have: live bytes by class and scheme.
-    pub too_wide: BTreeMap<(u8, u8, u8), u64>,
+    /// Content that needs more devices than would be left, however much room they have.
+    pub too_wide: BTreeMap<TooWide, u64>,
     /// Devices that would take chunks afterwards.
     pub devices_left: usize,
     /// Devices that may be lost afterwards without loss of anything that is left.
@@ -109,12 +121,15 @@ impl Forecaster {
                 let (chunks, chunk_bytes) =
                     ((leaving - housed) as u64, u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64);
                 forecast.homeless_chunks += chunks;
-                if chunks > 0 && only == 0 && segment.kind == SegmentKind::Data && place.chunks.len() > devices_left {
-                    let scheme = place.scheme;
-                    *forecast.too_wide.entry((segment.class, scheme.data, scheme.parity)).or_default() +=
-                        segment.live_bytes();
+                let allows = |index: &DeviceIndex| self.engine.log().stripe.slots.allows(segment.site, *index);
+                let for_it = room.keys().filter(|index| allows(index)).count();
+                let is_too_wide = segment.kind == SegmentKind::Data && place.chunks.len() > for_it;
+                if chunks > 0 && is_too_wide {
+                    let (class, Scheme { data, parity }) = (segment.class, place.scheme);
+                    let wide = TooWide { class, data, parity, only, devices_left: for_it };
+                    *forecast.too_wide.entry(wide).or_default() += segment.live_bytes();
                 }
-                if only != 0 && chunks > 0 {
+                if only != 0 && chunks > 0 && !is_too_wide {
                     *forecast.homeless_bytes.entry(only).or_default() += chunks * chunk_bytes;
                 }
             }

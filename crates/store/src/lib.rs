@@ -16,7 +16,7 @@ mod scrub;
 mod tests;
 
 pub use check::{CheckReport, Checker, Finding};
-pub use forecast::{Change, Forecast, Forecaster};
+pub use forecast::{Change, Forecast, Forecaster, TooWide};
 pub use health::{Health, HealthMonitor, HealthState};
 pub use loss::{ClassLoss, Loss, Losses};
 pub use scrub::{ScrubProgress, Scrubber};

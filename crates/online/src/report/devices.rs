@@ -5,11 +5,9 @@ use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
 use stere_store::HealthState;
 
 use crate::running::Running;
+use crate::slow::Slow;
 use stere_control::status::DeviceReport;
 use stere_machine::size::show_duration;
-
-/// What takes less is not worth a word, however fast the others are.
-const SLOW_FROM_US: u32 = 100_000;
 
 pub fn reports(running: &Running) -> Vec<DeviceReport> {
     let entries = running.store.device_entries();
@@ -26,8 +24,7 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
     let is_attached = running.attached(index).is_some();
     let device = running.store.health.pool_devices().into_iter().find(|device| device.index() == index);
     let silent_for = device.as_ref().and_then(|device| device.silent_for());
-    let latency_us = device.as_ref().map_or(0, |device| device.latency_us());
-    let is_slow = latency_us >= SLOW_FROM_US && running.store.health.much_slower().contains(&index);
+    let slow = running.slow(index);
     let is_sick = health.is_some_and(|health| health.state == HealthState::Sick);
     let state = match DeviceState::from_code(entry.state) {
         Some(DeviceState::Failed) => "failed",
@@ -39,7 +36,7 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
         Some(DeviceState::Leaving) => "leaving",
         Some(DeviceState::Removing) => "removing",
         _ if is_sick => "sick",
-        _ if is_slow => "slow",
+        _ if slow.is_some() => "slow",
         Some(DeviceState::Spare) => "spare",
         _ if usage.missing > 0 => "catching up",
         _ => "online",
@@ -65,9 +62,10 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
         leaves: DeviceState::from_code(entry.state) == Some(DeviceState::Removing),
         why: match silent_for {
             Some(silent_for) => Some(format!("it has not answered for {}", show_duration(silent_for.as_secs()))),
-            None if state == "slow" => {
-                Some(format!("it takes {} ms for 64 KiB, many times what the others take", latency_us / 1000))
-            }
+            None if state == "slow" => slow.map(|Slow { latency_us, seen_for }| {
+                let (milliseconds, seen_for) = (latency_us / 1000, show_duration(seen_for.as_secs()));
+                format!("it takes {milliseconds} ms for 64 KiB, many times what the others take, for {seen_for} now")
+            }),
             None if state == "sick" => why_not_given_up(running, index),
             None => left_out.filter(|_| !is_attached).map(|left_out| left_out.why),
         },

@@ -36,6 +36,7 @@ pub fn find(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_
     let mut findings = Vec::new();
     findings.extend(full(running, filesystem, known));
     findings.extend(catching_up(running, known.devices));
+    findings.extend(slow(known.devices));
     if let Some(filesystem) = filesystem {
         findings.extend(policies(running, filesystem));
         findings.extend(blocked(running, filesystem));
@@ -101,6 +102,17 @@ fn catching_up(running: &Running, devices: &[DeviceReport]) -> Vec<Finding> {
         finding("catching_up", what, next)
     };
     behind.map(told).collect()
+}
+
+/// A device that takes many times as long as the others.
+fn slow(devices: &[DeviceReport]) -> Vec<Finding> {
+    let slow = devices.iter().filter(|device| device.state == "slow");
+    let told = |device: &DeviceReport| {
+        let why = device.why.as_deref().unwrap_or("it takes many times what the others take");
+        let next = "look at its health, its cable and what else uses it; reads and writes go round it where they can";
+        finding("slow", format!("device {} is slow: {why}", device.name), next.to_owned())
+    };
+    slow.map(told).collect()
 }
 
 /// Policies that the devices cannot keep.

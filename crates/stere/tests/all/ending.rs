@@ -88,6 +88,11 @@ fn a_device_that_cannot_be_opened_is_missing() {
     let all = world.json("status --json");
     assert_eq!((all[0]["pool"].as_str(), all[0]["state"].as_str()), (Some("lake"), Some("unreachable")), "{all}");
     assert_eq!((all[1]["pool"].as_str(), all[1]["state"].as_str()), (Some("tank"), Some("at_risk")));
+    let one = world.json("status lake --json");
+    assert_eq!((one["pool"].as_str(), one["state"].as_str()), (Some("lake"), Some("unreachable")), "{one}");
+    assert_ne!(world.run("status lake --json").code, 0);
+    let said = world.run("status sea --json");
+    assert!(said.code != 0 && said.out.is_empty() && said.err.contains("sea"), "{}{}", said.out, said.err);
     world.ok("pool export lake");
     assert!(world.json("status --json").is_array(), "a list for one pool too");
     assert!(world.json("status tank --json").is_object());

@@ -178,6 +178,16 @@ fn a_device_that_turns_slow_holds_nobody_up() {
     let reading = read_all(&world, &files);
     // Two fifths of the files have a copy there.
     assert!(reading < Duration::from_secs(19), "reading took {reading:?}");
+    let slow = || {
+        let status = world.json("status tank --json");
+        let findings = status["findings"].as_array().unwrap().clone();
+        let told =
+            findings.iter().find(|one| one["kind"] == "slow").map(|one| one["what"].as_str().unwrap().to_owned());
+        told.filter(|_| status["devices"][2]["state"] == "slow" && status["state"] == "degraded")
+    };
+    until("status to say that it is slow", || slow().is_some());
+    let told = slow().unwrap_or_default();
+    assert!(told.contains("many times what the others take, for ") && told.contains(" now"), "{told}");
     let first = Instant::now();
     write_files(&world, "first", 4, 1_000_000);
     let first = first.elapsed();

@@ -92,9 +92,84 @@ fn what_cannot_be_kept_is_said_when_it_is_set_and_stays_in_status() {
     world.ok("reconcile wait tank");
     assert!(is_well(&world), "{}", status(&world));
     fs::write(world.path("rules"), "*.iso:copies=4\n").unwrap();
+    // Volumes are told of it too, and so is who locks.
+    warned(&world, "volume create mount/volume copies=4", &["warning", "needs 4 devices"]);
+    warned(&world, "volume set mount/volume copies=5", &["warning", "needs 5 devices"]);
+    fs::remove_dir(world.mountpoint().join("volume")).unwrap();
+    fs::create_dir(world.mountpoint().join("locked")).unwrap();
+    warned(&world, "policy lock mount/locked copies=4", &["warning", "needs 4 devices"]);
+    fs::remove_dir(world.mountpoint().join("locked")).unwrap();
     warned(&world, "policy load tank rules --wait", &["warning", "*.iso:copies=4", "needs 4 devices"]);
     assert_found(&world, "policy", &["*.iso:copies=4"]);
     end_clean(&world);
+}
+
+/// C4, P-164: the least of what files have, of each class, whatever the default is.
+#[test]
+fn survives_is_the_least_that_files_have() {
+    if !can_mount("survives_is_the_least_that_files_have") {
+        return;
+    }
+    let survives = |world: &World, class: &str| {
+        let status = status(world);
+        let classes = status["classes"].as_array().unwrap().clone();
+        let of_class = classes.iter().find(|one| one["class"] == class).unwrap()["survives"].as_u64();
+        (status["survives"].as_u64(), of_class)
+    };
+    let world = tiered("");
+    fill(&world.mountpoint().join("d"), 5);
+    world.ok("tier archive mount/d --wait");
+    assert_eq!(survives(&world, "normal"), (Some(1), Some(1)));
+    world.ok("tier release mount/d");
+    until("it is not told", || survives(&world, "normal") == (Some(0), Some(0)));
+    end_clean(&world);
+    // A pool whose default has one copy.
+    let world = World::new();
+    world.ok("create tank a.img,size=96M b.img,size=96M --default-class scratch");
+    world.ok("mount tank mount");
+    fs::write(world.mountpoint().join("file"), content(1)).unwrap();
+    world.ok("flush mount --wait");
+    assert_eq!(survives(&world, "scratch"), (Some(0), Some(0)));
+    assert_eq!(survives(&world, "normal").1, Some(1));
+    world.ok("umount mount");
+    // A disk is missing: what has no files has no more either.
+    let world = World::with_pool();
+    fs::rename(world.path("b.img"), world.path("b.away")).unwrap();
+    assert_eq!(world.run("mount tank mount -o wait=0").code, 3);
+    assert_eq!(survives(&world, "normal"), (Some(0), Some(0)));
+    assert_eq!(survives(&world, "archive").1, Some(0));
+    world.ok("umount mount");
+}
+
+/// Other file systems take such attributes as well: nobody is told that a policy was set there.
+#[test]
+fn policy_is_not_set_where_nobody_follows_it() {
+    if !can_mount("policy_is_not_set_where_nobody_follows_it") {
+        return;
+    }
+    let world = World::with_pool();
+    fs::create_dir(world.path("plain")).unwrap();
+    for line in ["policy set plain copies=3", "policy lock plain copies=3"] {
+        let said = world.run(line);
+        assert!(
+            said.code == 1 && said.err.contains("not on a stere mount"),
+            "stere {line}: {} {}",
+            said.code,
+            said.err
+        );
+    }
+    world.ok("mount tank mount");
+    world.ok("policy set mount copies=2");
+    // Who may write a file and not read it sets its policy all the same.
+    let file = world.mountpoint().join("file");
+    fs::write(&file, b"content").unwrap();
+    std::os::unix::fs::chown(&file, Some(support::NOBODY), None).unwrap();
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o200)).unwrap();
+    let said = world.command_of_nobody("policy set mount/file compress=zstd").output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    world.ok("umount mount");
+    let said = world.run("create lake d.img,size=96M e.img,size=96M --default-class precious");
+    assert!(said.code == 0 && said.err.contains("cannot be kept with these devices"), "{}{}", said.out, said.err);
 }
 
 /// Who says `copies=1` has the usual class, of which there is room: what takes nothing more is the redundancy.
@@ -169,6 +244,8 @@ fn a_device_that_catches_up_is_a_finding() {
     // From the first moment on.
     let now = status(&world);
     assert!(now["state"] != "healthy" || now["survives"] == 1, "{now}");
+    until("it is not told", || !findings(&status(&world), "catching_up").is_empty() || is_well(&world));
+    assert_found(&world, "catching_up", &["device b is catching up", "lacks", "device list tank"]);
     until("it never catches up", || is_well(&world));
     assert_eq!(status(&world)["survives"], 1);
     world.ok("umount mount");

@@ -129,6 +129,7 @@ const CALLS: &[Call] = &[
         done(unsafe { libc::sendfile(to.as_raw_fd(), subject.file.as_raw_fd(), std::ptr::null_mut(), 9000) } as i64)
     }),
     ("copy-from", &["read"], |subject| copy(subject.file, &File::create(subject.outside.join("copied"))?)),
+    ("copy-within", &["read", "write"], |subject| copy(subject.file, subject.file)),
     ("copy-to", &["write"], |subject| copy(&File::open(subject.outside.join("source"))?, subject.file)),
     ("write", &["write"], |subject| subject.file.write_all_at(b"changed", 5000)),
     ("write-direct", &["open", "write"], |subject| {
@@ -160,12 +161,26 @@ const CALLS: &[Call] = &[
     ("library-open", &["open"], |subject| of_library(stere::File::open(subject.path, Options::new().read(true)))),
     ("open", &["open"], |subject| File::open(subject.path).map(drop)),
     ("create", &["create"], |subject| File::create_new(subject.beside("new")).map(drop)),
+    ("create-nameless", &["create"], |subject| {
+        let directory = subject.path.parent().expect("a file lies in a directory");
+        File::options().read(true).write(true).custom_flags(libc::O_TMPFILE).open(directory).map(drop)
+    }),
     ("mkdir", &["create"], |subject| fs::create_dir(subject.beside("new"))),
     ("symlink", &["create"], |subject| std::os::unix::fs::symlink("target", subject.beside("new"))),
     ("mknod", &["create"], |subject| special(&subject.beside("new"))),
     ("link", &["create"], |subject| fs::hard_link(subject.path, subject.beside("new"))),
     ("rename", &["rename"], |subject| fs::rename(subject.path, subject.beside("new"))),
     ("rename-out", &["rename"], |subject| fs::rename(subject.path, subject.outside.join("renamed"))),
+    ("rename-in", &["create"], |subject| {
+        let incoming = subject.outside.join("incoming");
+        fs::write(&incoming, b"from elsewhere")?;
+        fs::rename(incoming, subject.beside("new"))
+    }),
+    ("exchange-in", &["create", "rename"], |subject| {
+        let incoming = subject.outside.join("exchanged");
+        fs::write(&incoming, content())?;
+        exchange(&incoming, subject.path)
+    }),
     ("rename-over", &["rename", "delete"], |subject| fs::rename(subject.path, subject.beside("second"))),
     ("exchange", &["rename"], |subject| exchange(subject.path, &subject.beside("second"))),
     ("unlink", &["delete"], |subject| fs::remove_file(subject.path)),

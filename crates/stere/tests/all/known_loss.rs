@@ -79,6 +79,53 @@ fn a_failing_device_that_is_to_go_keeps_what_it_does_not_give() {
     world.ok("umount mount");
 }
 
+/// P-161: names are damaged on every copy. A scrub ends, and not with 0; `status` tells of it, before the scrub too.
+#[test]
+fn damaged_metadata_is_told_and_holds_no_scrub_up() {
+    if !can_mount("damaged_metadata_is_told_and_holds_no_scrub_up") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=128M,name=a");
+    mount(&world, "wait=0");
+    fs::create_dir(world.mountpoint().join("names")).unwrap();
+    for number in 0..6000 {
+        fs::write(world.mountpoint().join(format!("names/a-name-in-a-leaf-{number:05}")), b"").unwrap();
+    }
+    world.ok("umount mount");
+    // One leaf of many, in all its copies: the pool can be mounted, and what lies there is gone.
+    let mut image = fs::OpenOptions::new().read(true).write(true).open(world.path("a.img")).unwrap();
+    let mut bytes = Vec::new();
+    image.read_to_end(&mut bytes).unwrap();
+    let name = b"a-name-in-a-leaf-03000";
+    let slots = u64::from_le_bytes(bytes[72..80].try_into().unwrap()) as usize;
+    let found: Vec<usize> = (slots..bytes.len() - name.len()).filter(|at| bytes[*at..].starts_with(name)).collect();
+    assert!(!found.is_empty(), "no node names it");
+    for at in found {
+        image.seek(SeekFrom::Start(at as u64 / 4096 * 4096)).unwrap();
+        image.write_all(&[0x5a; 4096]).unwrap();
+    }
+    drop(image);
+    mount(&world, "wait=0");
+    let mut scrub = world.command("scrub start tank --wait");
+    let mut scrub = scrub.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    let code = loop {
+        if let Some(ended) = scrub.try_wait().unwrap() {
+            break ended.code();
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "the scrub does not end: {}", world.run("status tank").out);
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(code.is_some_and(|code| code != 0), "{code:?}");
+    let status = world.json("status tank --json");
+    assert_eq!(status["state"], "lost", "{status}");
+    assert!(status["next"].as_str().unwrap().contains("names or other metadata are damaged"), "{status}");
+    assert_eq!(status_code(&world), Some(4));
+    let _whether_whole = world.run("umount mount");
+    assert!(!world.run("check tank").out.contains("clean"));
+}
+
 /// P-161: what a scrub could not repair stands in `status`, with its path, before and after a new mount, until the files are gone.
 #[test]
 fn known_loss_stands_in_status_until_it_is_gone() {

@@ -51,6 +51,7 @@ mod reach;
 mod reader;
 mod recall_limits;
 mod records;
+mod removal;
 mod rescue;
 mod residency;
 mod retention;

@@ -682,7 +682,8 @@ fn an_open_segment_does_not_keep_a_device_that_is_to_go() {
     assert!(!forecast.fits);
     assert_eq!(forecast.devices_left, 3);
     let wide: Vec<_> = forecast.too_wide.keys().copied().collect();
-    assert_eq!(wide, [(placement(3, 1).class, 3, 1)]);
+    let class = placement(3, 1).class;
+    assert_eq!(wide, [crate::TooWide { class, data: 3, parity: 1, only: 0, devices_left: 3 }]);
     // Its content is stored narrower; the segment stays open, with nothing in it.
     crate::tests::remove_file(&store, 10);
     write(&store, &[(11, placement(2, 1), 200_000)]);
