@@ -43,6 +43,7 @@ enum Evening {
 /// Whether moving a segment away from a device with so few slots free brings it to one with more. Where all but one are full, one with
 /// a chunk on that already only goes from one full device to another; where it needs the overfull one too, nothing leaves that.
 fn evens_out(segment: &Segment, roomiest: &[(DeviceIndex, u32)], (overfull, free): (DeviceIndex, u32)) -> bool {
+    assert!(roomiest.is_sorted_by_key(|(_, free)| std::cmp::Reverse(*free)), "the roomiest device comes first");
     let place = segment.placed();
     let has_chunk = |index: DeviceIndex| place.chunks.iter().any(|chunk| chunk.device == index);
     let targets = || roomiest.iter().take(segment.scheme.width());

@@ -138,6 +138,7 @@ impl Running {
         let (class, width) = (Class::from_code(code), usize::from(data) + usize::from(parity));
         let class =
             class.map_or_else(|| format!("number {code}"), |class| crate::classes::classes(&self.store).name(class));
+        assert!(left < width, "{width} devices are needed and {left} are left, which is enough");
         let stored = if data == 1 { format!("{width} copies") } else { format!("{data}+{parity}") };
         let (size, pool) = (size::show(bytes), &self.pool);
         let words = self.store.places().place_words(only).filter(|_| only != 0).unwrap_or_default().join(",");

@@ -90,7 +90,7 @@ fn what_was_accepted_finds_room_although_cleaning_gains_nothing() {
 /// P-6: a device was lost. Half-empty segments that lay in part on it came after full ones whose cleaning gained nothing, since large
 /// blobs left room at the end of each; so they never came, and an accepted file found no room.
 #[test]
-fn what_was_accepted_finds_room_in_what_lies_in_part_on_a_lost_device() {
+fn what_was_accepted_finds_room_in_half_empty_segments_of_a_lost_device() {
     let pool = PoolConfig::of(&[67_256_320, 69_316_608])
         .blocks(&[512, 4096])
         .dirty(64 << 20, 3)

@@ -434,9 +434,9 @@ fn a_grace_period_begins_anew_when_saved_bytes_were_below_the_limit() {
     assert_eq!(fs.write(&caller(60), new, 0, &[2; 16_384], false).unwrap(), 16_384);
     fs.setattr(&caller(60), old, &SetAttributes { size: Some(0), ..SetAttributes::default() }).unwrap();
     assert_eq!(account(&fs, Holder::Volume, number).soft.bytes_since, 0);
-    fs.syncfs(&caller(70)).unwrap();
+    fs.syncfs(&caller(60)).unwrap();
     let AccountValue { bytes, soft, .. } = account(&fs, Holder::Volume, number);
-    assert_eq!((bytes, soft.bytes_since), (16_384, 70));
+    assert_eq!((bytes, soft.bytes_since), (16_384, 60));
     assert_clean(&fs);
 }
 

@@ -24,12 +24,6 @@ struct Trickling {
     bytes: usize,
 }
 
-impl Trickling {
-    fn label(&self, object: &str) -> bool {
-        object == VolumeLabel::OBJECT
-    }
-}
-
 impl Volume for Trickling {
     fn put(&self, object: &str, bytes: &[u8]) -> std::result::Result<(), VolumeError> {
         self.inner.put(object, bytes)
@@ -42,7 +36,7 @@ impl Volume for Trickling {
         into: &mut [u8],
         wait: &MediumWait,
     ) -> std::result::Result<(), VolumeError> {
-        if self.label(object) {
+        if object == VolumeLabel::OBJECT {
             return self.inner.get(object, offset, into, wait);
         }
         let take: Take = Arc::new(|_| {});
@@ -68,6 +62,17 @@ impl Volume for Trickling {
         Ok(())
     }
 
+    fn stream_part(
+        &self,
+        object: &str,
+        _: u64,
+        length: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> std::result::Result<(), VolumeError> {
+        self.stream(object, length, take, cancellation)
+    }
+
     fn length(&self, object: &str) -> std::result::Result<Option<u64>, VolumeError> {
         self.inner.length(object)
     }
@@ -87,7 +92,7 @@ impl Volume for Trickling {
 
 /// One that gives so many bytes ten times a second, in a mount whose readers wait for a second.
 fn trickling(bytes: usize) -> Labelled {
-    let (inner, volume) = (stere_device::MemoryVolume::default(), VolumeId([3; 16]));
+    let (inner, volume) = (stere_device::MemoryVolume::new("a server"), VolumeId([3; 16]));
     let label = VolumeLabel { pool: PoolId([7; 16]), pool_name: "tank".into(), volume, name: "archive".to_owned() };
     inner.put(VolumeLabel::OBJECT, &label.encode()).unwrap();
     let gate = Arc::new(Gate::default());
