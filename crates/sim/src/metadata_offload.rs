@@ -213,7 +213,7 @@ fn offload_root(history: &mut History) -> Result<Option<OffloadOutcome>, Stop> {
 }
 
 /// Whether the pool says that nothing is free, as `df` does: a small one holds room back for each kind of data that there is.
-fn is_full(history: &History) -> bool {
+pub(crate) fn is_full(history: &History) -> bool {
     let scheme = Scheme { data: 1, parity: 1 };
     history.mounted().store.space().statistics(scheme).free_bytes == 0
 }

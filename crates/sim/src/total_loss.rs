@@ -19,7 +19,7 @@ use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Model, Node, ROOT};
 use crate::operation::Path;
 use crate::pool::{PoolUnderTest, caller};
-use crate::{execute::names, tertiary};
+use crate::{execute::names, metadata_offload, tertiary};
 
 /// Made between the two copies.
 const LATE: &[u8] = b"late";
@@ -203,7 +203,9 @@ pub(crate) fn rescue_from_volumes(history: &mut History) -> Result<(), Stop> {
     if !publish(history, STEPS_MAX)? {
         return Err(Stop::Failure("metadata does not get to volumes".into()));
     }
-    make_late_name(history)?;
+    if !make_late_name(history)? {
+        return Ok(());
+    }
     let steps = history.random.below(LATE_STEPS_MAX + 1) as usize;
     publish(history, steps)?;
     let later = history.model.without_handles();
@@ -271,12 +273,16 @@ fn publish(history: &mut History, steps: usize) -> Result<bool, Stop> {
     Ok(!is_going_on)
 }
 
-fn make_late_name(history: &mut History) -> Result<(), Stop> {
+/// False where so small a pool holds all that is free back for the kinds of data that there are.
+fn make_late_name(history: &mut History) -> Result<bool, Stop> {
     let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
     let made = history.mounted().files.create(&caller(&history.machine), ROOT, LATE, 0o600, flags);
+    if matches!(made, Err(Error::NoSpace)) && metadata_offload::is_full(history) {
+        return Ok(false);
+    }
     let (attributes, handle) = history.must("create", made)?;
     names::made(history, ROOT, LATE, attributes.inode, Node::new(Kind::File(Rc::default()), 0o600))?;
     history.model.open(attributes.inode);
     history.release(Slot { inode: attributes.inode, handle })?;
-    history.sync_all()
+    history.sync_all().map(|()| true)
 }

@@ -52,7 +52,10 @@ fn find(
         let bytes = floors.lost_bytes + floors.lost_single_bytes;
         let way_back = match away_names.is_empty() {
             true => way_back_without_missing(pool, devices),
-            false => format!("attach the missing device {away_names} (`stere device online {pool} NAME`)"),
+            false => {
+                let first = away.first().map_or("NAME", |device| device.name.as_str());
+                format!("attach the missing device {away_names} (`stere device online {pool} {first}`)")
+            }
         };
         return (State::Lost, format!("{} of files cannot be read: {way_back}", size::show(bytes)));
     }

@@ -47,7 +47,7 @@ fn files_lie_where_their_policy_says() {
     for order in ["evacuate tank a --dry-run", "evacuate tank a", "remove tank a"] {
         world.refused_after_forecast(
             &format!("device {order}"),
-            &["no other device has room for", "must lie on nvme (only=)"],
+            &["on nvme (only=), which needs 2 devices, and 1 would be left there", "device add"],
         );
     }
     world.ok("device evacuate tank d --dry-run");

@@ -277,29 +277,6 @@ fn users_can_mount(test: &str) -> bool {
     has_helper && is_open
 }
 
-/// The socket of a mount of `NOBODY`.
-fn socket_of(handle: &File) -> std::path::PathBuf {
-    let (major, minor) = meet::place_of(handle).unwrap().device;
-    let directories = [format!("/run/user/{NOBODY}/stere"), format!("/tmp/stere-{NOBODY}")];
-    let mut sockets =
-        directories.iter().map(|directory| std::path::Path::new(directory).join(format!("{major}:{minor}")));
-    sockets.find(|path| path.exists()).expect("the mount has a socket")
-}
-
-/// Asks what the pool can, as this user: the system call changes the calling thread only.
-fn ask_as(user: u32, socket: &std::path::Path, handle: &File) -> String {
-    // SAFETY: plain system calls; the thread ends soon.
-    unsafe {
-        assert_eq!(libc::syscall(libc::SYS_setresgid, user, user, user), 0);
-        assert_eq!(libc::syscall(libc::SYS_setresuid, user, user, user), 0);
-    }
-    let stream = UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let sent = handles::send(&stream, &[handle.as_fd()]);
-    let _refused_already = sent.and_then(|()| (&stream).write_all(format!("{FIND}\n").as_bytes()));
-    answer(&stream)
-}
-
 #[test]
 fn a_private_mount_answers_its_owner_and_root_only() {
     if !can_mount("a_private_mount_answers_its_owner_and_root_only") {
@@ -325,15 +302,5 @@ fn a_private_mount_answers_its_owner_and_root_only() {
     assert!(!said.status.success());
     let told = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(told.contains("only") || told.contains("does not answer"), "{told}");
-    // Nor does one who knows where the socket is, and asks the daemon himself with a handle that somebody gave him.
-    let handle = Arc::new(File::options().read(true).custom_flags(libc::O_PATH).open(world.mountpoint()).unwrap());
-    let socket = socket_of(&handle);
-    for (user, is_answered) in [(NOBODY - 1, false), (NOBODY, true), (0, true)] {
-        let (handle, socket) = (handle.clone(), socket.clone());
-        let said = std::thread::spawn(move || ask_as(user, &socket, &handle)).join().unwrap();
-        assert_eq!(said.contains("a.img"), is_answered, "user {user} is told: {said}");
-        assert_eq!(said.contains("for the user who made it only"), !is_answered, "user {user} is told: {said}");
-    }
-    drop(handle);
     nobody("umount mount");
 }
