@@ -117,7 +117,8 @@ pub(crate) fn check_encryption(history: &mut History) -> Result<(), Stop> {
         return Ok(());
     }
     // What no copy gives any more may be the record of the key.
-    if locked.is_err() && history.plan.budget == Budget::Beyond && !history.machine.faults_struck().is_empty() {
+    let is_unknown = locked.as_ref().is_err_and(|error| error.errno() == libc::EINVAL);
+    if is_unknown && history.plan.budget == Budget::Beyond && !history.machine.faults_struck().is_empty() {
         return Ok(());
     }
     history.must("locking a key", locked)?;
