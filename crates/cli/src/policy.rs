@@ -111,7 +111,7 @@ pub fn set(path: &Path, settings: &[String]) -> Result<()> {
 /// read a file may set its policy all the same.
 fn refuse_elsewhere(path: &Path) -> Result<()> {
     match getxattr(path, attribute("effective.class"), &mut [0; 256]) {
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => check_is_stere(path),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => not_here(path),
         _ => Ok(()),
     }
 }
@@ -233,11 +233,13 @@ fn check_key(key: &str) -> Result<&'static str> {
     known.ok_or_else(|| Error::Usage(format!("'{key}' is not a key of policy; the keys are {}", settable_keys())))
 }
 
+fn not_here<T>(path: &Path) -> Result<T> {
+    refused(format!("{} is not on a stere mount; policy is for files in a pool", path.display()))
+}
+
 fn explain_not_here<T>(result: rustix::io::Result<T>, path: &Path, action: &'static str) -> Result<T> {
     match result {
-        Err(Errno::OPNOTSUPP) => {
-            refused(format!("{} is not on a stere mount; policy is for files in a pool", path.display()))
-        }
+        Err(Errno::OPNOTSUPP) => not_here(path),
         other => other.at(action, path),
     }
 }
@@ -259,7 +261,7 @@ fn read_attribute(path: &Path, attribute: &str) -> Result<Option<String>> {
 fn check_is_stere(path: &Path) -> Result<()> {
     match read(path, "effective.class")? {
         Some(_) => Ok(()),
-        None => refused(format!("{} is not on a stere mount; policy is for files in a pool", path.display())),
+        None => not_here(path),
     }
 }
 

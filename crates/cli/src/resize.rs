@@ -57,7 +57,6 @@ pub fn run(registry: &Registry, pool: &str, word: &str, how: How) -> Result<u8> 
     if opened.read_only {
         return refused("the pool can only be read while devices are missing; attach them, then resize");
     }
-    opened.store.devices.set_deadlines(Some(stere_pool::DEVICE_TIMEOUT));
     opened.store.devices.adopt_device_size(entry.index)?;
     opened.store.close()?;
     drop(claim);

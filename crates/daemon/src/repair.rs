@@ -41,7 +41,6 @@ struct Repairer {
 pub fn start(daemon: Arc<Daemon>, served: Served, options: &Options) -> Result<JoinHandle<()>> {
     let (spare_after, scrub_every, device_timeout) = (options.spare, options.scrub, options.device_timeout);
     let settings = worker::settings(options);
-    daemon.running.store.devices.set_deadlines(device_timeout);
     worker::start("repair", daemon, move |daemon| {
         let entries = daemon.running.store.device_entries();
         let mut repairer = Repairer {

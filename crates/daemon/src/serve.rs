@@ -234,6 +234,7 @@ fn open(
         read_only: request.options.fuse.read_only,
         degraded: request.options.degraded,
         epoch_nonce: stere_machine::random::epoch_nonce(),
+        device_timeout: request.options.device_timeout,
         ..OpenOptions::default()
     };
     let start = Instant::now();

@@ -64,7 +64,7 @@ impl Free {
         self.slots > most.slots || self.segments > most.segments
     }
 
-    fn with_most(self, most: Free) -> Free {
+    fn max(self, most: Free) -> Free {
         Free { slots: self.slots.max(most.slots), segments: self.segments.max(most.segments) }
     }
 }
@@ -167,7 +167,7 @@ impl Cleaning<'_> {
             fruitless = if free.is_more_than(most_free) { 0 } else { fruitless + 1 };
             // What seems to gain most may gain nothing: large blobs leave room at the end of every segment.
             first = if fruitless > 0 { first.other() } else { first };
-            most_free = free.with_most(most_free);
+            most_free = free.max(most_free);
             // Passes that only fill segments anew gain nothing for as long as the slots that are free are all on one device.
             if fruitless > 0 && evened < EVENED_MAX && self.even_out(cleaner, Evening::Gaining)? {
                 (evened, fruitless) = (evened + 1, 0);

@@ -159,7 +159,6 @@ impl Pool {
             return Err(Error::ReadOnly(opened.warnings.join("; ")));
         }
         let store = Arc::new(opened.store);
-        store.devices.set_deadlines(Some(stere_pool::DEVICE_TIMEOUT));
         // No volume is open here, and nobody could bring one.
         store.tier.recalls.set_recall_mode(RecallMode::Deny);
         let files = stere_file::Options {

@@ -159,9 +159,7 @@ impl Labelled {
         self.note(outcome.as_ref().err());
         outcome
     }
-}
 
-impl Labelled {
     /// A library has its own times: a cartridge has to get into a drive first.
     fn get_once(
         &self,
@@ -175,7 +173,7 @@ impl Labelled {
         }
         let trickle = Trickle::of_whole(self.gate.timeout(), into.len());
         let wait = MediumWait { cancellation: trickle.cancellation(&wait.cancellation), ..*wait };
-        self.use_it(|volume| trickle.explain(volume.get(object, offset, into, &wait), self.describe()))
+        self.use_it(|volume| trickle.explain(volume.get(object, offset, into, &wait), || self.describe()))
     }
 
     fn stream_watched(
@@ -186,7 +184,7 @@ impl Labelled {
     ) -> std::result::Result<(), VolumeError> {
         let trickle = Trickle::new(self.gate.timeout());
         let (take, cancellation) = (trickle.take(take), trickle.cancellation(cancellation));
-        self.use_it(|volume| trickle.explain(stream(volume, &take, &cancellation), self.describe()))
+        self.use_it(|volume| trickle.explain(stream(volume, &take, &cancellation), || self.describe()))
     }
 }
 

@@ -45,6 +45,5 @@ pub fn open_here(registry: &Registry, pool: &str, read_only: bool) -> Result<Run
         |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
     let opened = assembly.open(&options, &place_of)?;
     opened.warnings.iter().for_each(|warning| eprintln!("stere: {warning}"));
-    opened.store.devices.set_deadlines(Some(stere_pool::DEVICE_TIMEOUT));
     Ok(crate::media::take_over(registry, &assembly, Some(claim), opened))
 }

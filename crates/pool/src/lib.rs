@@ -31,8 +31,5 @@ pub use error::Error;
 pub use floors::{Floors, floors};
 pub use identify::{DamagedCopy, Holds, Identity, identify};
 pub use join::{Joining, Return, check_newcomer, free_index, judge_return, newcomer, release};
-pub use open::{Degraded, OpenOptions, Opened};
+pub use open::{DEVICE_TIMEOUT, Degraded, OpenOptions, Opened};
 pub use void::settled_superblock;
-
-/// How long a device may take for one write or flush before writing goes on without it, where nobody says otherwise (P-162).
-pub const DEVICE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);

@@ -1,5 +1,7 @@
 //! Opening an assembled pool. What is missing decides whether it can be opened, and whether for writing.
 
+use std::time::Duration;
+
 use stere_format::{DeviceEntry, DeviceState, FORMAT_MAJOR, Scheme};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
@@ -29,7 +31,12 @@ pub struct OpenOptions {
     pub cleaner: CleanerPolicy,
     /// Random: mounts that know nothing of each other are told apart by it.
     pub epoch_nonce: u32,
+    /// How long a device may take for one write or flush before writing goes on without it (P-162); none for as long as it likes.
+    pub device_timeout: Option<Duration>,
 }
+
+/// What devices may take where nobody says otherwise.
+pub const DEVICE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
@@ -39,6 +46,7 @@ impl Default for OpenOptions {
             degraded: Degraded::default(),
             cleaner: CleanerPolicy::CostBenefit,
             epoch_nonce: 0,
+            device_timeout: Some(DEVICE_TIMEOUT),
         }
     }
 }
@@ -125,6 +133,7 @@ impl Assembly {
             warnings.extend(self.level()?);
         }
         let (store, recovery) = self.open_store(options, read_only)?;
+        store.devices.set_deadlines(options.device_timeout.filter(|_| !read_only));
         Ok(Opened { store, recovery, read_only, warnings, warnings_of_absent, floors })
     }
 

@@ -229,6 +229,8 @@ impl PoolConfig {
             memory_bytes: self.memory_bytes,
             cleaner: self.cleaner(),
             epoch_nonce: machine.draw() as u32,
+            // Histories in which devices hang set it themselves.
+            device_timeout: None,
             ..OpenOptions::default()
         };
         let opened = assembly.open(&options, &|_| None).map_err(|error| format!("open: {error}"))?;

@@ -121,15 +121,13 @@ impl Forecaster {
                 let (chunks, chunk_bytes) =
                     ((leaving - housed) as u64, u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64);
                 forecast.homeless_chunks += chunks;
-                let allows = |index: &DeviceIndex| self.engine.log().stripe.slots.allows(segment.site, *index);
-                let for_it = room.keys().filter(|index| allows(index)).count();
-                let is_too_wide = segment.kind == SegmentKind::Data && place.chunks.len() > for_it;
-                if chunks > 0 && is_too_wide {
+                let allows = |index: &&DeviceIndex| self.engine.log().stripe.slots.allows(segment.site, **index);
+                let left_for_it = || room.keys().filter(allows).count();
+                if chunks > 0 && segment.kind == SegmentKind::Data && place.chunks.len() > left_for_it() {
                     let (class, Scheme { data, parity }) = (segment.class, place.scheme);
-                    let wide = TooWide { class, data, parity, only, devices_left: for_it };
+                    let wide = TooWide { class, data, parity, only, devices_left: left_for_it() };
                     *forecast.too_wide.entry(wide).or_default() += segment.live_bytes();
-                }
-                if only != 0 && chunks > 0 && !is_too_wide {
+                } else if chunks > 0 && only != 0 {
                     *forecast.homeless_bytes.entry(only).or_default() += chunks * chunk_bytes;
                 }
             }

@@ -40,7 +40,6 @@ pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
     if read_only {
         return refused("the pool can only be read, so nothing can be mended; bring its missing devices back");
     }
-    store.devices.set_deadlines(Some(stere_pool::DEVICE_TIMEOUT));
     stere_online::media::open_for_names(&store, registry, &assembly);
     let mut mended = Vec::new();
     for member in assembly.members.iter().filter(|member| !member.damaged.is_empty()) {

@@ -55,13 +55,11 @@ impl Trickle {
 
     fn has_run_dry(&self) -> bool {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(known) = window.as_mut().filter(|known| known.begun.elapsed() >= self.window_length) else {
-            return self.is_over.load(Ordering::Relaxed);
-        };
-        if known.bytes < BYTES_PER_SECOND_MIN * self.window_length.as_secs() {
-            self.is_over.store(true, Ordering::Relaxed);
+        if let Some(full) = window.take_if(|known| known.begun.elapsed() >= self.window_length) {
+            let is_dry = full.bytes < BYTES_PER_SECOND_MIN * self.window_length.as_secs();
+            self.is_over.fetch_or(is_dry, Ordering::Relaxed);
+            *window = Some(Window { begun: Instant::now(), bytes: 0 });
         }
-        *known = Window { begun: Instant::now(), bytes: 0 };
         self.is_over.load(Ordering::Relaxed)
     }
 
@@ -81,10 +79,14 @@ impl Trickle {
     }
 
     /// Says why a request ended that ended for this.
-    pub(super) fn explain<T>(&self, outcome: Result<T, VolumeError>, volume: String) -> Result<T, VolumeError> {
+    pub(super) fn explain<T>(
+        &self,
+        outcome: Result<T, VolumeError>,
+        volume: impl FnOnce() -> String,
+    ) -> Result<T, VolumeError> {
         match outcome {
             Err(VolumeError::GivenUp { .. }) if self.is_over.load(Ordering::Relaxed) => Err(VolumeError::Away {
-                volume,
+                volume: volume(),
                 why: format!(
                     "less than {BYTES_PER_SECOND_MIN} bytes a second came for {} s; look whether it works, and the way to it",
                     self.window_length.as_secs()

@@ -5,12 +5,12 @@ use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
 use stere_store::HealthState;
 
 use crate::running::Running;
-use crate::slow::Slow;
 use stere_control::status::DeviceReport;
 use stere_machine::size::show_duration;
 
 pub fn reports(running: &Running) -> Vec<DeviceReport> {
     let entries = running.store.device_entries();
+    running.note_slow();
     entries.iter().map(|entry| report(running, entry, &entries)).collect()
 }
 
@@ -24,7 +24,7 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
     let is_attached = running.attached(index).is_some();
     let device = running.store.health.pool_devices().into_iter().find(|device| device.index() == index);
     let silent_for = device.as_ref().and_then(|device| device.silent_for());
-    let slow = running.slow(index);
+    let slow_for = running.slow_for(index);
     let is_sick = health.is_some_and(|health| health.state == HealthState::Sick);
     let state = match DeviceState::from_code(entry.state) {
         Some(DeviceState::Failed) => "failed",
@@ -36,7 +36,7 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
         Some(DeviceState::Leaving) => "leaving",
         Some(DeviceState::Removing) => "removing",
         _ if is_sick => "sick",
-        _ if slow.is_some() => "slow",
+        _ if slow_for.is_some() => "slow",
         Some(DeviceState::Spare) => "spare",
         _ if usage.missing > 0 => "catching up",
         _ => "online",
@@ -62,9 +62,10 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
         leaves: DeviceState::from_code(entry.state) == Some(DeviceState::Removing),
         why: match silent_for {
             Some(silent_for) => Some(format!("it has not answered for {}", show_duration(silent_for.as_secs()))),
-            None if state == "slow" => slow.map(|Slow { latency_us, seen_for }| {
-                let (milliseconds, seen_for) = (latency_us / 1000, show_duration(seen_for.as_secs()));
-                format!("it takes {milliseconds} ms for 64 KiB, many times what the others take, for {seen_for} now")
+            None if state == "slow" => slow_for.map(|slow_for| {
+                let latency_ms = device.as_ref().map_or(0, |device| device.latency_us()) / 1000;
+                let slow_for = show_duration(slow_for.as_secs());
+                format!("it takes {latency_ms} ms for 64 KiB, many times what the others take, for {slow_for} now")
             }),
             None if state == "sick" => why_not_given_up(running, index),
             None => left_out.filter(|_| !is_attached).map(|left_out| left_out.why),

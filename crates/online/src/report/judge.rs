@@ -156,13 +156,6 @@ fn way_back_without_missing(pool: &str, devices: &[DeviceReport]) -> String {
 
 /// What is worth a word although nothing is wrong now.
 fn remarks(running: &Running, devices: &[DeviceReport]) -> (State, String) {
-    if let Some(device) = devices.iter().find(|device| device.state == "slow") {
-        let why = device.why.as_deref().unwrap_or("it is slow");
-        return (
-            State::Degraded,
-            format!("device {}: {why}; look at its health, its cable and what else uses it", device.name),
-        );
-    }
     let is_damaged = |device: &&DeviceReport| {
         let index = device.number - 1;
         running.attached(index).is_some_and(|attached| attached.is_damaged)

@@ -104,7 +104,7 @@ fn what_cannot_be_kept_is_said_when_it_is_set_and_stays_in_status() {
     end_clean(&world);
 }
 
-/// C4, P-164: the least of what files have, of each class, whatever the default is.
+/// P-164: the least of what files have, of each class, whatever the default is.
 #[test]
 fn survives_is_the_least_that_files_have() {
     if !can_mount("survives_is_the_least_that_files_have") {

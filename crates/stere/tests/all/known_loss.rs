@@ -79,7 +79,7 @@ fn a_failing_device_that_is_to_go_keeps_what_it_does_not_give() {
     world.ok("umount mount");
 }
 
-/// P-161: names are damaged on every copy. A scrub ends, and not with 0; `status` tells of it, before the scrub too.
+/// P-161: names are damaged on every copy. A scrub ends, and not with 0; `status` tells of it.
 #[test]
 fn damaged_metadata_is_told_and_holds_no_scrub_up() {
     if !can_mount("damaged_metadata_is_told_and_holds_no_scrub_up") {
