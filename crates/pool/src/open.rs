@@ -66,6 +66,12 @@ pub struct Opened {
 }
 
 impl Assembly {
+    /// What is read and written while the pool opens has the deadline, too, where another device may have the same.
+    fn set_deadlines(&self, timeout: Option<Duration>) {
+        let timeout = timeout.filter(|_| self.members.len() > 1);
+        self.members.iter().for_each(|member| member.device.set_deadline(timeout));
+    }
+
     /// Copies of metadata that the pool has where it holds no wish: of the newest checkpoint, or of the journal where that was
     /// degraded. It gets more when that is usual for its devices.
     fn metadata_scheme(&self) -> Scheme {
@@ -105,6 +111,7 @@ impl Assembly {
         let mut warnings_of_absent = self.warnings_of_absent();
         let mut read_only = options.read_only;
         let mut floors = Floors::default();
+        self.set_deadlines(options.device_timeout);
         if !self.unexpectedly_missing().is_empty() && options.degraded != Degraded::Auto {
             let missing = self.describe_missing(path_of);
             return Err(Error::Missing { pool: self.newest.pool_name.clone(), missing });
@@ -133,7 +140,7 @@ impl Assembly {
             warnings.extend(self.level()?);
         }
         let (store, recovery) = self.open_store(options, read_only)?;
-        store.devices.set_deadlines(options.device_timeout.filter(|_| !read_only));
+        store.devices.set_deadlines(options.device_timeout);
         Ok(Opened { store, recovery, read_only, warnings, warnings_of_absent, floors })
     }
 

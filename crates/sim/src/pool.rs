@@ -1,6 +1,7 @@
 //! A pool on simulated devices: made, mounted, closed, and found again after anything.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock, Timestamp};
@@ -12,6 +13,7 @@ use crate::area::{Area, Areas};
 use crate::background::Jobs;
 use crate::device::Machine;
 use crate::encryption::Encrypts;
+use crate::hang::DEADLINE_NS;
 use crate::medium::Medium;
 
 /// What a pool is made of.
@@ -229,8 +231,7 @@ impl PoolConfig {
             memory_bytes: self.memory_bytes,
             cleaner: self.cleaner(),
             epoch_nonce: machine.draw() as u32,
-            // Histories in which devices hang set it themselves.
-            device_timeout: None,
+            device_timeout: Some(Duration::from_nanos(DEADLINE_NS)),
             ..OpenOptions::default()
         };
         let opened = assembly.open(&options, &|_| None).map_err(|error| format!("open: {error}"))?;

@@ -2,14 +2,16 @@
 
 use crate::support;
 
+use std::collections::BTreeSet;
+
 use stere_device::VolumeFault;
 use stere_format::{FileKind, Key};
 use stere_naming::{FileSystem, ROOT};
 use stere_store::{Io, RecallMode};
-use support::cold::{DIRECTORIES, FILES, assert_all_there, find, listed, offload_below, release, resident_keys, world};
+use support::cold::{DIRECTORIES, FILES, assert_all_there, find, listed, offload_below, release, resident_keys, settle, world};
 use support::edits::set;
 use support::files::{assert_clean, make, mkdir};
-use support::volume::add_volume;
+use support::volume::{add_volume, segments_of};
 use support::{Rig, caller, reconcile};
 
 /// The top of what was put away is listed with all that `ls -l` shows, and the volume is asked for nothing; what is below comes back.
@@ -232,5 +234,33 @@ fn searches_bring_nothing_back() {
     assert_eq!((count(&fs, true), count(&fs, false), volume.requests()), (0, 0, requests));
     assert!(fs.offload().reload_below(&caller(9), cold).unwrap() > 0);
     assert_eq!((count(&fs, true), count(&fs, false)), (before, before));
+    assert_clean(&fs);
+}
+
+/// P-152: content of files whose names are away comes back with that of others; it goes again with theirs, and is nobody else's.
+#[test]
+fn what_came_back_goes_though_names_in_it_are_away() {
+    let (_rig, fs, _volume, cold) = world();
+    offload_below(&fs, cold);
+    let named = find(&fs, cold, &["0"]);
+    fs.offload().reload_below(&caller(6), named).unwrap();
+    let file = find(&fs, named, &["deep", "file 140"]);
+    let segments = segments_of(&fs, named);
+    fs.tiers().bring_back(&caller(6), &segments_of(&fs, file), &[file]).unwrap();
+    settle(&fs);
+    let is_here = |segment: &u64| fs.store().segments().get(*segment).is_some_and(|segment| !segment.is_released());
+    let here: BTreeSet<u64> = segments.iter().copied().filter(is_here).collect();
+    let away = |inode: &u64| fs.store().offload().is_folded(&Key::inode(*inode));
+    let members = |segment: &u64| fs.store().tier.heat.members_of_segment(*segment).unwrap().inodes;
+    assert!(here.iter().any(|segment| members(segment).keys().any(away)), "others whose names are away lie in {here:?}");
+    let staying = fs.eviction().staying_among(&caller(2000), &here, Some(named)).unwrap();
+    assert!(staying.of_others.is_empty() && staying.pinned.is_empty(), "{here:?} {staying:?}");
+    // Who keeps a part of it here is somebody else.
+    let beside = make(&fs, ROOT, "shares", b"");
+    let size = fs.getattr(&caller(7), file).unwrap().size;
+    assert_eq!(fs.copy_range(&caller(7), file, 0, beside, 0, size).unwrap(), size);
+    fs.syncfs(&caller(7)).unwrap();
+    let staying = fs.eviction().staying_among(&caller(2000), &here, Some(named)).unwrap();
+    assert!(!staying.of_others.is_empty(), "{here:?} {staying:?}");
     assert_clean(&fs);
 }

@@ -100,6 +100,11 @@ impl<'a> Concerned<'a> {
             has_all = counted.has_all_of(segment, live_bytes(self.core));
         }
         self.counted = Some(counted);
+        if !has_all && members.is_none() && self.core.store.tier.heat.heat_of(segment).is_back {
+            // Files whose names are on media were not counted: its rows tell whose content came back with what was read.
+            let members = self.core.store.tier.heat.members_of_segment(segment)?;
+            return Ok(members.is_shared || !self.is_all_of_those_who_go(segment, &members)?);
+        }
         Ok(!has_all)
     }
 

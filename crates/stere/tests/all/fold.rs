@@ -69,10 +69,11 @@ fn keys_put_away(world: &World) -> u64 {
 fn wait_until_names_are_away(world: &World) {
     let until = Instant::now() + Duration::from_secs(120);
     let mut release_next = Instant::now() + Duration::from_secs(5);
+    let mut released = String::new();
     while keys_put_away(world) < (3 * DIRECTORIES * FILES) as u64 {
-        assert!(Instant::now() < until, "{}{}", world.ok("tier queue tank"), world.json("tier queue tank --json"));
+        assert!(Instant::now() < until, "{}{released}", world.ok("tier queue tank"));
         if Instant::now() >= release_next {
-            world.ok("tier release mount/project");
+            released = world.ok("tier release mount/project");
             release_next = Instant::now() + Duration::from_secs(5);
         }
         std::thread::sleep(Duration::from_millis(200));
