@@ -8,7 +8,9 @@ use stere_device::VolumeFault;
 use stere_format::{FileKind, Key};
 use stere_naming::{FileSystem, ROOT};
 use stere_store::{Io, RecallMode};
-use support::cold::{DIRECTORIES, FILES, assert_all_there, find, listed, offload_below, release, resident_keys, settle, world};
+use support::cold::{
+    DIRECTORIES, FILES, assert_all_there, find, listed, offload_below, release, resident_keys, settle, world,
+};
 use support::edits::set;
 use support::files::{assert_clean, make, mkdir};
 use support::volume::{add_volume, segments_of};
@@ -252,7 +254,10 @@ fn what_came_back_goes_though_names_in_it_are_away() {
     let here: BTreeSet<u64> = segments.iter().copied().filter(is_here).collect();
     let away = |inode: &u64| fs.store().offload().is_folded(&Key::inode(*inode));
     let members = |segment: &u64| fs.store().tier.heat.members_of_segment(*segment).unwrap().inodes;
-    assert!(here.iter().any(|segment| members(segment).keys().any(away)), "others whose names are away lie in {here:?}");
+    assert!(
+        here.iter().any(|segment| members(segment).keys().any(away)),
+        "others whose names are away lie in {here:?}"
+    );
     let staying = fs.eviction().staying_among(&caller(2000), &here, Some(named)).unwrap();
     assert!(staying.of_others.is_empty() && staying.pinned.is_empty(), "{here:?} {staying:?}");
     // Who keeps a part of it here is somebody else.
