@@ -19,8 +19,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use stere_file::inode_if_any;
 use stere_format::dirent::DirentView;
-use stere_format::watch::{WATCHED_INPUTS_MAX, WATCHED_TEXT_BYTES_MAX};
-use stere_format::{FileKind, InodeValue, Key, WatchedProcess};
+use stere_format::watch::{InputName, WATCHED_INPUT_NAMES_MAX, WATCHED_INPUTS_MAX, WATCHED_TEXT_BYTES_MAX};
+use stere_format::{FileKind, InodeValue, Key, ProvenanceValue, WatchedProcess};
 use stere_namespace::call::Caller;
 use stere_namespace::error::Error;
 use stere_namespace::handles::Handle;
@@ -70,7 +70,7 @@ struct Session {
 struct Writer {
     /// Number and start.
     process: (u32, u64),
-    record: Option<(u64, stere_format::ProvenanceValue)>,
+    record: Option<(u64, ProvenanceValue)>,
 }
 
 /// A file of which something is to be noted.
@@ -86,6 +86,18 @@ pub struct Watched {
     is_secret: bool,
     /// Among which files its content is to be found again.
     domain: Option<u64>,
+    /// The name that was used, where the inode notes another one.
+    name_used: Option<NamePlace>,
+}
+
+/// A directory, and the sequence of a name in it.
+type NamePlace = (u64, u64);
+
+/// A file that a process opened to read, and by which name if its inode notes another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Input {
+    inode: u64,
+    name_used: Option<NamePlace>,
 }
 
 /// What is known of who calls.
@@ -98,12 +110,12 @@ struct WatchedProcessAndCommand {
 /// What processes opened to read.
 #[derive(Default)]
 struct Readers {
-    inputs: FxHashMap<(u32, u64), Vec<u64>>,
+    inputs: FxHashMap<(u32, u64), Vec<Input>>,
     order: VecDeque<(u32, u64)>,
 }
 
 impl Readers {
-    pub fn note(&mut self, process: (u32, u64), inode: u64) {
+    pub fn note(&mut self, process: (u32, u64), input: Input) {
         if !self.inputs.contains_key(&process) {
             if self.order.len() >= READERS_MAX
                 && let Some(oldest) = self.order.pop_front()
@@ -114,24 +126,44 @@ impl Readers {
             assert!(self.order.len() <= READERS_MAX, "processes that are remembered are bounded");
         }
         let inputs = self.inputs.entry(process).or_default();
-        if inputs.contains(&inode) {
+        if let Some(known) = inputs.iter_mut().find(|known| known.inode == input.inode) {
+            known.name_used = input.name_used;
             return;
         }
         // One more than a record holds, for the file itself may be among them.
         if inputs.len() > WATCHED_INPUTS_MAX {
             inputs.remove(0);
         }
-        inputs.push(inode);
+        inputs.push(input);
         assert!(inputs.len() <= WATCHED_INPUTS_MAX + 1, "what is remembered of a process is bounded");
         assert_eq!(self.inputs.len(), self.order.len(), "every process that is remembered can be forgotten");
     }
 
     /// What a process opened to read but this file.
-    fn read_by(&self, process: (u32, u64), but: u64) -> Vec<u64> {
+    fn read_by(&self, process: (u32, u64), but: u64) -> Vec<Input> {
         let inputs = self.inputs.get(&process).map_or(&[][..], Vec::as_slice);
-        let others: Vec<u64> = inputs.iter().copied().filter(|inode| *inode != but).collect();
+        let others: Vec<Input> = inputs.iter().copied().filter(|input| input.inode != but).collect();
         others[others.len().saturating_sub(WATCHED_INPUTS_MAX)..].to_vec()
     }
+}
+
+/// Adds those that a record does not have, as far as it holds them; true if it changed.
+fn add_inputs(record: &mut ProvenanceValue, inputs: &[Input]) -> bool {
+    let before = record.inputs.len();
+    for input in inputs {
+        if record.inputs.len() == WATCHED_INPUTS_MAX || record.inputs.contains(&input.inode) {
+            continue;
+        }
+        if let Some((directory, sequence)) = input.name_used
+            && record.input_names.len() < WATCHED_INPUT_NAMES_MAX
+        {
+            let number = record.inputs.len() as u8;
+            record.input_names.push(InputName { input: number, directory, sequence });
+        }
+        record.inputs.push(input.inode);
+    }
+    assert!(record.inputs.len() <= WATCHED_INPUTS_MAX, "inputs of a record are bounded");
+    record.inputs.len() > before
 }
 
 impl Audit {
@@ -205,14 +237,17 @@ impl Audit {
         if !provenance && !audit {
             let is_file = value.kind() == Some(FileKind::File);
             let (owner, path, is_secret) = (value.uid, Vec::new(), false);
-            let watched = Watched { inode, owner, provenance, audit, is_file, path, is_secret, domain };
+            let watched =
+                Watched { inode, owner, provenance, audit, is_file, path, is_secret, domain, name_used: None };
             return Ok(domain.map(|_| watched));
         }
         let (path, form) = self.place_in_pool(caller.io, inode, &value)?;
         let is_secret = effective.wish.encryption.is_on() || form != Form::Plain;
         let path = if is_secret { Vec::new() } else { cut(path) };
         let is_file = value.kind() == Some(FileKind::File);
-        Ok(Some(Watched { inode, owner: value.uid, provenance, audit, is_file, path, is_secret, domain }))
+        let noted = (value.parent, u64::from(value.rdev));
+        let name_used = self.core.names_used.get(inode).filter(|place| is_file && *place != noted);
+        Ok(Some(Watched { inode, owner: value.uid, provenance, audit, is_file, path, is_secret, domain, name_used }))
     }
 
     /// Whether each use of a name of this inode must be known, because it may have others and what is noted tells which was used.
@@ -229,26 +264,47 @@ impl Audit {
         let places = self.core.names_used.get(inode).into_iter().chain([(value.parent, u64::from(value.rdev))]);
         let mut name = None;
         for (directory, sequence) in places.filter(|_| value.kind() == Some(FileKind::File)) {
-            name = self.core.store.view(io, |view| {
-                let Some(bytes) = view.get(&Key::dirent(directory, sequence))? else { return Ok(None) };
-                let entry = DirentView::decode(&bytes).ok().filter(|entry| entry.inode == inode);
-                Ok::<_, Error>(entry.map(|entry| {
-                    let (name, form) = self.core.names.shown(directory, sequence, &entry);
-                    (directory, name.into_owned(), form)
-                }))
-            })?;
+            name = self.path_by_name(io, inode, (directory, sequence))?;
             if name.is_some() {
                 break;
             }
         }
-        let path_of = |inode| stere_namespace::walk::path_and_form(&self.core.store, &self.core.names, io, inode);
         let found = match name {
-            Some((directory, name, form)) => {
-                path_of(directory)?.map(|(path, above)| (below(&path, &name), form.max(above)))
-            }
-            None => path_of(inode)?,
+            Some(found) => Some(found),
+            None => stere_namespace::walk::path_and_form(&self.core.store, &self.core.names, io, inode)?,
         };
         Ok(found.unwrap_or_else(|| (format!("inode {inode}, without a name").into_bytes(), Form::Plain)))
+    }
+
+    /// The path of a file by one of its names; none if that is no name of it any more.
+    fn path_by_name(
+        &self,
+        io: Io<'_>,
+        inode: u64,
+        (directory, sequence): NamePlace,
+    ) -> Result<Option<(Vec<u8>, Form)>, Error> {
+        let name = self.core.store.view(io, |view| {
+            let Some(bytes) = view.get(&Key::dirent(directory, sequence))? else { return Ok(None) };
+            let entry = DirentView::decode(&bytes).ok().filter(|entry| entry.inode == inode);
+            Ok::<_, Error>(entry.map(|entry| {
+                let (name, form) = self.core.names.shown(directory, sequence, &entry);
+                (name.into_owned(), form)
+            }))
+        })?;
+        let Some((name, form)) = name else { return Ok(None) };
+        let above = stere_namespace::walk::path_and_form(&self.core.store, &self.core.names, io, directory)?;
+        Ok(above.map(|(path, above)| (below(&path, &name), form.max(above))))
+    }
+
+    /// Where the inputs of a record were opened, as far as that is not the name that is shown of them first, and still is one.
+    pub fn paths_of_inputs(&self, io: Io<'_>, record: &ProvenanceValue) -> Result<Vec<(u64, Vec<u8>)>, Error> {
+        let mut paths = Vec::new();
+        for name in &record.input_names {
+            let Some(inode) = record.inputs.get(usize::from(name.input)) else { continue };
+            let path = self.path_by_name(io, *inode, (name.directory, name.sequence))?;
+            paths.extend(path.map(|(path, _)| (*inode, path)));
+        }
+        Ok(paths)
     }
 
     /// Now and then has content looked for that was written and is there twice.

@@ -102,7 +102,7 @@ pub use volume::{
     Succession, TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name,
     metadata_of_object, object_name, segment_of_object, state_name, state_of_object,
 };
-pub use watch::{AuditEvent, AuditValue, ProvenanceValue, WatchedProcess, WatchedValue};
+pub use watch::{AuditEvent, AuditValue, InputName, ProvenanceValue, WatchedProcess, WatchedValue};
 pub use xattr::XattrBucket;
 
 /// Version of the format this crate writes; an unknown major version is refused, an unknown minor one is read-only.

@@ -9,6 +9,8 @@ use crate::wire::{Reader, Writer};
 pub const WATCHED_TEXT_BYTES_MAX: usize = 1024;
 /// Most inputs of one record.
 pub const WATCHED_INPUTS_MAX: usize = 64;
+/// Most inputs of one record of which it is noted by which of their names they were opened.
+pub const WATCHED_INPUT_NAMES_MAX: usize = 24;
 
 /// The value of [`crate::Key::watched`]: numbers of the oldest records that may be there, and of the next ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,16 @@ impl WatchedProcess {
     }
 }
 
+/// By which of its names an input was opened, where that is not the one that its inode notes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputName {
+    /// Which of the inputs, from 0.
+    pub input: u8,
+    pub directory: u64,
+    /// Of the name in the directory.
+    pub sequence: u64,
+}
+
 /// A file was written, or made.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ProvenanceValue {
@@ -97,44 +109,66 @@ pub struct ProvenanceValue {
     pub command: Vec<u8>,
     /// Files that the process had opened to read.
     pub inputs: Vec<u64>,
+    /// In the order of the inputs.
+    pub input_names: Vec<InputName>,
 }
 
 impl ProvenanceValue {
-    pub const VERSION: u8 = 1;
+    pub const VERSION: u8 = 2;
+    /// Without names of inputs, which this version did not know.
+    pub const VERSION_WITHOUT_NAMES: u8 = 1;
     /// Before inputs and texts.
     pub const FIXED_BYTES: usize = 56;
     const STRUCTURE: &'static str = "provenance";
 
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.inputs.len() <= WATCHED_INPUTS_MAX, "more inputs are left out before they get here");
-        let mut out = vec![Self::VERSION, self.inputs.len() as u8];
+        assert!(self.input_names.len() <= WATCHED_INPUT_NAMES_MAX, "more names are left out before they get here");
+        let version = if self.input_names.is_empty() { Self::VERSION_WITHOUT_NAMES } else { Self::VERSION };
+        let mut out = vec![version, self.inputs.len() as u8];
         put_lengths(&mut out, [&self.by.executable, &self.path, &self.command]);
         put_time(&mut out, self.time);
         out.put_u64(self.inode);
         out.put_u32(self.owner);
-        out.put_zeros(4);
+        out.put_u8(self.input_names.len() as u8);
+        out.put_zeros(3);
         self.by.write(&mut out);
         assert_eq!(out.len(), Self::FIXED_BYTES, "inputs begin where the page says");
         self.inputs.iter().for_each(|input| out.put_u64(*input));
+        for name in &self.input_names {
+            out.put_u8(name.input);
+            out.put_u64(name.directory);
+            out.put_u64(name.sequence);
+        }
         [&self.by.executable, &self.path, &self.command].into_iter().for_each(|text| out.extend_from_slice(text));
         out
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
-        reader.version(Self::VERSION)?;
+        let has_names = reader.version_of_two(Self::VERSION_WITHOUT_NAMES, Self::VERSION)?;
         let count = usize::from(reader.u8()?);
         reader.check(count <= WATCHED_INPUTS_MAX, "number of inputs", count as u64)?;
         let [executable, path, command] = lengths(&mut reader)?;
         let time = time(&mut reader)?;
         let (inode, owner) = (reader.u64()?, reader.u32()?);
-        reader.zeros(4)?;
+        let names = usize::from(reader.u8()?);
+        let is_right = if has_names { (1..=WATCHED_INPUT_NAMES_MAX).contains(&names) } else { names == 0 };
+        reader.check(is_right, "number of names of inputs", names as u64)?;
+        reader.zeros(3)?;
         let mut by = WatchedProcess::read(&mut reader)?;
         let inputs = (0..count).map(|_| reader.u64()).collect::<Result<_, _>>()?;
+        let mut input_names: Vec<InputName> = Vec::with_capacity(names);
+        for _ in 0..names {
+            let (input, directory, sequence) = (reader.u8()?, reader.u64()?, reader.u64()?);
+            let is_next = input_names.last().is_none_or(|last| last.input < input);
+            reader.check(is_next && usize::from(input) < count, "input that is named", u64::from(input))?;
+            input_names.push(InputName { input, directory, sequence });
+        }
         by.executable = reader.take(executable)?.to_vec();
         let (path, command) = (reader.take(path)?.to_vec(), reader.take(command)?.to_vec());
         reader.finish()?;
-        Ok(Self { time, inode, owner, by, path, command, inputs })
+        Ok(Self { time, inode, owner, by, path, command, inputs, input_names })
     }
 }
 

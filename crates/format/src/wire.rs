@@ -86,6 +86,14 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// The same of a value that an older version wrote without something; true if it is the newer one.
+    pub fn version_of_two(&mut self, older: u8, newer: u8) -> Result<bool, DecodeError> {
+        assert!(older < newer, "version {newer} comes after {older}");
+        let is_older = self.bytes.first() == Some(&older);
+        self.version(if is_older { older } else { newer })?;
+        Ok(!is_older)
+    }
+
     pub fn magic(&mut self, magic: &[u8; 8]) -> Result<(), DecodeError> {
         if self.array::<8>()? == *magic {
             return Ok(());

@@ -33,7 +33,13 @@ pub fn serve(
     asked: Asked,
     send: &mut dyn FnMut(PublicAnswer) -> bool,
 ) -> Result<PublicAnswer> {
-    let asker = Asker { filesystem, uid: peer.uid, sees_all: sees_all(peer.uid), paths: HashMap::new() };
+    let asker = Asker {
+        filesystem,
+        uid: peer.uid,
+        sees_all: sees_all(peer.uid),
+        paths: HashMap::new(),
+        opened: HashMap::new(),
+    };
     match asked {
         Asked::Provenance => asker.provenance(inode),
         Asked::Audit => asker.audit(inode, send),
@@ -50,6 +56,8 @@ struct Asker<'a> {
     uid: u32,
     sees_all: bool,
     paths: HashMap<u64, Option<String>>,
+    /// By which names inputs were opened that have several.
+    opened: HashMap<u64, Vec<u8>>,
 }
 
 impl Asker<'_> {
@@ -65,7 +73,8 @@ impl Asker<'_> {
         let caller = clock::own_caller(Io::BLOCKING);
         let found =
             self.filesystem.getattr(&caller, inode).ok().filter(|file| file.nlink > 0 && self.may_see(file.uid));
-        let path = found.and_then(|_| self.filesystem.path_of(Io::BLOCKING, inode).ok());
+        let opened = self.opened.get(&inode).cloned();
+        let path = found.and_then(|_| opened.or_else(|| self.filesystem.path_of(Io::BLOCKING, inode).ok()));
         let path = path.map(|path| String::from_utf8_lossy(&path).into_owned());
         self.paths.insert(inode, path.clone());
         path
@@ -105,8 +114,13 @@ impl Asker<'_> {
             told.push(self.file(at, &written));
             let next = records(self.filesystem.audit(), Io::BLOCKING, at)?;
             // What others' files were made from is theirs.
-            let next = next.iter().filter(|(_, record)| self.may_see(record.owner));
-            for number in next.flat_map(|(_, record)| leads_to(record)) {
+            let next: Vec<&Written> = next.iter().filter(|(_, record)| self.may_see(record.owner)).collect();
+            for (_, record) in &next {
+                for (input, path) in self.filesystem.audit().paths_of_inputs(Io::BLOCKING, record)? {
+                    self.opened.entry(input).or_insert(path);
+                }
+            }
+            for number in next.into_iter().flat_map(|(_, record)| leads_to(record)) {
                 if met.len() < FILES_MAX && met.insert(number) {
                     waiting.push_back(number);
                 }

@@ -9,7 +9,7 @@ use stere_namespace::handles::{Handle, OpenFlags};
 use stere_namespace::rules::Watches;
 use stere_store::Io;
 
-use super::{Session, WRITERS_MAX, Watched, WatchedProcessAndCommand, Writer, below, cut};
+use super::{Input, Session, WRITERS_MAX, Watched, WatchedProcessAndCommand, Writer, add_inputs, below, cut};
 use crate::audit::Audit;
 
 /// A name that something is to be made under, looked up before.
@@ -79,7 +79,8 @@ impl Audit {
         if let Ok(Some(handle)) = outcome {
             if watched.provenance && flags.read && who.by.process != 0 {
                 let process = (who.by.process, who.by.started);
-                self.readers.lock().note(process, watched.inode);
+                let input = Input { inode: watched.inode, name_used: watched.name_used };
+                self.readers.lock().note(process, input);
             }
             let inode = watched.inode;
             self.begin_session(watched, flags.write.then_some(who), handle);
@@ -141,7 +142,8 @@ impl Audit {
                 let is_secret = is_encrypted || form != stere_namespace::names::Form::Plain;
                 let (inode, owner) = (directory, value.uid);
                 let (provenance, audit, is_file) = (false, false, false);
-                Watched { inode, owner, provenance, audit, is_file, path: cut(path), is_secret, domain: None }
+                let (domain, name_used) = (None, None);
+                Watched { inode, owner, provenance, audit, is_file, path: cut(path), is_secret, domain, name_used }
             }
         };
         Ok(Some(Place { directory: watched }))
@@ -221,10 +223,12 @@ impl Audit {
             _ => self.readers.lock().read_by(process, watched.inode),
         };
         assert!(!watched.is_secret || watched.path.is_empty(), "what is encrypted is not named in a record");
-        assert!(!inputs.contains(&watched.inode), "a file is not made from itself");
+        assert!(!inputs.iter().any(|input| input.inode == watched.inode), "a file is not made from itself");
         let command = who.command.clone();
         let (inode, owner, path, by) = (watched.inode, watched.owner, watched.path.clone(), who.by.clone());
-        let value = ProvenanceValue { time: caller.now, inode, owner, by, path, command, inputs };
+        let (time, fresh) = (caller.now, ProvenanceValue::default());
+        let mut value = ProvenanceValue { time, inode, owner, by, path, command, ..fresh };
+        add_inputs(&mut value, &inputs);
         (self.list.put_provenance(value.clone()), value)
     }
 
@@ -269,14 +273,9 @@ impl Audit {
         for writer in &mut session.writers {
             let Some((number, value)) = &mut writer.record else { continue };
             let inputs = readers.read_by(writer.process, inode);
-            if writer.process.0 == 0 || inputs == value.inputs {
-                continue;
+            if writer.process.0 != 0 && add_inputs(value, &inputs) {
+                self.list.put_provenance_again(*number, value.clone());
             }
-            let mut all = value.inputs.clone();
-            all.extend(inputs.into_iter().filter(|input| !value.inputs.contains(input)));
-            all.truncate(stere_format::watch::WATCHED_INPUTS_MAX);
-            value.inputs = all;
-            self.list.put_provenance_again(*number, value.clone());
         }
         drop(readers);
         if session.handles.is_empty() {

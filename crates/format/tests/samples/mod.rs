@@ -559,6 +559,7 @@ fn system_samples() -> Vec<Sample> {
         ("named-in", "named_in", NamedInValue { directory: 1 << 33, sequence: 77 }.encode()),
         ("audit", "audit", audit().encode()),
         ("provenance", "provenance", provenance().encode()),
+        ("provenance-names", "provenance", provenance_with_names().encode()),
         (
             "watched",
             "watched",
@@ -647,7 +648,13 @@ fn provenance() -> ProvenanceValue {
         path: b"/sorted".to_vec(),
         command: b"sort\0-u\0".to_vec(),
         inputs: vec![8, 1 << 33],
+        input_names: Vec::new(),
     }
+}
+
+fn provenance_with_names() -> ProvenanceValue {
+    let input_names = vec![InputName { input: 1, directory: 9, sequence: 1 << 34 }];
+    ProvenanceValue { input_names, ..provenance() }
 }
 
 fn audit() -> AuditValue {

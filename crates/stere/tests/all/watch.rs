@@ -170,5 +170,15 @@ fn of_hard_links_the_name_is_told_that_was_used() {
     assert_eq!(of("open to write"), ["first", "deep/second", "first", "third", "deep/second"], "{told}");
     let written = of("write");
     assert_eq!(written[written.len() - 5..], ["first", "deep/second", "first", "third", "deep/second"], "{told}");
+    // What was made from it names the link that was opened for it, and another one when that is gone.
+    for name in ["first", "deep/second", "third"] {
+        shell(&books, &format!("cp {name} from"));
+        let told = world.json("provenance mount/books/from --json");
+        assert_eq!(told["from"][0]["path"], format!("/books/{name}"), "{told}");
+        shell(&books, "rm from");
+    }
+    shell(&books, "cp third from; rm third");
+    let told = world.json("provenance mount/books/from --json");
+    assert_eq!(told["from"][0]["path"], "/books/first", "{told}");
     world.ok("umount mount");
 }
