@@ -121,7 +121,7 @@ pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<
             let mut bar = progress::Bar::new("repairing");
             let work = running.mend_all(|work| bar.show(work.bytes_done, work.bytes_done + work.bytes_left))?;
             bar.end();
-            let (lost, has_more) = match work.unreadable_chunks {
+            let (lost, has_more) = match work.unreadable_chunks + work.impossible_chunks {
                 0 => (Vec::new(), false),
                 _ => stere_online::lose::lost_files(&running.store),
             };
@@ -184,10 +184,7 @@ fn tell(work: &WorkReport, lost: &[LostLine], has_more: bool) -> Result<u8> {
     if work.unreadable_chunks > 0 {
         let chunks = count(work.unreadable_chunks, "chunk");
         println!("{chunks} could not be read from any device and stay where they are, so the device is not empty:");
-        lost.iter().for_each(print_lost);
-        if has_more {
-            println!("and more: `stere find state=lost PATH` names them all");
-        }
+        print_all_lost(lost, has_more);
         println!("what is moved goes on by itself when the device reads again, or when these files are removed");
         return Ok(DATA_LOST);
     }
@@ -198,7 +195,19 @@ fn tell(work: &WorkReport, lost: &[LostLine], has_more: bool) -> Result<u8> {
         }
         Some(text) => {
             println!("{text}");
-            Ok(DEGRADED)
+            if lost.is_empty() {
+                return Ok(DEGRADED);
+            }
+            println!("what cannot be read now stays where it is:");
+            print_all_lost(lost, has_more);
+            Ok(DATA_LOST)
         }
+    }
+}
+
+fn print_all_lost(lost: &[LostLine], has_more: bool) {
+    lost.iter().for_each(print_lost);
+    if has_more {
+        println!("and more: `stere find state=lost PATH` names them all");
     }
 }

@@ -86,14 +86,14 @@ pub struct Watched {
     is_secret: bool,
     /// Among which files its content is to be found again.
     domain: Option<u64>,
-    /// The name that was used, where the inode notes another one.
+    /// The name that was used, where it has several.
     name_used: Option<NamePlace>,
 }
 
 /// A directory, and the sequence of a name in it.
 type NamePlace = (u64, u64);
 
-/// A file that a process opened to read, and by which name if its inode notes another one.
+/// A file that a process opened to read, and by which name if it has several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Input {
     inode: u64,
@@ -246,7 +246,8 @@ impl Audit {
         let path = if is_secret { Vec::new() } else { cut(path) };
         let is_file = value.kind() == Some(FileKind::File);
         let noted = (value.parent, u64::from(value.rdev));
-        let name_used = self.core.names_used.get(inode).filter(|place| is_file && *place != noted);
+        let name_used = self.core.names_used.get(inode).unwrap_or(noted);
+        let name_used = (is_file && value.nlink > 1).then_some(name_used);
         Ok(Some(Watched { inode, owner: value.uid, provenance, audit, is_file, path, is_secret, domain, name_used }))
     }
 
@@ -296,7 +297,7 @@ impl Audit {
         Ok(above.map(|(path, above)| (below(&path, &name), form.max(above))))
     }
 
-    /// Where the inputs of a record were opened, as far as that is not the name that is shown of them first, and still is one.
+    /// By which names the inputs of a record were opened that had several, as far as these still are names of them.
     pub fn paths_of_inputs(&self, io: Io<'_>, record: &ProvenanceValue) -> Result<Vec<(u64, Vec<u8>)>, Error> {
         let mut paths = Vec::new();
         for name in &record.input_names {

@@ -85,7 +85,7 @@ impl WatchedProcess {
     }
 }
 
-/// By which of its names an input was opened, where that is not the one that its inode notes.
+/// By which of its names an input was opened, where it had several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputName {
     /// Which of the inputs, from 0.

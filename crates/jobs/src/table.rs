@@ -216,7 +216,8 @@ const TABLE: [Row; Job::COUNT] = [
         .rests(RECONCILE_REST, Rest::NONE),
     Row::of(Job::Clean, Worker::Background, BACKGROUND),
     Row::of(Job::LookAfterDevices, Worker::Repair, REPAIR).every(seconds(2), true),
-    Row::of(Job::ReviewDamage, Worker::Repair, REPAIR).every(seconds(30), false).budget(256),
+    // At once: what a device did not give may be read again since the last mount, and status tells of it.
+    Row::of(Job::ReviewDamage, Worker::Repair, REPAIR).every(seconds(30), true).budget(256),
     Row::of(Job::Rebuild, Worker::Repair, REPAIR).budget(8 * MIB).rests(REPAIR_REST, Rest::NONE),
     // Nothing is read ahead between steps, so they are large where nobody waits.
     Row { budget_idle: 64 * MIB, ..Row::of(Job::Scrub, Worker::Repair, REPAIR).budget(8 * MIB) }

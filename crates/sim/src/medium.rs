@@ -204,6 +204,14 @@ impl Medium {
         }
     }
 
+    /// Whole pages of a range are gone. What was on its way to them may still arrive, where nobody reads it.
+    pub(crate) fn discard(&mut self, offset: u64, length: u64) {
+        for number in offset.div_ceil(PAGE as u64)..(offset + length) / PAGE as u64 {
+            self.current.remove(&number);
+            self.undo.remove(&number);
+        }
+    }
+
     /// Everything written so far is durable.
     pub(crate) fn flush(&mut self) {
         self.undo.clear();

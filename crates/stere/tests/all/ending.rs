@@ -6,6 +6,7 @@ use crate::support;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use support::tier::until;
 use support::{World, can_mount};
 
 fn umount(world: &World) {
@@ -47,6 +48,67 @@ fn a_mount_that_others_hold_is_refused_by_their_names_and_ends_by_force() {
     world.ok("check tank");
 }
 
+/// A process that has the mounts of now in a mount namespace of its own, until this goes.
+struct Holder(std::process::Child);
+
+impl Holder {
+    fn start() -> Holder {
+        let mut command = Command::new("unshare");
+        let holder = Holder(command.args(["-m", "--propagation", "private", "sleep", "600"]).spawn().unwrap());
+        let namespace_of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+        let is_apart = || namespace_of(&holder.0.id().to_string()).is_some_and(|of| Some(of) != namespace_of("self"));
+        until("a namespace of its own", is_apart);
+        holder
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// P-184: a mount is held by a process in another mount namespace.
+#[test]
+fn a_mount_that_another_namespace_holds_is_refused_and_ends_with_it() {
+    if !can_mount("a_mount_that_another_namespace_holds_is_refused_and_ends_with_it") {
+        return;
+    }
+    let world = World::with_pool();
+    let file = world.mountpoint().join("file");
+    world.ok("mount tank mount");
+    std::fs::write(&file, "kept").unwrap();
+    let holder = Holder::start();
+    world.refused("umount mount", 1, &["would stay in use", "(sleep)", "in another mount namespace", "--lazy"]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept", "nothing was unmounted");
+    // Told to let go of it, it ends with the holder, and says for whom it waits.
+    let mut lazy = world.command("umount mount --lazy").stderr(Stdio::piped()).spawn().unwrap();
+    // Until it says for whom.
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(lazy.try_wait().unwrap().is_none(), "it waits");
+    assert!(!file.exists(), "the mount is gone from here");
+    drop(holder);
+    let begun = Instant::now();
+    let said = lazy.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.status.success() && told.contains("(sleep)"), "{told}");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    // The service manager ends it while it is held.
+    world.ok("mount tank mount");
+    let holder = Holder::start();
+    let daemon = world.daemon();
+    // SAFETY: sends a signal.
+    assert_eq!(unsafe { libc::kill(daemon, libc::SIGTERM) }, 0);
+    until("the mount to go", || !file.exists());
+    drop(holder);
+    until("the daemon to end", || !std::path::Path::new(&format!("/proc/{daemon}")).exists());
+    assert!(world.ok("check tank").contains("clean"));
+    world.ok("mount tank mount");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+    world.ok("umount mount");
+}
+
 #[test]
 fn the_next_command_waits_for_a_mount_that_is_ending() {
     if !can_mount("the_next_command_waits_for_a_mount_that_is_ending") {
@@ -74,6 +136,13 @@ fn a_device_that_cannot_be_opened_is_missing() {
     std::fs::write(world.mountpoint().join("file"), "kept").unwrap();
     world.ok("umount mount");
     std::fs::rename(world.path("b.img"), world.path("b.away")).unwrap();
+    std::os::unix::fs::symlink("b.img", world.path("b.img")).unwrap();
+    let said = world.run("mount tank mount -o wait=0");
+    assert_eq!(said.code, 3, "a link to itself: {}", said.err);
+    assert!(said.err.contains("b.img counts as missing") && said.err.contains("symbolic links"), "{}", said.err);
+    assert_eq!(std::fs::read_to_string(world.mountpoint().join("file")).unwrap(), "kept");
+    world.ok("umount mount");
+    std::fs::remove_file(world.path("b.img")).unwrap();
     let node = Command::new("mknod").arg(world.path("b.img")).args(["b", "240", "77"]).status().unwrap();
     assert!(node.success());
     let said = world.run("mount tank mount -o wait=0");

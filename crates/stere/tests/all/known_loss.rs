@@ -45,6 +45,49 @@ fn status_code(world: &World) -> Option<i32> {
     world.command("status tank").output().unwrap().status.code()
 }
 
+/// P-160: whichever verb takes a device that fails reads: what it does not give stays on it and is named, and when the device reads
+/// again nothing is lost, which status says soon.
+#[test]
+fn whichever_verb_takes_a_failing_device_keeps_what_it_does_not_give() {
+    if !can_mount("whichever_verb_takes_a_failing_device_keeps_what_it_does_not_give") {
+        return;
+    }
+    let verbs = ["evacuate tank b --wait", "fail tank b --yes --wait", "replace tank b d.img,size=96M --wait"];
+    for verb in verbs.into_iter().chain(["remove tank b --yes"]) {
+        let world = World::new();
+        world.ok("create tank a.img,size=96M,name=a b.img,size=96M,name=b c.img,size=96M,name=c");
+        mount(&world, "wait=0");
+        write_files(&world, 12);
+        world.ok("umount mount");
+        // Without a mount, the command opens the devices itself.
+        let is_mounted = !verb.starts_with("remove");
+        if is_mounted {
+            mount(&world, "wait=0");
+        }
+        fs::write(world.path("b.img.fail"), "read").unwrap();
+        let mut command = world.command(&format!("device {verb}"));
+        let output = command.env("STERE_TEST_FAULTS", "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(4), "{verb}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("lost: /files/") && said.contains("where"), "{verb}: {said}");
+        if is_mounted {
+            assert_eq!(status_code(&world), Some(4), "{verb}");
+            world.ok("umount mount");
+        }
+        fs::remove_file(world.path("b.img.fail")).unwrap();
+        mount(&world, "wait=0");
+        let start = Instant::now();
+        while status_code(&world) == Some(4) {
+            assert!(start.elapsed() < Duration::from_secs(20), "{verb}: {}", world.run("status tank").out);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert_eq!(wrong_files(&world, 12), 0, "{verb}");
+        world.ok("umount mount");
+        let checked = world.ok("check tank");
+        assert!(checked.contains("clean"), "{verb}: {checked}");
+    }
+}
+
 /// P-160: a device that fails reads is asked to go: what it does not give stays on it, the command names the files and ends with 4, and
 /// when the device reads again nothing is lost and it goes.
 #[test]

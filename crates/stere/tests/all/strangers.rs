@@ -277,6 +277,28 @@ fn users_can_mount(test: &str) -> bool {
     has_helper && is_open
 }
 
+/// What the daemon of nobody's mount answers to a thread of another user that has a handle of the mount.
+fn asked_as(user: u32, world: &World) -> String {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let point = world.mountpoint().display().to_string();
+    let line = mounts.lines().find(|line| line.split(' ').nth(4) == Some(&point)).unwrap();
+    let number = line.split(' ').nth(2).unwrap();
+    let places = [format!("/run/user/{NOBODY}/stere/{number}"), format!("/tmp/stere-{NOBODY}/{number}")];
+    let handle = File::options().read(true).custom_flags(libc::O_PATH).open(&point).unwrap();
+    let ask = move || {
+        // SAFETY: the system call itself, unlike the library's function, changes this thread only, which ends here.
+        let code = unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) };
+        assert_eq!(code, 0);
+        let stream = places.iter().find_map(|place| UnixStream::connect(place).ok()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // Who is refused may find the other end shut already.
+        let sent = handles::send(&stream, &[handle.as_fd()]);
+        drop(sent.and_then(|()| (&stream).write_all(format!("{FIND}\n").as_bytes())));
+        answer(&stream)
+    };
+    std::thread::spawn(ask).join().unwrap()
+}
+
 #[test]
 fn a_private_mount_answers_its_owner_and_root_only() {
     if !can_mount("a_private_mount_answers_its_owner_and_root_only") {
@@ -302,5 +324,10 @@ fn a_private_mount_answers_its_owner_and_root_only() {
     assert!(!said.status.success());
     let told = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(told.contains("only") || told.contains("does not answer"), "{told}");
+    // One who got a handle from somebody else, and asks past the checks of our own client, is refused by the daemon.
+    let told = asked_as(NOBODY - 1, &world);
+    assert!(told.contains("for the user who made it only"), "{told}");
+    let told = asked_as(NOBODY, &world);
+    assert!(told.contains(r#""answer":"capabilities""#), "{told}");
     nobody("umount mount");
 }
