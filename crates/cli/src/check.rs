@@ -15,6 +15,7 @@ use stere_store::{CheckReport, Finding, Store};
 use crate::arguments::CheckArguments;
 use crate::json::to_json;
 use crate::rescue::Listing;
+use crate::terminal::plain;
 use stere_control::connection;
 use stere_machine::devices::Target;
 use stere_machine::error::{DATA_LOST, DONE, ERROR, Result, refused};
@@ -185,7 +186,7 @@ fn report(pool: &str, checked: &CheckReport, mended: Option<Vec<MendedLine>>, fi
 /// Where something is, for the beginning of a line.
 fn place_of(path: Option<&String>, inode: Option<u64>) -> String {
     match (path, inode) {
-        (Some(path), _) => format!("{path}: "),
+        (Some(path), _) => format!("{}: ", plain(path)),
         (None, Some(inode)) => format!("inode {inode}: "),
         (None, None) => String::new(),
     }

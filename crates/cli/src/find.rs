@@ -1,12 +1,13 @@
 //! `stere find`: files by what is known of them, told by the daemon of the mount without walking over it.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Map, json};
 
 use crate::arguments::find::FindArguments;
+use crate::terminal::plain;
 use stere_control::find::{Asked, Form, FoundLine};
 use stere_control::public::{self, PublicAnswer, Question};
 use stere_machine::error::{At, DONE, Error, Result, refused};
@@ -22,12 +23,13 @@ pub fn run(arguments: &FindArguments) -> Result<u8> {
     let question =
         Question::Find(Asked { expression: arguments.expression.clone(), form, name, no_index: arguments.no_index });
     let mut answers = public::ask(&arguments.path, &question)?;
+    let is_terminal = std::io::stdout().is_terminal();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     loop {
         match answers.next_answer()? {
             PublicAnswer::Found { files } => {
                 for found in files {
-                    print(&mut out, arguments, found)?;
+                    print(&mut out, arguments, found, is_terminal)?;
                 }
                 // Whoever reads along sees what is found when it is found.
                 out.flush().map_err(ended)?;
@@ -44,7 +46,7 @@ pub fn run(arguments: &FindArguments) -> Result<u8> {
     }
 }
 
-fn print(out: &mut dyn Write, arguments: &FindArguments, found: FoundLine) -> Result<()> {
+fn print(out: &mut dyn Write, arguments: &FindArguments, found: FoundLine, is_terminal: bool) -> Result<()> {
     let below = found.bytes.as_deref().unwrap_or(found.path.as_bytes());
     let mut path = arguments.path.as_os_str().as_bytes().to_vec();
     if !below.is_empty() {
@@ -62,6 +64,9 @@ fn print(out: &mut dyn Write, arguments: &FindArguments, found: FoundLine) -> Re
         line.extend(found.facts);
         let text = serde_json::to_string(&line).map_err(|error| Error::System(error.into()))?;
         return writeln!(out, "{text}").map_err(ended);
+    }
+    if is_terminal && !arguments.print0 {
+        return writeln!(out, "{}", plain(&String::from_utf8_lossy(&path))).map_err(ended);
     }
     path.push(if arguments.print0 { 0 } else { b'\n' });
     out.write_all(&path).map_err(ended)

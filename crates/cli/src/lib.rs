@@ -36,6 +36,7 @@ pub mod scrub;
 mod secret;
 pub mod stack;
 pub mod status;
+pub mod terminal;
 pub mod tier;
 pub mod umount;
 pub mod usage;

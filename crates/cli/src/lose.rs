@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crate::arguments::LoseArguments;
+use crate::terminal::plain;
 use stere_control::connection::{self, Connection};
 use stere_control::lose::{LossReport, LostLine};
 use stere_control::message::{Answer, Request};
@@ -16,7 +17,7 @@ use stere_online::open::open_to_read;
 
 /// A lost file on one line.
 pub fn print_lost(line: &LostLine) {
-    println!("lost: {}, {} of {}", line.path, size::show(line.lost_bytes), size::show(line.size_bytes));
+    println!("lost: {}, {} of {}", plain(&line.path), size::show(line.lost_bytes), size::show(line.size_bytes));
 }
 
 /// A device as some pool knows it.

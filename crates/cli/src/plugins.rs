@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::arguments::plugin::PluginCommand;
 use crate::json::to_json;
+use crate::terminal::plain;
 use stere_control::connection::Connection;
 use stere_control::message::{Answer, Request};
 use stere_control::plugins::{Change, Order, PluginReport, QueueReport, WaitingReport, changed};
@@ -117,7 +118,7 @@ fn print_queue(queue: &QueueReport) {
         println!("{} removals were not noted, for too many waited: their plugins are not told", queue.lost);
     }
     for file in &queue.files {
-        let (path, events) = (&file.path, file.events.join(", "));
+        let (path, events) = (plain(&file.path), file.events.join(", "));
         let since = stere_policy::show_moment(file.since_seconds);
         let failed = match (file.failures, file.is_given_up) {
             (0, _) => String::new(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::arguments::ReconcileCommand;
 use crate::json::to_json;
+use crate::terminal::plain;
 use stere_control::connection::Connection;
 use stere_control::locate;
 use stere_control::message::{Answer, Request};
@@ -86,6 +87,6 @@ fn print(report: &ReconcileReport) {
     if report.damaged_blobs > 0 {
         println!("{} pieces cannot be read and stay as they are; `stere check` names the files", report.damaged_blobs);
     }
-    report.pending.iter().for_each(|path| println!("to do: {path}"));
-    report.blocked.iter().for_each(|one| println!("blocked: {}: {}", one.path, one.why));
+    report.pending.iter().for_each(|path| println!("to do: {}", plain(path)));
+    report.blocked.iter().for_each(|one| println!("blocked: {}: {}", plain(&one.path), one.why));
 }

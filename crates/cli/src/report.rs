@@ -1,6 +1,7 @@
 //! The state of a pool on one screen, and its parts for other commands.
 
 use crate::lose::print_lost;
+use crate::terminal::{plain, plain_lines};
 use stere_control::status::{ClassReport, DeviceReport, Finding, StatusReport, WorkReport};
 use stere_machine::size::{self, count, show_duration};
 
@@ -12,7 +13,12 @@ pub fn print_status(report: &StatusReport, exact: bool) {
         (None, _) => "not mounted".into(),
     };
     println!("pool {}: {}, {mounted}", report.pool, report.state_text());
-    println!("survives the loss of {}; next: {}", count(u64::from(report.survives), "device"), report.next);
+    let because = match report.least_classes.as_slice() {
+        [] => String::new(),
+        classes => format!(" (files of class {})", classes.join(", ")),
+    };
+    let devices = count(u64::from(report.survives), "device");
+    println!("survives the loss of {devices}{because}; next: {}", plain(&report.next));
     if let Some(work) = work_text(&report.work) {
         println!("{work}");
     }
@@ -21,7 +27,7 @@ pub fn print_status(report: &StatusReport, exact: bool) {
     }
     let is_told = |finding: &&Finding| !report.next.starts_with(&finding.what);
     for Finding { what, next, .. } in report.findings.iter().filter(is_told) {
-        println!("{what}: {next}");
+        println!("{}: {}", plain(what), plain(next));
     }
     report.lost_files.iter().for_each(print_lost);
     if report.has_more_lost_files {
@@ -33,7 +39,7 @@ pub fn print_status(report: &StatusReport, exact: bool) {
         }
     }
     for warning in &report.warnings {
-        println!("note: {warning}");
+        println!("note: {}", plain_lines(warning));
     }
     println!();
     print_devices(&report.devices, exact);

@@ -22,6 +22,7 @@ use crate::arguments::RescueArguments;
 use crate::json::to_json;
 use crate::rescue::directory::DirectorySink;
 use crate::rescue::preserve::Preserved;
+use crate::terminal::plain;
 use stere_control::connection;
 use stere_machine::devices::{check_distinct, open_device};
 use stere_machine::error::{At, DATA_LOST, DEGRADED, DONE, Error, Result, refused};
@@ -336,7 +337,7 @@ impl Sink for Listing {
         }
         let (inode, kind, size) = (told.inode, kind_word(told.kind), told.size);
         if self.is_shown {
-            println!("{kind:16} {size:>14} {path}");
+            println!("{kind:16} {size:>14} {}", plain(&path));
         }
         if self.is_kept {
             self.entries.push(Entry { path, inode, kind, size });

@@ -8,6 +8,7 @@ use stere_policy::show_moment;
 
 use crate::arguments::{LoadArguments, LogArguments, ShowArguments, TestArguments};
 use crate::json::to_json;
+use crate::terminal::plain;
 use crate::tier::costs;
 use stere_control::connection::Connection;
 use stere_control::locate;
@@ -137,7 +138,7 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
                     on_devices.add(&one);
                     match arguments.json {
                         true => all.push(one),
-                        false => println!("{}: {} -> {}", one.path, one.before, one.after),
+                        false => println!("{}: {} -> {}", plain(&one.path), one.before, one.after),
                     }
                 }
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::arguments::device::ScrubCommand;
 use crate::json::to_json;
 use crate::progress;
+use crate::terminal::plain;
 use stere_control::connection::Connection;
 use stere_control::message::{Answer, Request, ScrubOrder};
 use stere_control::scrub::ScrubReport;
@@ -100,7 +101,8 @@ fn print(report: &ScrubReport) {
             continue;
         }
         let place = damage.path.clone().unwrap_or_else(|| format!("inode {}", damage.inode));
-        println!("lost: {place}, {} bytes at {}: restore this file from a backup", damage.length, damage.offset);
+        let (place, length, offset) = (plain(&place), damage.length, damage.offset);
+        println!("lost: {place}, {length} bytes at {offset}: restore this file from a backup");
     }
 }
 

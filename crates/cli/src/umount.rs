@@ -21,6 +21,10 @@ use stere_machine::registry::Registry;
 const TOLD_AFTER: Duration = Duration::from_secs(2);
 const HELD_PATIENCE: Duration = Duration::from_secs(10);
 
+/// A container that begins has all mounts of the machine for a moment, before it lets go of those that are not for it.
+const BEGINNING: Duration = Duration::from_secs(2);
+const BEGINNING_LOOK: Duration = Duration::from_millis(50);
+
 /// A daemon that nobody keeps has so long for its last changes.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -55,12 +59,25 @@ fn ends_within(process: &OwnedFd, time: Duration) -> Result<bool> {
     }
 }
 
+/// Who holds it beside this mount, and not only while something begins.
+fn held_for_good(mountpoint: &Path) -> Vec<holders::Holder> {
+    let begun = Instant::now();
+    loop {
+        let held = holders::of_mountpoint(mountpoint);
+        let may_let_go = !held.is_empty() && held.iter().all(|one| one.process.is_some());
+        if !may_let_go || begun.elapsed() >= BEGINNING {
+            return held;
+        }
+        std::thread::sleep(BEGINNING_LOOK);
+    }
+}
+
 fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8> {
     // It may have been unmounted here already, and be held elsewhere.
     let mounted = mountinfo::find(&about.mountpoint).filter(mountinfo::Mount::is_stere);
     let device = about.device.or(mounted.map(|mount| mount.device));
     if !lazy && !force {
-        let held = holders::of_mountpoint(&about.mountpoint);
+        let held = held_for_good(&about.mountpoint);
         if !held.is_empty() {
             return refused(format!(
                 "{} would stay in use: {}; unmount that first, or use --lazy (it ends when that goes) or --force",

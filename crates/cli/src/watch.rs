@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::arguments::watch::{AuditArguments, ProvenanceArguments};
 use crate::json::to_json;
+use crate::terminal::plain;
 use stere_control::connection;
 use stere_control::public::{self, PublicAnswer, Question};
 use stere_control::watch::Asked;
@@ -30,7 +31,7 @@ pub fn run_provenance(arguments: &ProvenanceArguments) -> Result<u8> {
     list("written").iter().for_each(|record| println!("{}", written_line(record)));
     for (title, key) in [("made from", "from"), ("made from it", "made")] {
         for file in list(key) {
-            println!("{title}: {}", name_of(&file));
+            println!("{title}: {}", plain(&name_of(&file)));
             file["written"].as_array().into_iter().flatten().for_each(|record| println!("  {}", written_line(record)));
         }
     }
@@ -47,6 +48,7 @@ fn name_of(file: &Value) -> String {
 
 fn who(record: &Value) -> String {
     let executable = record["executable"].as_str().unwrap_or("an unknown program");
+    let executable = plain(executable);
     let process = record["process"].as_u64().map_or_else(String::new, |process| format!(" ({process})"));
     format!("{} with {executable}{process}", record["user"].as_str().unwrap_or("?"))
 }

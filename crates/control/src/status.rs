@@ -89,8 +89,11 @@ impl RecoveryFacts {
 pub struct StatusReport {
     pub pool: String,
     pub state: State,
-    /// Device losses that files of the default class and all names survive from now on.
+    /// Device losses that all files and all names survive from now on.
     pub survives: u8,
+    /// The classes of the files for which that is less than for everything else.
+    #[serde(default)]
+    pub least_classes: Vec<String>,
     pub devices: Vec<DeviceReport>,
     pub next: String,
     pub id: String,

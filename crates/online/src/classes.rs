@@ -22,6 +22,12 @@ pub fn classes(store: &Store) -> Classes {
     })
 }
 
+/// The classes whose files survive no more than that.
+pub fn least_classes(classes: &Classes, have: &BTreeMap<u8, u8>, survives: u8) -> Vec<String> {
+    let is_least = |class: &Class| have.get(&class.code()).is_some_and(|of_class| *of_class <= survives);
+    classes.in_use().map(|(class, _)| class).filter(is_least).map(|class| classes.name(class)).collect()
+}
+
 pub fn class_reports(store: &Store, classes: &Classes, devices: usize, have: &BTreeMap<u8, u8>) -> Vec<ClassReport> {
     let open = store.open_devices().len();
     let report = |class: Class| {

@@ -9,7 +9,7 @@ pub mod judge;
 use stere_naming::FileSystem;
 use stere_policy::Class;
 
-use crate::classes::{class_reports, classes, scheme};
+use crate::classes::{class_reports, classes, least_classes, scheme};
 use crate::lose::lost_files;
 use crate::running::Running;
 use stere_control::status::{DeviceReport, Finding, RecoveryFacts, State, StatusReport};
@@ -47,7 +47,13 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
     let floors = stere_pool::floors(store);
     let work = running.work();
     let judgement = judge::judge(running, &devices, &floors, &work);
+    // The least of what files have, whatever class they are of.
+    let survives = floors.by_class.values().copied().fold(judgement.survives, u8::min);
     let classes = classes(store);
+    let least_classes = match survives < judgement.survives {
+        true => least_classes(&classes, &floors.by_class, survives),
+        false => Vec::new(),
+    };
     let default = classes.wish(Class::default());
     let statistics = store.space().statistics(scheme(default, devices.len()));
     let (lost_files, has_more_lost_files) = lost_files(store);
@@ -63,8 +69,8 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
         has_more_lost_files,
         pool: running.pool.clone(),
         state,
-        // The least of what files have, whatever class they are of.
-        survives: floors.by_class.values().copied().fold(judgement.survives, u8::min),
+        survives,
+        least_classes,
         next,
         id: running.id.clone(),
         mountpoint: facts.mountpoint.clone(),

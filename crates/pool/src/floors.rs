@@ -58,12 +58,10 @@ pub fn floors(store: &Store) -> Floors {
     let mut floors = Floors::default();
     let offline =
         store.tier.media.volumes().iter().filter(|entry| entry.is_offline).fold(0, |set, one| set | one.bit());
-    let damaged: BTreeSet<u64> = store.damage().segments_on_volumes().into_iter().collect();
     for segment in store.segments().everywhere() {
         if segment.kind == SegmentKind::Data && segment.live_bytes() > 0 {
             // A medium that was taken away, or whose object is damaged or lacking, is none to fall back on.
-            let there = (segment.tertiary().there & !offline).count_ones() as usize;
-            let volumes = there.saturating_sub(usize::from(damaged.contains(&segment.id)));
+            let volumes = (store.tier.media.good_of(&segment) & !offline).count_ones() as usize;
             let placed = segment.placed();
             let is_there =
                 |chunk: &usize| present.contains(&placed.chunks[*chunk].device) && !placed.is_missing(*chunk);

@@ -30,6 +30,11 @@ impl Volumes {
         set != 0 && self.bad.lock().get(&segment.id).is_some_and(|bad| bad & set == set)
     }
 
+    /// Those of its volumes that give the segment, as far as is known.
+    pub fn good(&self, segment: &Segment) -> u16 {
+        segment.tertiary().there & !self.bad.lock().get(&segment.id).copied().unwrap_or(0)
+    }
+
     /// Neither devices nor any volume give it.
     pub fn is_nowhere_right(&self, segment: &Segment) -> bool {
         segment.is_released() && segment.live_bytes() > 0 && self.is_bad(segment, u16::MAX)

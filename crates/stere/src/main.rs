@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use stere_cli::arguments::{Cli, Command};
+use stere_cli::terminal::plain_lines;
 use stere_cli::umount;
 use stere_daemon::mount_request::MountRequest;
 use stere_daemon::{mount, receiver};
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("stere: {error}");
+            eprintln!("stere: {}", plain_lines(&error.to_string()));
             ExitCode::from(error.exit_code())
         }
     }

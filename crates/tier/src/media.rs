@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stere_device::{Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
 use stere_format::{InodeValue, Key, Succession, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
-use stere_log::Io;
+use stere_log::{Io, Segment};
 
 use super::metadata::Copies;
 use stere_engine::{Engine, Error};
@@ -89,6 +89,11 @@ impl Media {
     /// The volumes of the pool.
     pub fn volumes(&self) -> Vec<VolumeEntry> {
         self.volumes.table.read().values().map(|known| known.entry.clone()).collect()
+    }
+
+    /// Those that have a segment and give it, as far as is known.
+    pub fn good_of(&self, segment: &Segment) -> u16 {
+        self.volumes.good(segment)
     }
 
     /// How each of them is; goes through the segment table.

@@ -1,5 +1,6 @@
 //! Media, and what waits for them, as people read it.
 
+use crate::terminal::plain;
 use stere_control::tier::report::{TierReport, VolumeReport};
 use stere_machine::size;
 
@@ -69,8 +70,8 @@ pub(super) fn print_queue(report: &TierReport) {
     if report.bundles > 0 {
         println!("metadata offloaded: {} keys in {} objects", report.keys_put_away, report.bundles);
     }
-    report.stuck.iter().for_each(|text| println!("cannot be copied out: {text}"));
-    report.pinned.iter().for_each(|path| println!("stays on devices: {path}"));
+    report.stuck.iter().for_each(|text| println!("cannot be copied out: {}", plain(text)));
+    report.pinned.iter().for_each(|path| println!("stays on devices: {}", plain(path)));
     if let Some(why) = &report.waits_for {
         println!("waits: {why}");
     }

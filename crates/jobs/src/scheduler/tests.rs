@@ -178,7 +178,7 @@ fn what_yields_runs_when_there_is_nothing_else() {
     rig.pass(ms(2000));
     let (ran, _) = rig.round(ms(1), only(Job::Rebuild, Progress::moved(9, false)));
     let jobs: Vec<Job> = ran.into_iter().map(|(job, _)| job).collect();
-    assert_eq!(jobs, [Job::LookAfterDevices, Job::Rebuild], "neither scrub nor discard");
+    assert_eq!(jobs, [Job::LookAfterDevices, Job::ReviewDamage, Job::Rebuild], "neither scrub nor discard");
     let (ran, rest) = rig.round(ms(1), only(Job::Scrub, Progress::moved(9, false)));
     assert_eq!(ran[1], (Job::Scrub, Budget { amount: 64 << 20, is_idle: true }));
     assert_eq!(rest, Duration::ZERO);

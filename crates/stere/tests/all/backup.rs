@@ -221,7 +221,10 @@ fn links_directories_and_attributes_come_back_too() {
     assert!(world.ok("backup run tank usb --wait").contains(" 0 copied"));
     world.ok("backup verify tank usb");
     // What gives rights stays away, and that is told.
+    fs::create_dir(world.path("plain")).unwrap();
+    fs::set_permissions(world.path("plain"), fs::Permissions::from_mode(0o700)).unwrap();
     let said = world.ok("backup restore vault --to plain");
+    assert_eq!(mode(&world.path("plain")), 0o700, "the target's own mode stays");
     assert!(said.contains("--preserve owners") && said.contains("of 1 file (--preserve setid)"), "{said}");
     let plain = fs::symlink_metadata(world.path("plain/docs/a")).unwrap();
     assert_eq!((plain.uid(), plain.mode() & 0o7777), (rustix::process::geteuid().as_raw(), 0o755));

@@ -114,6 +114,75 @@ fn a_store_into_a_mapping_that_a_quota_refuses_is_seen_by_nobody() {
     assert!(world.ok("check tank").contains("clean"));
 }
 
+/// The same of a pool that is full.
+#[test]
+fn a_store_into_a_mapping_on_a_full_pool_is_kept_or_seen_by_nobody() {
+    if !can_mount("a_store_into_a_mapping_on_a_full_pool_is_kept_or_seen_by_nobody") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=64M b.img,size=64M");
+    world.ok("mount tank mount");
+    let paths: Vec<_> = (0..40).map(|number| world.mountpoint().join(format!("holes{number}"))).collect();
+    let create = |path| File::options().read(true).write(true).create_new(true).open(path).unwrap();
+    let files: Vec<File> = paths.iter().map(create).collect();
+    let mappings: Vec<Mapping> =
+        files.iter().inspect(|file| file.set_len(PAGE as u64).unwrap()).map(Mapping::of).collect();
+    let mut rest = File::create(world.mountpoint().join("rest")).unwrap();
+    let noise: Vec<u8> = (0..64 * PAGE).map(|at| (at * at / 7 + at) as u8).collect();
+    while rest.write_all(&noise).and_then(|()| rest.sync_data()).is_ok() {}
+    let mut kept = Vec::new();
+    for (mapping, path) in mappings.iter().zip(&paths) {
+        mapping.store(b"much");
+        let is_kept = mapping.sync().is_ok();
+        let expected: &[u8; 4] = if is_kept { b"much" } else { &[0; 4] };
+        until("what was refused is seen", || fs::read(path).unwrap()[..4] == expected[..]);
+        kept.push(*expected);
+    }
+    println!("{} of {} stores found room", kept.iter().filter(|expected| **expected != [0; 4]).count(), kept.len());
+    drop((mappings, files, rest));
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    for (path, expected) in paths.iter().zip(kept) {
+        assert_eq!(fs::read(path).unwrap()[..4], expected, "{}", path.display());
+    }
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+/// The same of a file whose key is locked before the store is written back.
+#[test]
+fn a_store_into_a_mapping_of_a_file_whose_key_is_locked_is_kept_or_seen_by_nobody() {
+    if !can_mount("a_store_into_a_mapping_of_a_file_whose_key_is_locked_is_kept_or_seen_by_nobody") {
+        return;
+    }
+    let world = World::with_pool();
+    fs::write(world.path("pass"), "open sesame\n").unwrap();
+    world.ok("mount tank mount");
+    let vault = world.mountpoint().join("vault");
+    fs::create_dir(&vault).unwrap();
+    world.ok("key create tank family --passphrase-file pass");
+    world.ok("policy set mount/vault encrypt=yes");
+    let path = vault.join("file");
+    fs::write(&path, b"kept ".repeat(1000)).unwrap();
+    let file = both(&path);
+    let mapping = Mapping::of(&file);
+    mapping.store(b"KEPT");
+    world.ok("key lock tank");
+    let expected: &[u8] = if mapping.sync().is_ok() { b"KEPT " } else { b"kept " };
+    assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(libc::ENOKEY));
+    world.ok("key unlock tank --passphrase-file pass");
+    let seen = || fs::read(&path).unwrap()[..5].to_vec();
+    until("the same is seen", || seen() == expected);
+    drop((mapping, file));
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    world.ok("key unlock tank --passphrase-file pass");
+    assert_eq!(seen(), expected);
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
 /// Ten asynchronous direct writes of 64 KiB at once, as `io_submit` makes them.
 fn write_asynchronously(context: usize, file: &File, bytes: &[u8]) {
     #[repr(C)]

@@ -3,6 +3,7 @@
 
 use crate::support;
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -48,16 +49,21 @@ fn a_mount_that_others_hold_is_refused_by_their_names_and_ends_by_force() {
     world.ok("check tank");
 }
 
-/// A process that has the mounts of now in a mount namespace of its own, until this goes.
+/// A process that has this world's mount in a mount namespace of its own, until this goes.
 struct Holder(std::process::Child);
 
 impl Holder {
-    fn start() -> Holder {
+    fn start(world: &World) -> Holder {
+        // Those of other tests, which run beside this one, are let go of.
+        let script = r#"
+            awk -v keep="$PWD/mount" '$5 != keep && / - fuse/ { print $5 }' /proc/self/mountinfo | xargs -r -n 1 umount -l
+            echo ready; exec sleep 600"#;
         let mut command = Command::new("unshare");
-        let holder = Holder(command.args(["-m", "--propagation", "private", "sleep", "600"]).spawn().unwrap());
-        let namespace_of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-        let is_apart = || namespace_of(&holder.0.id().to_string()).is_some_and(|of| Some(of) != namespace_of("self"));
-        until("a namespace of its own", is_apart);
+        command.args(["-m", "--propagation", "private", "sh", "-c", script]).current_dir(&world.folder);
+        let mut holder = Holder(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(holder.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
         holder
     }
 }
@@ -79,7 +85,7 @@ fn a_mount_that_another_namespace_holds_is_refused_and_ends_with_it() {
     let file = world.mountpoint().join("file");
     world.ok("mount tank mount");
     std::fs::write(&file, "kept").unwrap();
-    let holder = Holder::start();
+    let holder = Holder::start(&world);
     world.refused("umount mount", 1, &["would stay in use", "(sleep)", "in another mount namespace", "--lazy"]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept", "nothing was unmounted");
     // Told to let go of it, it ends with the holder, and says for whom it waits.
@@ -96,12 +102,19 @@ fn a_mount_that_another_namespace_holds_is_refused_and_ends_with_it() {
     assert!(begun.elapsed() < Duration::from_secs(30));
     // The service manager ends it while it is held.
     world.ok("mount tank mount");
-    let holder = Holder::start();
+    let holder = Holder::start(&world);
     let daemon = world.daemon();
     // SAFETY: sends a signal.
     assert_eq!(unsafe { libc::kill(daemon, libc::SIGTERM) }, 0);
     until("the mount to go", || !file.exists());
+    // Who comes meanwhile waits, and says for whom.
+    let mut check = world.command("check tank").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(check.try_wait().unwrap().is_none(), "it waits");
     drop(holder);
+    let said = check.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.status.success() && told.contains("waiting up to 60 s for the daemon"), "{told}");
     until("the daemon to end", || !std::path::Path::new(&format!("/proc/{daemon}")).exists());
     assert!(world.ok("check tank").contains("clean"));
     world.ok("mount tank mount");

@@ -497,3 +497,61 @@ fn a_device_is_replaced_by_the_spare_when_it_is_asked_for() {
     assert_right(&world, &before);
     world.ok("umount mount");
 }
+
+/// P-162: a device that takes no write from the beginning holds up neither a mount nor a command without one.
+#[test]
+fn a_device_that_hangs_while_the_pool_opens_holds_nobody_up() {
+    if !can_mount("a_device_that_hangs_while_the_pool_opens_holds_nobody_up") {
+        return;
+    }
+    let world = with_devices(3, "96M");
+    mount(&world, "rw");
+    let before = write_files(&world, "before", 6, 300_000);
+    world.ok("umount mount");
+    let hang = world.path("d1.img.hang");
+    fs::write(&hang, "write flush").unwrap();
+    let within_a_minute = |line: &str| {
+        let begun = Instant::now();
+        let output = world.command(line).env("STERE_TEST_FAULTS", "1").output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 3)), "stere {line}: {told}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "stere {line} took {:?}: {told}", begun.elapsed());
+    };
+    within_a_minute("mount tank mount");
+    let during = write_files(&world, "during", 6, 300_000);
+    until("status to say it", || world.run("status tank").out.contains("has not answered for"));
+    assert_right(&world, &before);
+    within_a_minute("umount mount");
+    within_a_minute("device add tank d3.img,size=96M,name=d3 --yes");
+    fs::remove_file(&hang).unwrap();
+    mount(&world, "rw");
+    until("all to be caught up", || world.json("status tank --json")["state"] == "healthy");
+    [before, during].iter().for_each(|files| assert_right(&world, files));
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+/// P-185: a device that gives nothing from the beginning counts as missing, and is caught up when it reads again.
+#[test]
+fn a_device_that_fails_all_reads_while_the_pool_opens_is_missing() {
+    if !can_mount("a_device_that_fails_all_reads_while_the_pool_opens_is_missing") {
+        return;
+    }
+    let world = with_devices(3, "96M");
+    mount(&world, "rw");
+    let files = write_files(&world, "file", 6, 300_000);
+    world.ok("umount mount");
+    fs::write(world.path("d1.img.fail"), "read").unwrap();
+    let output = world.command("mount tank mount -o wait=0").env("STERE_TEST_FAULTS", "1").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(told.contains("d1.img counts as missing"), "{told}");
+    assert_right(&world, &files);
+    world.ok("umount mount");
+    fs::remove_file(world.path("d1.img.fail")).unwrap();
+    mount(&world, "rw");
+    until("all to be caught up", || world.json("status tank --json")["state"] == "healthy");
+    assert_right(&world, &files);
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}

@@ -132,6 +132,17 @@ fn survives_is_the_least_that_files_have() {
     assert_eq!(survives(&world, "scratch"), (Some(0), Some(0)));
     assert_eq!(survives(&world, "normal").1, Some(1));
     world.ok("umount mount");
+    // It is said which files are the least.
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    assert!(world.ok("status tank").contains("survives the loss of 1 device; next: nothing"));
+    fs::create_dir(world.mountpoint().join("d")).unwrap();
+    world.ok("policy set mount/d class=scratch");
+    fs::write(world.mountpoint().join("d/file"), content(100)).unwrap();
+    world.ok("flush mount --wait");
+    let told = world.ok("status tank");
+    assert!(told.contains("survives the loss of 0 devices (files of class scratch); next: nothing"), "{told}");
+    world.ok("umount mount");
     // A disk is missing: what has no files has no more either.
     let world = World::with_pool();
     fs::rename(world.path("b.img"), world.path("b.away")).unwrap();

@@ -201,7 +201,12 @@ fn known_loss_stands_in_status_until_it_is_gone() {
         world.ok("umount mount");
         mount(&world, "wait=0");
     }
-    fs::remove_file(world.mountpoint().join("files/2")).unwrap();
+    // P-232: what a name tells the terminal is not done.
+    let hostile = world.mountpoint().join("files/2\u{1b}[2Jgone");
+    fs::rename(world.mountpoint().join("files/2"), &hostile).unwrap();
+    let told = world.run("status tank").out;
+    assert!(told.contains("lost: /files/2\\u{1b}[2Jgone, ") && !told.contains('\u{1b}'), "{told}");
+    fs::remove_file(hostile).unwrap();
     let start = Instant::now();
     while status_code(&world) != Some(0) {
         assert!(start.elapsed() < Duration::from_secs(60), "{}", world.run("status tank").out);

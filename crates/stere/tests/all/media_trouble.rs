@@ -106,6 +106,7 @@ fn what_another_medium_has_is_not_lost() {
         return;
     }
     let world = released(&["one", "two"], "tier archive mount/d --to one+two --wait");
+    until("both media to count", || world.json("status tank --json")["survives"] == 1);
     objects(&world.path("one")).iter().for_each(|path| overwrite(path));
     assert_right(&world.mountpoint().join("d"), 40);
     let status = world.json("status tank --json");

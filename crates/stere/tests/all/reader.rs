@@ -105,6 +105,33 @@ fn a_tree_of_many_kinds_comes_back() {
     assert!(again.code == 1 && again.err.contains("not empty"), "{}{}", again.out, again.err);
 }
 
+/// P-182: what gives rights is restored only where that is asked for, and the target's own mode stays.
+#[test]
+fn nothing_that_gives_rights_is_restored_unasked() {
+    if !can_read("nothing_that_gives_rights_is_restored_unasked") {
+        return;
+    }
+    let world = with_volumes(&["shelf"]);
+    let project = made(world.mountpoint().join("project"));
+    fs::set_permissions(world.mountpoint(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(project.join("program"), "text").unwrap();
+    std::os::unix::fs::chown(project.join("program"), Some(1234), Some(1235)).unwrap();
+    fs::set_permissions(project.join("program"), fs::Permissions::from_mode(0o6755)).unwrap();
+    succeeds("mknod", &[project.join("node").as_os_str(), OsStr::new("c"), OsStr::new("1"), OsStr::new("3")]);
+    world.ok("tier archive mount/project --wait");
+    lose_disks(&world);
+    fs::create_dir(world.path("out")).unwrap();
+    fs::set_permissions(world.path("out"), fs::Permissions::from_mode(0o700)).unwrap();
+    let said = read(&world, "shelf --to out");
+    for word in ["left out: owners", "left out: setid", "a device node, which is made only with --preserve devices"] {
+        assert!(said.out.contains(word) || said.err.contains(word), "{word}: {}{}", said.out, said.err);
+    }
+    let restored = fs::symlink_metadata(world.path("out/project/program")).unwrap();
+    assert_eq!((restored.uid(), restored.mode() & 0o7777), (rustix::process::geteuid().as_raw(), 0o755));
+    assert!(fs::symlink_metadata(world.path("out/project/node")).is_err());
+    assert_eq!(fs::metadata(world.path("out")).unwrap().mode() & 0o7777, 0o700);
+}
+
 /// P-151
 #[test]
 fn any_subset_of_volumes_gives_what_it_has() {

@@ -74,6 +74,14 @@ fn a_device_that_is_gone_leaves_when_what_was_too_wide_is_narrower() {
     if !can_mount("a_device_that_is_gone_leaves_when_what_was_too_wide_is_narrower") {
         return;
     }
+    // What was narrower before the image was deleted has nothing on it that it needs.
+    let world = four_wide();
+    world.ok("policy set mount/wide parity=2+1 --wait");
+    world.ok("umount mount");
+    fs::remove_file(world.path("d.img")).unwrap();
+    assert_eq!(world.run("mount tank mount -o wait=0").code, 3);
+    world.ok("device remove tank d --yes --wait");
+    assert_left(&world);
     let world = four_wide();
     world.ok("umount mount");
     fs::remove_file(world.path("d.img")).unwrap();

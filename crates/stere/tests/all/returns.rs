@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::tier::{assert_right, content, fill};
+use support::tier::{assert_right, content, fill, until};
 use support::{World, can_mount};
 
 fn state(world: &World) -> String {
@@ -93,4 +93,36 @@ fn what_a_replaced_device_takes_with_it_is_told() {
         "{said}"
     );
     world.ok("umount mount");
+}
+
+/// P-197: a spare took over for a disk that was merely away: the advice is to bring that one back, and with it everything is there.
+#[test]
+fn after_a_spare_took_over_the_intact_disk_is_asked_for_and_brings_everything_back() {
+    if !can_mount("after_a_spare_took_over_the_intact_disk_is_asked_for_and_brings_everything_back") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    world.ok("device add tank s.img,size=160M,name=s --spare --yes");
+    let directory = world.mountpoint().join("d");
+    fs::create_dir(&directory).unwrap();
+    world.ok("policy set mount/d class=scratch");
+    let big = |number: usize| content(1000 + number).into_iter().cycle().take(2 << 20).collect::<Vec<u8>>();
+    (0..12).for_each(|number| fs::write(directory.join(number.to_string()), big(number)).unwrap());
+    world.ok("umount mount");
+    fs::rename(world.path("b.img"), world.path("b.away")).unwrap();
+    assert_eq!(world.run("mount tank mount -o wait=0,spare=1s").code, 3);
+    let told = || world.json("status tank --json")["next"].as_str().unwrap().to_owned();
+    until("the spare to take over", || world.json("status tank --json")["devices"][1]["state"] == "failed");
+    until("the advice", || told().contains("may still have them") && told().contains("`stere device online tank b`"));
+    assert_eq!(world.run("status tank").code, 4);
+    fs::rename(world.path("b.away"), world.path("b.img")).unwrap();
+    world.ok("device online tank b --wait");
+    is_back_within_seconds(&world);
+    (0..12)
+        .for_each(|number| assert!(fs::read(directory.join(number.to_string())).unwrap() == big(number), "{number}"));
+    let devices = world.json("status tank --json")["devices"].as_array().unwrap().len();
+    assert_eq!(devices, 3, "the spare stays as a device");
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
 }

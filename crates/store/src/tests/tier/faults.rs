@@ -149,9 +149,17 @@ fn a_lost_object_is_copied_out_again() {
     settle(&store);
     let segments: Vec<String> = volume.objects().into_iter().filter(|name| name.starts_with("segments/")).collect();
     segments.iter().for_each(|name| volume.tamper(name, |_| false));
+    // P-164: what survives is told from this.
+    let good = || -> Vec<u16> {
+        let of = |id: &u64| store.tier.media.good_of(&store.segments().get(*id).unwrap());
+        segments_of(&store, &files).iter().map(of).collect()
+    };
+    assert!(good().iter().all(|set| *set == 1));
     assert_eq!(store.tier.sweeper.sweep_volume(0, false).unwrap().lacking.len(), segments.len());
+    assert!(good().iter().all(|set| *set == 0), "a medium that lacks it is none to fall back on");
     assert_eq!(store.tier.stager.release(&segments_of(&store, &files)).unwrap().segments, 0);
     settle(&store);
+    assert!(good().iter().all(|set| *set == 1));
     assert!(store.tier.sweeper.sweep_volume(0, true).unwrap().lacking.is_empty());
     assert!(store.tier.stager.release(&segments_of(&store, &files)).unwrap().segments > 0);
     assert_readable(&store, &files);
