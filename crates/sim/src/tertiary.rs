@@ -59,7 +59,7 @@ impl PoolUnderTest {
         self.mounted().store.tier.media.volumes().into_iter().find(|entry| entry.name == name)
     }
 
-    /// Whether some reads may fail now: of a released segment of which no volume has a right copy that it gives.
+    /// Whether some reads may fail now: of a segment on media, of which none has a right copy that it gives.
     pub(crate) fn may_lack_content(&self) -> bool {
         let store = &self.mounted().store;
         let entries = store.tier.media.volumes();
@@ -68,14 +68,13 @@ impl PoolUnderTest {
             let is_asked = !entry.is_offline && volume < self.machine.volume_count();
             !is_asked || self.machine.has_failed(volume, object)
         };
-        store.tier.recalls.may_be_released()
-            && store.segments().everywhere().iter().any(|segment| {
-                let there = segment.tertiary().there;
-                let object = object_name(segment.id, segment.sequence);
-                let mut having = entries.iter().filter(|entry| entry.bit() & there != 0);
-                // What devices have lost, and some faults let them, is read from volumes too.
-                there != 0 && segment.live_bytes() > 0 && having.all(|entry| is_failing(entry, &object))
-            })
+        store.segments().everywhere().iter().any(|segment| {
+            let there = segment.tertiary().there;
+            let object = object_name(segment.id, segment.sequence);
+            let mut having = entries.iter().filter(|entry| entry.bit() & there != 0);
+            // What devices have lost, and some faults let them, is read from volumes too, though nothing was ever released.
+            there != 0 && segment.live_bytes() > 0 && having.all(|entry| is_failing(entry, &object))
+        })
     }
 
     /// Whether an error is what volumes may give.
