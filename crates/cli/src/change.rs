@@ -121,7 +121,7 @@ pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<
             let mut bar = progress::Bar::new("repairing");
             let work = running.mend_all(|work| bar.show(work.bytes_done, work.bytes_done + work.bytes_left))?;
             bar.end();
-            let (lost, has_more) = match work.unreadable_chunks + work.impossible_chunks {
+            let (lost, has_more) = match work.impossible_chunks {
                 0 => (Vec::new(), false),
                 _ => stere_online::lose::lost_files(&running.store),
             };

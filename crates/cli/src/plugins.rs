@@ -125,7 +125,7 @@ fn print_queue(queue: &QueueReport) {
             (failures, true) => format!("; given up after {failures} failures: {}", file.cause),
             (failures, false) => format!("; failed {failures} times: {}", file.cause),
         };
-        println!("{path}: {events} since {since}, for {}{failed}", file.plugins);
+        println!("{path}: {events} since {since}, for {}{}", file.plugins, plain(&failed));
     }
     if queue.given_up > 0 {
         println!("`stere plugin queue ... --retry` tries all again, `--drop` forgets what was given up");

@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::arguments::quota::{AccountsArguments, QuotaCommand, VolumeCommand};
 use crate::json::to_json;
 use crate::policy;
+use crate::terminal::plain;
 use stere_control::connection::Connection;
 use stere_control::locate;
 use stere_control::message::{Answer, Request};
@@ -225,7 +226,7 @@ fn print(name: &str, line: &AccountLine, keeps_stored: bool, exact: bool) {
     let inodes = of(line.inodes, line.inodes_max, |inodes| inodes.to_string());
     let stored = of(line.stored, line.stored_max, |bytes| size::show_as(bytes, exact));
     let stored = if keeps_stored { format!("  {stored:>24} stored") } else { String::new() };
-    println!("{bytes:>24}  {inodes:>20}{stored}  {name}{}", soft(line, exact));
+    println!("{bytes:>24}  {inodes:>20}{stored}  {}{}", plain(name), soft(line, exact));
 }
 
 fn say_state(report: &AccountsReport) {

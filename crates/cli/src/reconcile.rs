@@ -88,5 +88,5 @@ fn print(report: &ReconcileReport) {
         println!("{} pieces cannot be read and stay as they are; `stere check` names the files", report.damaged_blobs);
     }
     report.pending.iter().for_each(|path| println!("to do: {}", plain(path)));
-    report.blocked.iter().for_each(|one| println!("blocked: {}: {}", plain(&one.path), one.why));
+    report.blocked.iter().for_each(|one| println!("blocked: {}: {}", plain(&one.path), plain(&one.why)));
 }

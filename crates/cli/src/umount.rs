@@ -23,7 +23,6 @@ const HELD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A container that begins has all mounts of the machine for a moment, before it lets go of those that are not for it.
 const BEGINNING: Duration = Duration::from_secs(2);
-const BEGINNING_LOOK: Duration = Duration::from_millis(50);
 
 /// A daemon that nobody keeps has so long for its last changes.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(300);
@@ -68,7 +67,7 @@ fn held_for_good(mountpoint: &Path) -> Vec<holders::Holder> {
         if !may_let_go || begun.elapsed() >= BEGINNING {
             return held;
         }
-        std::thread::sleep(BEGINNING_LOOK);
+        std::thread::sleep(LOOK);
     }
 }
 

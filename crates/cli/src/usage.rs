@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::arguments::UsageArguments;
 use crate::json::to_json;
+use crate::terminal::plain;
 use stere_control::locate;
 use stere_control::message::{Answer, Request};
 use stere_control::usage::UsageReport;
@@ -36,7 +37,7 @@ pub fn run(registry: &Registry, arguments: &UsageArguments) -> Result<u8> {
 fn print(report: &UsageReport, exact: bool) {
     let show = |bytes| size::show_as(bytes, exact);
     let (raw, stored, size) = (show(report.raw_bytes), show(report.stored_bytes), show(report.size_bytes));
-    println!("{raw:>10}  {stored:>10}  {size:>10}  {:>9}  {}", report.files, report.path);
+    println!("{raw:>10}  {stored:>10}  {size:>10}  {:>9}  {}", report.files, plain(&report.path));
     let parts = |map: &BTreeMap<String, u64>| {
         let parts: Vec<String> = map.iter().map(|(name, bytes)| format!("{name} {}", show(*bytes))).collect();
         parts.join(", ")

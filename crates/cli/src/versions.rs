@@ -11,6 +11,7 @@ use stere_policy::{parse_moment, show_moment};
 
 use crate::arguments::versions::VersionsCommand;
 use crate::json::to_json;
+use crate::terminal::plain;
 use stere_machine::devices::absolute;
 use stere_machine::error::{At, DONE, Error, Result, refused};
 use stere_machine::size;
@@ -130,7 +131,7 @@ fn list(path: &Path, json: bool) -> Result<u8> {
     println!("{:<29}  {:<20}  {:>10}  file", "held until (UTC)", "written", "size");
     for version in &versions {
         let size = size::show(version.size_bytes);
-        println!("{:<29}  {:<20}  {size:>10}  {}", version.until, version.written, version.name);
+        println!("{:<29}  {:<20}  {size:>10}  {}", version.until, version.written, plain(&version.name));
     }
     Ok(DONE)
 }

@@ -263,17 +263,12 @@ impl Audit {
     /// A path, by the name that was looked up last, or that the inode notes, where that is so; and the least readable name on it.
     fn place_in_pool(&self, io: Io<'_>, inode: u64, value: &InodeValue) -> Result<(Vec<u8>, Form), Error> {
         let places = self.core.names_used.get(inode).into_iter().chain([(value.parent, u64::from(value.rdev))]);
-        let mut name = None;
-        for (directory, sequence) in places.filter(|_| value.kind() == Some(FileKind::File)) {
-            name = self.path_by_name(io, inode, (directory, sequence))?;
-            if name.is_some() {
-                break;
+        for place in places.filter(|_| value.kind() == Some(FileKind::File)) {
+            if let Some(found) = self.path_by_name(io, inode, place)? {
+                return Ok(found);
             }
         }
-        let found = match name {
-            Some(found) => Some(found),
-            None => stere_namespace::walk::path_and_form(&self.core.store, &self.core.names, io, inode)?,
-        };
+        let found = stere_namespace::walk::path_and_form(&self.core.store, &self.core.names, io, inode)?;
         Ok(found.unwrap_or_else(|| (format!("inode {inode}, without a name").into_bytes(), Form::Plain)))
     }
 

@@ -257,6 +257,11 @@ impl AuditValue {
 }
 
 const _: () = assert!(ProvenanceValue::FIXED_BYTES == 8 + 12 + 16 + WatchedProcess::SIZE);
+/// A record is 4 KiB at most, as `docs/design/provenance.md` says.
+const _: () = assert!(
+    ProvenanceValue::FIXED_BYTES + WATCHED_INPUTS_MAX * 8 + WATCHED_INPUT_NAMES_MAX * 17 + 3 * WATCHED_TEXT_BYTES_MAX
+        <= 4096
+);
 const _: () = assert!(AuditValue::FIXED_BYTES == ProvenanceValue::FIXED_BYTES);
 
 fn put_lengths(out: &mut Vec<u8>, texts: [&Vec<u8>; 3]) {

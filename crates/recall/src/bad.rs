@@ -27,7 +27,7 @@ impl Volumes {
     /// Whether these do not give the segment, as far as is known.
     pub fn is_bad(&self, segment: &Segment, bit: u16) -> bool {
         let set = segment.tertiary().there & bit;
-        set != 0 && self.bad.lock().get(&segment.id).is_some_and(|bad| bad & set == set)
+        set != 0 && self.good(segment) & set == 0
     }
 
     /// Those of its volumes that give the segment, as far as is known.

@@ -88,7 +88,7 @@ fn a_mount_that_another_namespace_holds_is_refused_and_ends_with_it() {
     let holder = Holder::start(&world);
     world.refused("umount mount", 1, &["would stay in use", "(sleep)", "in another mount namespace", "--lazy"]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept", "nothing was unmounted");
-    // Told to let go of it, it ends with the holder, and says for whom it waits.
+    // Told to let go of it, it ends with the holder.
     let mut lazy = world.command("umount mount --lazy").stderr(Stdio::piped()).spawn().unwrap();
     // Until it says for whom.
     std::thread::sleep(Duration::from_secs(6));
