@@ -9,6 +9,7 @@ use stere_sim::operation::{CrashManner, Operation, Path, Releasing, Target};
 use stere_sim::pool::PoolConfig;
 use stere_sim::run;
 use stere_sim::tiers::TierStep;
+use stere_sim::volume::VolumeTrouble;
 
 /// P-1, P-3: in a nearly full pool a crash left data with one copy, for whose rewriting recovery found no room.
 #[test]
@@ -719,4 +720,35 @@ fn a_scrub_looks_at_what_recovery_found() {
         let outcome = run::run(&plan, &operations, false);
         assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
     }
+}
+
+/// P-116: a segment that one medium had and no device any more never got to the other medium that it was meant for (seed 780002856).
+#[test]
+fn what_devices_lost_goes_from_medium_to_medium() {
+    let path = Path { directory: 0, name: 0 };
+    let operations = [
+        Operation::Lose { device: 1, events: 0 },
+        Operation::Mend,
+        Operation::Write { target: Target::Slot(0), offset: 0, length: 192_348, seed: 7_465_899_849_253_613_901 },
+        Operation::AddVolume { is_slow: false },
+        Operation::AddVolume { is_slow: false },
+        Operation::Trouble { volume: 1, trouble: VolumeTrouble::OnlyReads },
+        Operation::Archive { path, volumes: 255 },
+        Operation::Step { count: 4, idle: true },
+        Operation::AddDevice { mebibytes: 200, spare: false },
+        Operation::Mend,
+        Operation::Lose { device: 0, events: 0 },
+        Operation::Mend,
+    ];
+    let pool = PoolConfig::of(&[67_276_800, 67_276_800])
+        .blocks(&[4096, 512])
+        .chunks(1 << 20)
+        .memory(8 << 20)
+        .dirty(64 << 20, 5)
+        .greedy()
+        .keeps_versions()
+        .takes_part_in(Area::Volumes);
+    let plan = Plan { seed: 780_002_856, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
 }

@@ -304,23 +304,34 @@ impl Uploader {
     fn object_of(&self, segment: &Arc<Segment>) -> Result<Option<Buffer>, Error> {
         if segment.is_released() {
             // On one volume, and wanted on another.
-            let chunk = self.volumes.whole(segment);
-            self.volumes.forget_fetched(segment.id);
-            return match chunk {
-                Ok(chunk) => {
-                    let mut object = self.engine.log().stripe.buffers().take(chunk.len());
-                    object.copy_from_slice(&chunk);
-                    Ok(Some(object))
-                }
-                Err(RecallError::Damaged(why)) => Err(Error::Pool(format!(
-                    "segment {} cannot be copied to another medium ({why}); remove the files in it, or restore the object",
-                    segment.id
-                ))),
-                Err(RecallError::Refused(refusal, why)) => Err(Error::Elsewhere { why, refusal }),
-            };
+            return self.object_on_a_volume(segment).map(Some);
         }
         self.record_sealed(segment)?;
-        self.proven_object(segment, segment.written_blocks())
+        match self.proven_object(segment, segment.written_blocks()) {
+            Ok(None) | Err(_) if segment.tertiary().there != 0 => match self.object_on_a_volume(segment) {
+                // What is whole nowhere moves as far as it can be read.
+                Err(Error::Pool(_)) => Ok(None),
+                outcome => outcome.map(Some),
+            },
+            outcome => outcome,
+        }
+    }
+
+    fn object_on_a_volume(&self, segment: &Arc<Segment>) -> Result<Buffer, Error> {
+        let chunk = self.volumes.whole(segment);
+        self.volumes.forget_fetched(segment.id);
+        match chunk {
+            Ok(chunk) => {
+                let mut object = self.engine.log().stripe.buffers().take(chunk.len());
+                object.copy_from_slice(&chunk);
+                Ok(object)
+            }
+            Err(RecallError::Damaged(why)) => Err(Error::Pool(format!(
+                "segment {} cannot be copied to another medium ({why}); remove the files in it, or restore the object",
+                segment.id
+            ))),
+            Err(RecallError::Refused(refusal, why)) => Err(Error::Elsewhere { why, refusal }),
+        }
     }
 
     /// So many blocks of a segment as an object; none if they are not whole.

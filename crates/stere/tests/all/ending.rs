@@ -195,18 +195,23 @@ fn a_mount_that_waits_says_so_and_ends_with_the_command_that_began_it() {
     if !can_mount("a_mount_that_waits_says_so_and_ends_with_the_command_that_began_it") {
         return;
     }
-    let world = World::with_pool();
-    std::fs::rename(world.path("b.img"), world.path("b.away")).unwrap();
-    let mut command = world.command("mount tank mount -o wait=60s");
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(2));
-    child.kill().unwrap();
-    let said = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("waiting up to 60 s for device") && said.contains("b.img"), "{said}");
-    std::thread::sleep(Duration::from_secs(3));
-    std::fs::rename(world.path("b.away"), world.path("b.img")).unwrap();
-    std::thread::sleep(Duration::from_secs(2));
-    assert_ne!(world.run("umount mount").code, 0, "nothing was mounted afterwards");
-    world.ok("check tank");
+    for signal in [libc::SIGKILL, libc::SIGINT, libc::SIGTERM] {
+        let world = World::with_pool();
+        std::fs::rename(world.path("b.img"), world.path("b.away")).unwrap();
+        let mut command = world.command("mount tank mount -o wait=60s");
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        // SAFETY: a signal to a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        let begun = Instant::now();
+        let said = child.wait_with_output().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5), "signal {signal}: {:?}", begun.elapsed());
+        let said = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.contains("waiting up to 60 s for device") && said.contains("b.img"), "{said}");
+        std::thread::sleep(Duration::from_secs(3));
+        std::fs::rename(world.path("b.away"), world.path("b.img")).unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        assert_ne!(world.run("umount mount").code, 0, "nothing was mounted afterwards");
+        world.ok("check tank");
+    }
 }

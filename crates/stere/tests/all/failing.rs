@@ -414,6 +414,74 @@ fn a_silent_device_stops_no_writer() {
     }
 }
 
+/// P-162: a disk with forty seconds for everything, in a pool of five with two copies and the deadline that a mount has by itself, stops no
+/// writer: it is silent by then, and comes back when it is well.
+#[test]
+fn a_disk_of_forty_seconds_stops_no_writer() {
+    if !can_mount("a_disk_of_forty_seconds_stops_no_writer") {
+        return;
+    }
+    let world = with_devices(5, "128M");
+    mount(&world, "rw");
+    let before = write_files(&world, "before", 10, 200_000);
+    fs::write(world.path("d3.img.slow"), "40000").unwrap();
+    let (begun, mut longest, mut during) = (Instant::now(), Duration::ZERO, Vec::new());
+    while begun.elapsed() < Duration::from_secs(15) {
+        let start = Instant::now();
+        during.extend(write_files(&world, &format!("during{}-", during.len()), 1, 150_000));
+        longest = longest.max(start.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    println!("{} files, longest fsync {longest:?}", during.len());
+    assert!(longest < Duration::from_secs(15), "{longest:?}");
+    assert!(during.len() > 20, "{}", during.len());
+    assert_eq!(state_of(&world, "d3"), "silent");
+    assert!(world.run("status tank").code != 0);
+    fs::remove_file(world.path("d3.img.slow")).unwrap();
+    until("catching up", || state_of(&world, "d3") == "online" && world.run("status tank").code == 0);
+    assert_right(&world, &before);
+    assert_right(&world, &during);
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
+/// P-6: a copy that takes long ends when it is killed.
+#[test]
+fn a_copy_ends_when_it_is_killed() {
+    if !can_mount("a_copy_ends_when_it_is_killed") {
+        return;
+    }
+    let world = with_devices(2, "256M");
+    mount(&world, "device_timeout=60s");
+    write_files(&world, "from", 1, 40_000_000);
+    world.ok("umount mount");
+    mount(&world, "device_timeout=60s");
+    for image in ["d0", "d1"] {
+        fs::write(world.path(&format!("{image}.img.slow")), "500").unwrap();
+    }
+    // The first is by reference where it can be; the other moves bytes.
+    for (at, to) in [(0, "whole"), (1, "odd")] {
+        let (from, to) = (world.mountpoint().join("from0"), world.mountpoint().join(to));
+        let program = format!(
+            "import os\na, b = os.open({from:?}, os.O_RDONLY), os.open({to:?}, os.O_CREAT | os.O_WRONLY)\n\
+             at = {at}\nwhile True:\n    n = os.copy_file_range(a, b, 40_000_000, 0, at)\n    os.fsync(b)"
+        );
+        let mut copy = std::process::Command::new("python3").args(["-c", &program]).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(copy.try_wait().unwrap().is_none(), "it was to take long");
+        let start = Instant::now();
+        copy.kill().unwrap();
+        copy.wait().unwrap();
+        println!("gone after {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    }
+    for image in ["d0", "d1"] {
+        fs::remove_file(world.path(&format!("{image}.img.slow"))).unwrap();
+    }
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
 fn is_mounted(point: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     mounts.lines().any(|line| line.split(' ').nth(1) == point.to_str())

@@ -17,12 +17,16 @@ fn available_bytes(world: &World) -> u64 {
 
 /// Bytes that nothing makes smaller.
 fn noise(seed: u64) -> Vec<u8> {
+    noise_of(seed, FILE_BYTES)
+}
+
+fn noise_of(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
-    std::iter::repeat_with(next).take(FILE_BYTES).collect()
+    std::iter::repeat_with(next).take(length).collect()
 }
 
 /// Fills the pool to the last byte; how many files that took.
@@ -123,4 +127,29 @@ fn room_that_the_kernel_is_letting_go_of_is_waited_for() {
     });
     world.ok("umount mount");
     world.ok("check tank");
+}
+
+/// P-187: on unlike disks no pair has all files of two copies, so losing a pair loses some of them (all 1,000 lay on one pair once).
+#[test]
+fn no_pair_of_unlike_disks_has_everything() {
+    if !can_mount("no_pair_of_unlike_disks_has_everything") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=500M b.img,size=1G c.img,size=2G d.img,size=2G");
+    world.ok("mount tank mount");
+    const FILES: usize = 1000;
+    for number in 0..FILES {
+        fs::write(world.mountpoint().join(format!("f{number}")), noise_of(number as u64, 100_000)).unwrap();
+    }
+    world.ok("flush mount --wait");
+    let mut worst = 0;
+    for pair in ["a b", "a c", "a d", "b c", "b d", "c d"] {
+        let lost = world.json(&format!("lose {pair} --pool tank --json"));
+        let files = lost["files"].as_array().map_or(0, Vec::len);
+        println!("{pair}: {files}");
+        worst = worst.max(files);
+    }
+    assert!(worst > 0 && worst < FILES * 3 / 4, "{worst} of {FILES} files lie on one pair");
+    world.ok("umount mount");
 }

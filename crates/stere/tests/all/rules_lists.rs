@@ -69,3 +69,35 @@ fn rules_and_classes_say_versions_and_plugins() {
     world.ok("umount mount");
     assert!(world.ok("check tank").contains("clean"));
 }
+
+/// P-14: one touch below many directories with large rules holds nobody up (it took 10.8 s once, while everybody waited).
+#[test]
+fn a_touch_below_many_rules_is_quick() {
+    if !can_mount("a_touch_below_many_rules_is_quick") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let mut folder = world.mountpoint();
+    for depth in 0..60 {
+        folder.push("d");
+        fs::create_dir(&folder).unwrap();
+        let one = |number: usize| format!("*.{depth}x{number}:compress=zstd");
+        let rules = (0..700).map(one).collect::<Vec<_>>().join(";");
+        let name = c"user.stere.rules";
+        let path = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: both names end with a zero, and the value is as long as is said.
+        let code = unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), rules.as_ptr().cast(), rules.len(), 0) };
+        assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    }
+    for name in ["file.txt", "file.59x699", "file."] {
+        let begun = std::time::Instant::now();
+        fs::write(folder.join(name), b"x").unwrap();
+        let took = begun.elapsed();
+        println!("{name}: {took:?}");
+        assert!(took < std::time::Duration::from_secs(2), "{name}: {took:?}");
+    }
+    let explained = world.json(&format!("policy get {} --json", folder.join("file.59x699").display()));
+    assert!(explained.to_string().contains("zstd"), "{explained}");
+    world.ok("umount mount");
+}

@@ -440,3 +440,28 @@ fn what_was_stuck_is_tried_again() {
     assert_readable(&store, &files);
     drop(heir);
 }
+
+/// P-116: what devices have lost goes to the heir from the volume that is retired, and waits while nobody can give it (the simulator's
+/// seed 780002856: a segment was left for ever, and the volume with it).
+#[test]
+fn what_devices_lack_goes_to_the_heir_from_the_volume() {
+    let (rig, store, cold, files) = archived();
+    let heir = Arc::new(MemoryVolume::new("heir"));
+    assert_eq!(add(&store, "heir!", &heir), 1);
+    for device in &rig.devices {
+        let slots = layout(device).slots_offset;
+        (0..60).for_each(|slot| device.corrupt(slots + slot * MIB + 300_000, 512));
+    }
+    cold.set_fault(Some(VolumeFault::Away));
+    store.tier.media.retire_volume(0, 1).unwrap();
+    let progress = settle(&store);
+    assert!(progress.waits_for.is_some_and(|why| why.contains("cold")), "it says whom it waits for");
+    assert_eq!(names(&store), ["cold", "heir!"]);
+    cold.set_fault(None);
+    store.tier.retry_uploads();
+    let progress = settle(&store);
+    assert_eq!((progress.waits_for, names(&store)), (None, vec!["heir!".into()]));
+    assert_on(&store, &files, 2);
+    cold.set_fault(Some(VolumeFault::Away));
+    assert_readable(&store, &files);
+}
