@@ -247,6 +247,7 @@ pub(crate) fn check_accounts(history: &mut History) -> Result<(), Stop> {
             history.close(slot as u8)?;
         }
     }
+    quotas::watch_quotas(history)?;
     history.sync_all()?;
     quotas::settle_accounts(history)?;
     let is_there = |inode: &u64| history.model.nodes.contains_key(inode);

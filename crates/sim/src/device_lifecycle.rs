@@ -6,7 +6,7 @@
 
 pub(crate) mod change;
 
-use stere_format::DeviceState;
+use stere_format::{DeviceEntry, DeviceState};
 use stere_naming::Error;
 use stere_store::Io;
 
@@ -14,7 +14,7 @@ use crate::fault::FaultKind;
 use crate::history::{Budget, History, Stop};
 use crate::model::ROOT;
 use crate::pool::{PoolUnderTest, caller};
-use crate::{placement, verification};
+use crate::{placement, quotas, verification};
 
 /// Rounds in which everything must be whole; each does what one step of the background work does.
 const ROUNDS_MAX: usize = 1000;
@@ -109,6 +109,8 @@ pub(crate) fn mend(history: &mut History) -> Result<(), Stop> {
             history.close(slot as u8)?;
         }
     }
+    // What that was the last of counts no more, and newer writes may not be saved yet.
+    quotas::watch_quotas(history)?;
     // Spares are called in before.
     mend_all(history)?;
     // What was written while devices were too few for its policy has fewer copies until somebody asks for all of it.
@@ -219,10 +221,14 @@ pub(crate) fn must_be_safe(history: &History) -> bool {
     let open: Vec<_> = members
         .iter()
         .filter(|(_, entry)| entry.device_state() == DeviceState::Active)
-        .filter_map(|(_, entry)| store.devices.device_usage(entry.index).ok())
-        .filter(|usage| usage.is_attached && !usage.is_suspended)
+        .filter_map(|(_, entry)| Some((entry, store.devices.device_usage(entry.index).ok()?)))
+        .filter(|(_, usage)| usage.is_attached && !usage.is_suspended)
         .collect();
     // Four is as wide as segments of histories are.
     let is_wide = open.len() >= 4 || (open.len() >= 2 && !history.pool.has_wide_segments(open.len()));
-    is_wide && open.iter().all(|usage| usage.free >= SLOTS_PLENTY) && !history.plan.may_fill
+    let entries: Vec<&DeviceEntry> = open.iter().map(|(entry, _)| *entry).collect();
+    is_wide
+        && !placement::has_wide_segments(history, &entries)
+        && open.iter().all(|(_, usage)| usage.free >= SLOTS_PLENTY)
+        && !history.plan.may_fill
 }

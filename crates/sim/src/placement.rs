@@ -200,6 +200,18 @@ pub(crate) fn places_can_spare(history: &History, device: usize) -> bool {
         || required.iter().all(|words| open_of(history, words, Some(device), None) >= history.plan.least())
 }
 
+/// Whether something that must lie in one place has more chunks than this place has of these devices: it stays as it is until there are
+/// more, as in a pool that has no others (P-142).
+pub(crate) fn has_wide_segments(history: &History, devices: &[&DeviceEntry]) -> bool {
+    let store = &history.mounted().store;
+    store.segments().all().iter().any(|segment| {
+        let words = store.places().place_words(segment.site.only).unwrap_or_default();
+        let is_of = |entry: &&&DeviceEntry| words.iter().any(|word| is_known_by(entry, word));
+        let is_there = segment.site.only != 0 && segment.live_bytes() > 0 && !segment.is_released();
+        is_there && devices.iter().filter(is_of).count() < segment.scheme.width()
+    })
+}
+
 fn may_require(history: &mut History, words: &'static str) -> bool {
     let may = open_of(history, words, None, None) >= history.plan.least();
     if may {

@@ -304,15 +304,9 @@ pub(crate) fn limit(history: &mut History, holder: u8, manner: u8, room: u16, da
 /// Notes since when there is more than allowed but for a while; before each step. What nobody has any more is gone by then.
 pub(crate) fn watch_quotas(history: &mut History) -> Result<(), Stop> {
     if history.quotas.is_on {
-        settle_accounts(history)?;
+        settle_watching(history, watch_accounts)?;
         // This may have begun segments, before the step changes what words mean.
         placement::watch_places(history)?;
-        let (used, now) = (used(history), timestamp(&history.machine).seconds);
-        for number in 0..3 {
-            let value = account(history, number);
-            let value = history.must("an account", value)?;
-            history.quotas.held[number].watch(used, (value.bytes, value.inodes), now);
-        }
         let last = history.quotas.since_sync.last();
         if last != Some(&history.quotas.held) {
             history.quotas.since_sync.push(history.quotas.held);
@@ -321,14 +315,31 @@ pub(crate) fn watch_quotas(history: &mut History) -> Result<(), Stop> {
     Ok(())
 }
 
+/// What is saved may be less than a soft limit for a moment only.
+fn watch_accounts(history: &mut History) -> Result<(), Stop> {
+    let (used, now) = (used(history), timestamp(&history.machine).seconds);
+    for number in 0..3 {
+        let value = account(history, number);
+        let value = history.must("an account", value)?;
+        history.quotas.held[number].watch(used, (value.bytes, value.inodes), now);
+    }
+    Ok(())
+}
+
 /// Background work, until every inode counts where it lies and what nobody has any more is gone.
 pub(crate) fn settle_accounts(history: &mut History) -> Result<(), Stop> {
+    settle_watching(history, |_| Ok(()))
+}
+
+/// The same; `watch` sees the accounts before each step of it, which saves what is old, and after the last one.
+fn settle_watching(history: &mut History, watch: impl Fn(&mut History) -> Result<(), Stop>) -> Result<(), Stop> {
     for _ in 0..10_000 {
+        watch(history)?;
         let stepped = history.mounted().files.step(&caller(&history.machine), 100);
         if !history.must("step of the files", stepped)? {
             let state = history.mounted().files.quotas().accounts_state(Io::BLOCKING);
             return match history.must("the state of accounts", state)? {
-                AccountsState::Exact => Ok(()),
+                AccountsState::Exact => watch(history),
                 state => Err(Stop::Failure(format!("accounts are {state:?} when nothing is left to do"))),
             };
         }

@@ -17,7 +17,7 @@ use crate::recovery::{self, survival};
 use crate::{
     device_lifecycle::{self, change},
     execute::names,
-    hanging,
+    hanging, quotas,
 };
 
 /// After so long a spare takes over.
@@ -142,6 +142,7 @@ fn mount_anew(history: &mut History) -> Result<(), Stop> {
     for slot in 0..history.slots.len() {
         history.close(slot as u8)?;
     }
+    quotas::watch_quotas(history)?;
     history.sync_all()?;
     let Some(mounted) = history.pool.mounted.take() else { return Ok(()) };
     if history.random.chance(1, 2) {

@@ -71,11 +71,11 @@ pub(crate) fn keep_room(history: &mut History, under: u8, by: u8) -> Result<(), 
     let high = history.mounted().store.space().used_percent().saturating_sub(under).max(2);
     let low = high.saturating_sub(by).max(1);
     let Some(marks) = TierMarks::new(high, low) else { return Ok(()) };
-    let set = history.mounted().store.tier.media.set_tier_marks(marks);
-    if matches!(set, Err(stere_store::Error::NoSpace)) && history.plan.may_fill {
+    let set = history.command(|files, _| Ok(files.store().tier.media.set_tier_marks(marks)?));
+    if matches!(set, Err(Error::NoSpace)) && history.plan.may_fill {
         return Ok(());
     }
-    history.must("setting marks", set.map_err(Error::from))?;
+    history.must("setting marks", set)?;
     history.note_commit();
     let releasable = history.mounted().store.tier.stager.releasable_segments();
     let (pinned, others) = (pinned(history)?, of_others(history, None)?);

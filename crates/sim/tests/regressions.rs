@@ -6,6 +6,7 @@ use stere_sim::fault::FaultKind;
 use stere_sim::history::{Budget, Plan};
 use stere_sim::metadata_offload::ColdStep;
 use stere_sim::operation::{CrashManner, Operation, Path, Releasing, Target};
+use stere_sim::placement::Place;
 use stere_sim::pool::PoolConfig;
 use stere_sim::run;
 use stere_sim::tiers::TierStep;
@@ -749,6 +750,68 @@ fn what_devices_lost_goes_from_medium_to_medium() {
         .keeps_versions()
         .takes_part_in(Area::Volumes);
     let plan = Plan { seed: 780_002_856, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}
+
+/// P-20, P-142: a file with `parity=2+1` in a place of three devices cannot be safe when one of them is lost; the oracle demanded that.
+#[test]
+fn a_place_with_fewer_devices_than_its_segments_have_chunks_keeps_what_there_is() {
+    let operations = [
+        Operation::Write { target: Target::Slot(1), offset: 0, length: 4096, seed: 12_781_488_820_392_394_551 },
+        Operation::AskPlace { path: None, place: Place::Key(0, 4) },
+        Operation::LoadRules { number: 3 },
+        Operation::Step { count: 2, idle: false },
+        Operation::SyncAll,
+        Operation::Lose { device: 3, events: 0 },
+        Operation::Mend,
+    ];
+    let pool = PoolConfig::of(&[209_715_200, 209_866_752, 209_715_200, 209_715_200])
+        .blocks(&[512, 512, 512, 512])
+        .chunks(1 << 20)
+        .memory(8 << 20)
+        .dirty(64 << 20, 5)
+        .greedy()
+        .takes_part_in(Area::Places);
+    let plan = Plan { seed: 790_041_700, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}
+
+/// P-114: saved bytes went below a soft limit while newer ones waited, and these were saved before the oracle looked; so the grace
+/// period began anew, which it did not know (seed 790044922).
+#[test]
+fn a_grace_period_begins_anew_where_saved_bytes_were_less_for_a_moment() {
+    let file = |directory| Path { directory, name: 0 };
+    let directory = |directory, name| Operation::Mkdir { path: Path { directory, name } };
+    let write = |target, offset, length| Operation::Write { target, offset, length, seed: 7 };
+    let operations = [
+        directory(0, 3),
+        directory(0, 4),
+        directory(1, 5),
+        Operation::Create { path: file(3), slot: 0 },
+        Operation::ArmCrash { events: 8, manner: CrashManner::Mixed },
+        Operation::Limit { holder: 1, manner: 0, room: 7, days: 2 },
+        Operation::Limit { holder: 1, manner: 2, room: 1, days: 1 },
+        Operation::Create { path: file(2), slot: 1 },
+        write(Target::Path(file(2)), 170_114, 4266),
+        Operation::PassDays { days: 1 },
+        write(Target::Slot(4), 0, 16_384),
+        Operation::Release { path: file(2), releasing: Releasing::Checkpoints },
+        write(Target::Path(file(2)), 172_221, 700),
+        Operation::ReadWithoutRecall { target: Target::Path(file(2)), denies: false },
+        Operation::Truncate { target: Target::Path(file(2)), size: 454 },
+        Operation::PassDays { days: 1 },
+        write(Target::Slot(0), 0, 524_288),
+    ];
+    let pool = PoolConfig::of(&[209_907_712, 3_145_760_768, 67_358_720])
+        .blocks(&[512, 4096, 512])
+        .chunks(1 << 20)
+        .memory(8 << 20)
+        .dirty(64 << 20, 5)
+        .encrypts(Encrypts::Some)
+        .takes_part_in(Area::Backups);
+    let plan = Plan { seed: 790_044_922, pool, budget: Budget::None, may_fill: false, canary: false };
     let outcome = run::run(&plan, &operations, false);
     assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
 }

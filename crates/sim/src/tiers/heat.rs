@@ -315,15 +315,19 @@ fn make_room_so(history: &mut History, policy: TierPolicy, by_marks: bool) -> Re
     let marks = history.must("reading the marks", store.tier.media.tier_marks(Io::BLOCKING).map_err(Error::from))?;
     let high = store.space().used_percent();
     let lower = TierMarks::new(high, high.saturating_sub(1)).filter(|_| by_marks && high > 1);
-    history.must("setting the order", store.tier.heat.set_tier_policy(policy).map_err(Error::from))?;
-    if let Some(lower) = lower {
-        history.must("setting marks", store.tier.media.set_tier_marks(lower).map_err(Error::from))?;
-    }
+    set_order(history, policy, lower)?;
     history.note_commit();
     let kept = history.mounted().files.eviction().keep_room(&caller(&history.machine));
     history.must("making room", kept)?;
-    history.must("setting the order", store.tier.heat.set_tier_policy(usual).map_err(Error::from))?;
-    history.must("setting marks", store.tier.media.set_tier_marks(marks).map_err(Error::from))?;
+    set_order(history, usual, Some(marks))?;
     history.note_commit();
     Ok(())
+}
+
+fn set_order(history: &mut History, policy: TierPolicy, marks: Option<TierMarks>) -> Result<(), Stop> {
+    let set = history.command(|files, _| {
+        marks.map_or(Ok(()), |marks| files.store().tier.media.set_tier_marks(marks))?;
+        Ok(files.store().tier.heat.set_tier_policy(policy)?)
+    });
+    history.must("setting order and marks", set)
 }
