@@ -25,6 +25,9 @@ const TEST_PROGRAMS: &[(&str, &str)] = &[
     ("cpio", "cpio"),
     ("restic", "restic"),
     ("borg", "borgbackup"),
+    ("nbdkit", "nbdkit"),
+    ("nbd-server", "nbd-server"),
+    ("qemu-nbd", "qemu-utils"),
 ];
 
 /// Servers that tests start (S3; rclone for WebDAV and SFTP too), as they come in wheels: program, package, and its version.

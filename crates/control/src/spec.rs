@@ -35,6 +35,7 @@ impl FromStr for DeviceSpec {
             return Err("a device needs a path: PATH[,key=value]...".into());
         }
         let is_volume = stere_machine::places::is_place(path);
+        let is_node = stere_nbd::is_address(path);
         let path = stere_machine::places::whole_place(path).map_err(|error| error.to_string())?;
         let mut spec = DeviceSpec {
             path: PathBuf::from(&path),
@@ -57,7 +58,7 @@ impl FromStr for DeviceSpec {
                 "tag" => spec.tags.push(value.into()),
                 "host" => spec.host = value.into(),
                 "shelf" => spec.shelf = value.into(),
-                key if stere_tertiary::keys_of(&path).contains(&key) => {
+                key if stere_tertiary::keys_of(&path).contains(&key) || stere_nbd::keys(&path).contains(&key) => {
                     let place = format!("{},{key}={value}", spec.path.display());
                     spec.path = PathBuf::from(place);
                 }
@@ -81,6 +82,12 @@ impl FromStr for DeviceSpec {
                         "a device has no key '{key}'; the keys are size, class, tag, host, shelf and name"
                     ));
                 }
+            }
+        }
+        if is_node {
+            stere_nbd::Address::parse(&spec.path.display().to_string()).map_err(|error| error.to_string())?;
+            if spec.size_bytes.is_some() {
+                return Err("a device on another machine has the size that its server gives it; leave out size=".into());
             }
         }
         if is_volume && (spec.size_bytes.is_some() || !spec.host.is_empty() || !spec.shelf.is_empty()) {
@@ -142,6 +149,18 @@ mod tests {
         let spec: DeviceSpec = "sftp://me@shed/cold,known_hosts=/h,identity=/k,metadata=no".parse().unwrap();
         assert_eq!(spec.path, PathBuf::from("sftp://me@shed/cold,known_hosts=/h,identity=/k"));
         assert!(!spec.takes_metadata);
+    }
+
+    #[test]
+    fn devices_on_other_machines_are_read() {
+        let spec: DeviceSpec = "nbd://n1:10809/disk0,host=n1,name=one".parse().unwrap();
+        assert_eq!(spec.path, PathBuf::from("nbd://n1:10809/disk0"));
+        assert_eq!((spec.host.as_str(), spec.name.as_str()), ("n1", "one"));
+        let spec: DeviceSpec = "nbds://n1/disk0,ca=/c,name=one,certificate=/a,key=/b".parse().unwrap();
+        assert_eq!(spec.path, PathBuf::from("nbds://n1/disk0,ca=/c,certificate=/a,key=/b"));
+        for text in ["nbd://n1/x,size=1G", "nbd://n1/x,ca=/c", "nbd://:1/x", "nbds://n1/x"] {
+            assert!(text.parse::<DeviceSpec>().is_err(), "{text}");
+        }
     }
 
     #[test]

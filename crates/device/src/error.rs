@@ -61,6 +61,14 @@ pub enum DeviceError {
     )]
     Silent { device: String },
 
+    #[error(
+        "{device} cannot be reached ({why}); see that its machine and its server run and that the network leads there"
+    )]
+    Unreachable { device: String, why: String },
+
+    #[error("{device} cannot be used: {why}")]
+    Unusable { device: String, why: String },
+
     #[error("{device} is neither a regular file nor a block device; name a file, a disk or a partition")]
     UnsuitableKind { device: String },
 

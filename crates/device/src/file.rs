@@ -15,6 +15,7 @@ mod vectors;
 
 use crate::buffer::{Buffer, BufferPool};
 use crate::completion::{Completion, Ticket};
+use crate::deadline::{Deadline, WAITED_FOR};
 use crate::error::{DeviceError, Operation};
 use crate::latency::Latency;
 use crate::parallel::{self, Parallel};
@@ -395,12 +396,17 @@ impl Device for FileDevice {
         completion.wait().pop().map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    fn set_deadline(&self, deadline: Option<Duration>) {
+    fn set_deadline(&self, deadline: Option<Deadline>) {
         self.queue.set_deadline(deadline);
     }
 
     fn silent_for(&self) -> Option<Duration> {
         self.queue.silent_for()
+    }
+
+    fn silent_because(&self) -> Option<String> {
+        let waited_for = self.queue.waited_for()?;
+        Some(format!("it has not answered for {} s; {WAITED_FOR}", waited_for.as_secs()))
     }
 
     fn submit_flush(&self, ticket: Ticket) {

@@ -23,7 +23,7 @@ const STALLED_US: u64 = 30_000;
 
 /// Latency of one device.
 #[derive(Debug)]
-pub(crate) struct Latency {
+pub struct Latency {
     average_us: AtomicU64,
     begun: Instant,
     /// When the last one ended, from `begun` on.
@@ -47,7 +47,7 @@ impl Default for Latency {
 
 impl Latency {
     /// Notes a read or write that begins.
-    pub(crate) fn begin(&self) -> Instant {
+    pub fn begin(&self) -> Instant {
         let now = Instant::now();
         if self.under_way.fetch_add(1, Ordering::Relaxed) == 0 {
             self.progress_ms.store(self.milliseconds_at(now), Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Latency {
     }
 
     /// Notes that it has ended, after so many bytes.
-    pub(crate) fn end(&self, begun: Instant, length: usize) {
+    pub fn end(&self, begun: Instant, length: usize) {
         self.note(begun.elapsed(), length);
         self.progress_ms.store(self.last_ms.load(Ordering::Relaxed), Ordering::Relaxed);
         let before = self.under_way.fetch_sub(1, Ordering::Relaxed);
@@ -72,12 +72,12 @@ impl Latency {
     }
 
     /// For how long nothing has ended although something is under way.
-    pub(crate) fn stalled(&self) -> Duration {
+    pub fn stalled(&self) -> Duration {
         Duration::from_millis(self.stalled_ms())
     }
 
     /// Notes a read or write that has just ended. Two at once may overlook one of them.
-    pub(crate) fn note(&self, elapsed: Duration, length: usize) {
+    pub fn note(&self, elapsed: Duration, length: usize) {
         let units = length.div_ceil(UNIT_BYTES).max(1) as u64;
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX) / units;
         let before = u64::from(self.average_us());
@@ -87,7 +87,7 @@ impl Latency {
     }
 
     /// The average now, or the stall if that is worse.
-    pub(crate) fn microseconds(&self) -> u32 {
+    pub fn microseconds(&self) -> u32 {
         let stalled_us = self.stalled_ms() * 1000;
         let average = self.average_us();
         match stalled_us < STALLED_US {

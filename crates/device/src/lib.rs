@@ -13,10 +13,11 @@
 pub mod answering;
 pub mod buffer;
 pub mod completion;
+pub mod deadline;
 pub mod error;
 pub mod file;
 pub mod io;
-mod latency;
+pub mod latency;
 pub mod memory;
 pub mod parallel;
 pub mod pending;
@@ -25,13 +26,14 @@ pub mod volume;
 
 pub use buffer::{BUFFER_ALIGNMENT_BYTES, Buffer, BufferPool, SharedBuffer};
 pub use completion::{Completion, Ticket};
+pub use deadline::{Answering, Deadline};
 pub use error::{DeviceError, Operation};
 pub use file::{Access, FileDevice, FileOptions};
 pub use io::{Call, Cancellation, Io};
 pub use memory::MemoryDevice;
 pub use parallel::{Job, Parallel, processor_threads};
 pub use pending::PendingRead;
-pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
+pub use probe::{ClassGuess, Content, Finding, guess_class, probe, probe_open};
 pub use volume::{
     DirectoryVolume, LOOK_BYTES, Medium, MediumWait, MemoryVolume, PIECE_BYTES, Take, Volume, VolumeError, VolumeFault,
     calls_that_are_lost,
@@ -75,6 +77,13 @@ impl Piece {
 
     pub fn bytes(&self) -> &[u8] {
         &self.data[self.range.clone()]
+    }
+
+    /// A part of it; the range is from its own beginning.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Piece {
+        assert!(range.end <= self.range.len(), "a part lies within its piece");
+        Piece::new(self.data.clone(), self.range.start + range.start..self.range.start + range.end)
     }
 }
 
@@ -149,13 +158,23 @@ pub trait Device: Send + Sync {
 
     /// How long a write or flush may take from now on before the device counts as silent and what is asked of it fails; none: as long as it
     /// takes. Kept by devices that can tell time.
-    fn set_deadline(&self, deadline: Option<Duration>) {
+    fn set_deadline(&self, deadline: Option<Deadline>) {
         let _ = deadline;
     }
 
     /// For how long the device has not answered, if calls were given up for that.
     fn silent_for(&self) -> Option<Duration> {
         None
+    }
+
+    /// Why the device is silent, where it knows more than that nothing comes back.
+    fn silent_because(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether a device that had failed takes writes again. Other than a flush, it tells nothing of what was written before.
+    fn answers(&self) -> Result<(), DeviceError> {
+        self.flush()
     }
 
     /// Threads for reading from several devices at once, if this kind of device has them.

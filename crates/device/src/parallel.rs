@@ -42,8 +42,8 @@ impl Threads {
     }
 }
 
-/// Threads for reads, shared by all file devices of the process.
-pub(crate) fn reader_threads() -> Option<Arc<dyn Parallel>> {
+/// Threads for reads, shared by all devices of the process.
+pub fn reader_threads() -> Option<Arc<dyn Parallel>> {
     static THREADS: OnceLock<Option<Arc<dyn Parallel>>> = OnceLock::new();
     THREADS.get_or_init(|| Threads::start(READER_THREADS, "read")).clone()
 }

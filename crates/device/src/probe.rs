@@ -7,6 +7,7 @@
 
 mod signatures;
 
+use crate::Device;
 use crate::error::{DeviceError, Operation};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -85,6 +86,17 @@ impl Samples<'_> {
     }
 }
 
+/// Looks at a device that is open, of which the kernel knows nothing.
+pub fn probe_open(device: &dyn Device, class: ClassGuess) -> Result<Finding, DeviceError> {
+    let size_bytes = device.size_bytes();
+    let content = look(size_bytes, |offset, end| {
+        let mut bytes = vec![0; (end - offset) as usize];
+        device.read(offset, &mut bytes)?;
+        Ok(bytes)
+    })?;
+    Ok(Finding { size_bytes, is_block_device: false, class, content })
+}
+
 /// Looks at a regular file or block device. Works while others use it; changes nothing.
 pub fn probe(path: &Path) -> Result<Finding, DeviceError> {
     let device = path.display().to_string();
@@ -104,6 +116,12 @@ pub fn probe(path: &Path) -> Result<Finding, DeviceError> {
         file.read_exact_at(&mut bytes, offset).map_err(failed(offset))?;
         Ok(bytes)
     };
+    let content = look(size_bytes, read)?;
+    Ok(Finding { size_bytes, is_block_device, class: guess_class(path), content })
+}
+
+/// What is there, by what `read` gives of ranges.
+fn look(size_bytes: u64, read: impl Fn(u64, u64) -> Result<Vec<u8>, DeviceError>) -> Result<Content, DeviceError> {
     let head = read(0, size_bytes.min(MIB))?;
     let tail_offset = size_bytes.saturating_sub(MIB).max(head.len() as u64);
     let tail = read(tail_offset, size_bytes)?;
@@ -128,7 +146,7 @@ pub fn probe(path: &Path) -> Result<Finding, DeviceError> {
             }
         }
     }
-    Ok(Finding { size_bytes, is_block_device, class: guess_class(path), content })
+    Ok(content)
 }
 
 fn first_byte_set(bytes: &[u8], base: u64) -> Option<u64> {

@@ -102,10 +102,15 @@ impl Devices {
 
     /// Devices may take so long for a write or flush, each for as long as there is another that writing can go on with.
     pub fn set_deadlines(&self, timeout: Option<Duration>) {
-        let open = self.engine.open_devices();
-        for device in self.engine.log.stripe.devices.all() {
+        let (open, devices) = (self.engine.open_devices(), self.engine.log.stripe.devices.all());
+        let is_silent = |index: &DeviceIndex| {
+            devices.iter().any(|device| device.index() == *index && device.silent_for().is_some())
+        };
+        self.engine.answering.set(open.iter().copied().filter(|index| !is_silent(index)).collect());
+        for device in devices {
             let has_other = open.iter().any(|index| *index != device.index());
-            device.set_deadline(timeout.filter(|_| has_other));
+            let deadline = timeout.filter(|_| has_other);
+            device.set_deadline(deadline.map(|limit| self.engine.answering.deadline(device.index(), limit)));
         }
     }
 

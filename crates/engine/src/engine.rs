@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
+use stere_device::Answering;
 use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, SegmentChunks, Superblock};
 use stere_log::{FormerPlaces, Log, RepairTotals, Segment, SegmentTable};
 use stere_tree::{NodeCache, Tree};
@@ -160,6 +161,8 @@ pub struct Engine {
     pub(crate) journal: Mutex<Journal>,
     /// How full the journal was when it was last looked at, of how much: for those who do not wait for a commit.
     pub(crate) journal_bytes_seen: Mutex<(u64, u64)>,
+    /// Which devices may fall silent: all but the last one that answers.
+    pub(crate) answering: Arc<Answering>,
     pub(crate) checkpointer: Mutex<Checkpointer>,
     pub(crate) cleaner: Mutex<Cleaner>,
     pub(crate) mender: Mutex<Mender>,

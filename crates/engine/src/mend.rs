@@ -259,7 +259,7 @@ impl Rebuilder {
             // The device itself, for one that failed a flush fails it for ever.
             // One that is silent is asked again when it answers.
             let is_silent = device.device().silent_for().is_some() && !is_planted(Bug::SilentAskedOnce);
-            if !is_silent && mender.resumed.insert(device.index()) && device.device().flush().is_ok() {
+            if !is_silent && mender.resumed.insert(device.index()) && device.device().answers().is_ok() {
                 tracing::info!(device = device.index(), "a device that had failed answers again");
                 stripe.slots.resume(device.index());
                 resumed = true;

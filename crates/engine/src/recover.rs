@@ -169,6 +169,7 @@ fn assemble(
     Engine {
         cache: NodeCache::new(budget.cache_bytes),
         inner: RwLock::new(inner),
+        answering: Arc::default(),
         journal_bytes_seen: Mutex::new((journal.used_bytes(), journal.region_bytes)),
         journal: Mutex::new(journal),
         checkpointer: Mutex::new(Checkpointer { generation: superblock.generation, ..Checkpointer::default() }),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use stere_device::{Access, Device, FileDevice, FileOptions};
+use stere_device::{Access, FileOptions};
 use stere_format::FileKind;
 use stere_multihost::{Guard, Multihost, claimant};
 use stere_naming::{Caller, FileSystem, Handle, Io, OpenFlags, ROOT, Timestamp};
@@ -120,9 +120,8 @@ fn claim_devices(paths: &[PathBuf], is_reader: bool) -> Result<(Assembly, Guard)
         let mut candidates = Vec::with_capacity(paths.len());
         for path in paths {
             let options = FileOptions { access, ..FileOptions::default() };
-            let opened = stere_device::answering::check(path).and_then(|()| FileDevice::open(path, &options));
+            let opened = stere_nbd::open(path, &options);
             let device = opened.map_err(|source| Error::Device { device: path.clone(), source })?;
-            let device: Arc<dyn Device> = Arc::new(device);
             candidates.push(Candidate { path: path.display().to_string(), device });
         }
         let assembly = Assembly::with(candidates, &AssembleOptions::default())?;

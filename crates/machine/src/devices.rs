@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stere_device::{Access, Device, DeviceError, FileDevice, FileOptions};
+use stere_device::{Access, Device, DeviceError, FileOptions};
 use stere_format::DeviceIndex;
 use stere_pool::{AssembleOptions, Assembly, Candidate, Holds, Nameless, identify};
 
@@ -17,19 +17,30 @@ use crate::registry::{DeviceRecord, PoolRecord, Registry};
 const LATE_DEVICES_POLL: Duration = Duration::from_millis(500);
 
 /// What makes two paths the same device.
-fn identity_of(path: &Path) -> std::io::Result<(bool, u64, u64)> {
-    let metadata = fs::metadata(path)?;
-    Ok(match metadata.file_type().is_block_device() {
-        true => (true, metadata.rdev(), 0),
-        false => (false, metadata.dev(), metadata.ino()),
+#[derive(PartialEq, Eq, Hash)]
+enum Identity {
+    Block(u64),
+    File(u64, u64),
+    Node(String, u16, String),
+}
+
+fn identity_of(path: &Path) -> Option<Identity> {
+    if let Some(text) = path.to_str().filter(|text| stere_nbd::is_address(text)) {
+        let address = stere_nbd::Address::parse(text).ok()?;
+        return Some(Identity::Node(address.host, address.port, address.export));
+    }
+    let metadata = fs::metadata(path).ok()?;
+    Some(match metadata.file_type().is_block_device() {
+        true => Identity::Block(metadata.rdev()),
+        false => Identity::File(metadata.dev(), metadata.ino()),
     })
 }
 
 /// Refuses two paths to one device, whatever they look like.
 pub fn check_distinct(paths: &[PathBuf]) -> Result<()> {
-    let mut seen: HashMap<(bool, u64, u64), &Path> = HashMap::new();
+    let mut seen: HashMap<Identity, &Path> = HashMap::new();
     for path in paths {
-        let Ok(identity) = identity_of(path) else { continue };
+        let Some(identity) = identity_of(path) else { continue };
         if let Some(first) = seen.insert(identity, path) {
             let (first, second) = (first.display().to_string(), path.display().to_string());
             return Err(stere_pool::Error::SameDevice { first, second }.into());
@@ -41,11 +52,10 @@ pub fn check_distinct(paths: &[PathBuf]) -> Result<()> {
 pub fn open_device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     let options = FileOptions { access, ..FileOptions::default() };
     let name = path.display();
-    stere_device::answering::check(path)?;
-    match FileDevice::open(path, &options) {
+    match stere_nbd::open(path, &options) {
         Ok(device) => {
             tracing::debug!(device = device.describe(), "open");
-            Ok(Arc::new(device))
+            Ok(device)
         }
         Err(error) => match error.os_error() {
             Some(libc::ENOENT) => refused(format!(
@@ -186,9 +196,8 @@ fn assemble_named(paths: &[PathBuf], access: Access, options: &AssembleOptions<'
 
 /// What a device that may be in use by nobody says it is.
 fn label(path: &Path) -> std::result::Result<Holds, DeviceError> {
-    stere_device::answering::check(path)?;
     let options = FileOptions { access: Access::ReadOnly, direct: false, writer_threads: 0 };
-    Ok(identify(&FileDevice::open(path, &options)?))
+    Ok(identify(&*stere_nbd::open(path, &options)?))
 }
 
 fn is_device_of(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> std::result::Result<bool, DeviceError> {
@@ -208,6 +217,8 @@ fn is_device_of(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> std::r
 fn written_over(device: &DeviceRecord) -> Option<Nameless> {
     let held = match label(&device.path) {
         Ok(held) => held,
+        // A node that cannot be reached is missing, and holds what it holds.
+        Err(DeviceError::Unreachable { .. } | DeviceError::Silent { .. }) => return None,
         Err(_) if std::fs::symlink_metadata(&device.path).is_err() => return None,
         Err(error) => {
             let found = format!("it cannot be opened ({error})");
@@ -294,7 +305,11 @@ pub fn serial_of(path: &Path) -> Option<String> {
     texts.into_iter().find(|text| !text.is_empty())
 }
 
+/// The path from the root; an address as it is.
 pub fn absolute(path: &Path) -> PathBuf {
+    if stere_nbd::is_node(path) {
+        return path.to_owned();
+    }
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -342,7 +357,7 @@ impl Target {
         match self {
             Target::Remembered(record) => assemble_remembered(record, access, wait, prefer, goes_on),
             Target::Devices(paths) => {
-                for path in paths {
+                for path in paths.iter().filter(|path| !stere_nbd::is_node(path)) {
                     fs::metadata(path).at("open this device", path)?;
                 }
                 assemble_named(paths, access, &AssembleOptions { prefer, ..AssembleOptions::default() })

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stere_device::{Access, Device, FileDevice, FileOptions};
+use stere_device::{Access, Device, FileOptions};
 use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
 use stere_pool::{Holds, identify};
 
@@ -14,8 +14,8 @@ impl Running {
     /// Whether this path leads to that device, as far as a look without locks tells.
     pub fn is_there(&self, entry: &DeviceEntry, path: &str) -> bool {
         let options = FileOptions { access: Access::ReadOnly, direct: false, writer_threads: 0 };
-        let Ok(device) = FileDevice::open(Path::new(path), &options) else { return false };
-        match identify(&device) {
+        let Ok(device) = stere_nbd::open(Path::new(path), &options) else { return false };
+        match identify(&*device) {
             Holds::Member(identity) => identity.superblock.device == entry.id,
             _ => false,
         }

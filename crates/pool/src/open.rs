@@ -1,7 +1,9 @@
 //! Opening an assembled pool. What is missing decides whether it can be opened, and whether for writing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use stere_device::Answering;
 use stere_format::{DeviceEntry, DeviceState, FORMAT_MAJOR, Scheme};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
@@ -69,7 +71,11 @@ impl Assembly {
     /// What is read and written while the pool opens has the deadline, too, where another device may have the same.
     fn set_deadlines(&self, timeout: Option<Duration>) {
         let timeout = timeout.filter(|_| self.members.len() > 1);
-        self.members.iter().for_each(|member| member.device.set_deadline(timeout));
+        let answering = Arc::new(Answering::default());
+        answering.set((0..self.members.len() as u16).collect());
+        for (member, number) in self.members.iter().zip(0..) {
+            member.device.set_deadline(timeout.map(|limit| answering.deadline(number, limit)));
+        }
     }
 
     /// Copies of metadata that the pool has where it holds no wish: of the newest checkpoint, or of the journal where that was

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stere_device::pending::Source;
-use stere_device::{Buffer, Device, DeviceError, Operation, PendingRead, Piece, Scatter, Ticket, check_range};
+use stere_device::{
+    Buffer, Deadline, Device, DeviceError, Operation, PendingRead, Piece, Scatter, Ticket, check_range,
+};
 
 use crate::accounts::OWNERS;
 use crate::fault::{FaultKind, FaultRates};
@@ -658,7 +660,7 @@ impl Device for SimDevice {
         self.machine.stalled_us(self.index)
     }
 
-    fn set_deadline(&self, deadline: Option<Duration>) {
+    fn set_deadline(&self, deadline: Option<Deadline>) {
         self.machine.set_deadline(self.index, deadline);
     }
 

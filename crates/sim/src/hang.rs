@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stere_device::Deadline;
+
 use crate::device::{Machine, State};
 use crate::random::Random;
 
@@ -14,6 +16,9 @@ use crate::random::Random;
 pub(crate) const DEADLINE_NS: u64 = 5_000_000_000;
 /// Whoever waits without a deadline waits for ever, which this stands for.
 const FOREVER_NS: u64 = 86_400_000_000_000;
+
+/// After such a time everything that hangs at once answers again.
+const OUTAGE_NS: u64 = 60_000_000_000;
 
 /// A kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +71,7 @@ impl Machine {
     pub(crate) fn answer_again(&self, device: usize) {
         let State { media, random, .. } = &mut *self.state.lock();
         let Some(hang) = media[device].hang.take() else { return };
+        media[device].deadline.iter().for_each(Deadline::is_back);
         for (offset, bytes) in hang.late {
             if random.chance(1, 2) {
                 media[device].write(offset, bytes);
@@ -88,9 +94,11 @@ impl Machine {
         self.state.lock().waited_for_ever
     }
 
-    pub(crate) fn set_deadline(&self, device: usize, deadline: Option<Duration>) {
-        let deadline_ns = deadline.map(|deadline| u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
-        self.state.lock().media[device].deadline_ns = deadline_ns;
+    pub(crate) fn set_deadline(&self, device: usize, deadline: Option<Deadline>) {
+        let limit = deadline.as_ref().map(|deadline| deadline.limit);
+        let medium = &mut self.state.lock().media[device];
+        medium.deadline_ns = limit.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        medium.deadline = deadline;
     }
 
     pub(crate) fn silent_for(&self, device: usize) -> Option<Duration> {
@@ -111,8 +119,9 @@ impl Machine {
 impl State {
     /// Whether a call is answered. `Err` is the operating system's number: ETIME where the device is silent.
     pub(crate) fn answers(&mut self, device: usize, call: Call, patience: Patience) -> Result<(), i32> {
-        let (now_ns, deadline_ns) = (self.clock_ns, self.media[device].deadline_ns);
-        let Some(hang) = &mut self.media[device].hang else { return Ok(()) };
+        let (now_ns, medium) = (self.clock_ns, &mut self.media[device]);
+        let (deadline_ns, deadline) = (medium.deadline_ns, medium.deadline.clone());
+        let Some(hang) = &mut medium.hang else { return Ok(()) };
         hang.hung_now = false;
         if hang.given_up_ns.is_some() {
             return Err(libc::ETIME);
@@ -130,6 +139,14 @@ impl State {
             (Patience::Until(patience_ns), _) => {
                 self.clock_ns += patience_ns;
                 Err(libc::ETIMEDOUT)
+            }
+            // The last one that answers is waited for.
+            (Patience::Deadline, Some(_))
+                if call != Call::Read && deadline.is_some_and(|deadline| !deadline.may_leave()) =>
+            {
+                self.clock_ns += OUTAGE_NS;
+                self.media[device].hang = None;
+                Ok(())
             }
             (Patience::Deadline, Some(deadline_ns)) => {
                 if call != Call::Read {

@@ -124,8 +124,23 @@ pub(crate) fn try_hanging(history: &mut History, moment: u8) -> Result<(), Stop>
     ends?;
     let ended = end_hanging(history, inode, device);
     ended.map_err(|stop| of_hanging(stop, kinds, moment))?;
+    if history.random.chance(1, 4) {
+        hang_all_at_once(history, inode)?;
+    }
     names::remove_name(history, ROOT, NAME, false)?;
     history.sync_all()
+}
+
+/// P-236: all devices hang in the same moment, as behind a network that is cut; writing waits for one of them, and then goes on.
+fn hang_all_at_once(history: &mut History, inode: u64) -> Result<(), Stop> {
+    let members: Vec<usize> = history.pool.members().into_iter().map(|(device, _)| device).collect();
+    history.pool.look_after_devices();
+    members.iter().for_each(|device| history.machine.hang(*device, &[Call::Write, Call::Flush], 0));
+    let written = write_in_part(history, inode);
+    members.iter().for_each(|device| history.machine.answer_again(*device));
+    written.map_err(|stop| of_hanging(stop, &[Call::Write, Call::Flush], Moment::Work))?;
+    device_lifecycle::mend_all(history)?;
+    history.verify_file(inode)
 }
 
 /// Nothing fails or lacks anything, and there is nothing else that decides where a file lies or whether it may be made.

@@ -8,6 +8,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::fault::FaultRates;
+use stere_device::Deadline;
+
 use crate::hang::{DEADLINE_NS, Hang};
 use crate::random::Random;
 
@@ -93,6 +95,8 @@ pub struct Medium {
     pub(crate) hang: Option<Hang>,
     /// How long its writes and flushes are waited for.
     pub(crate) deadline_ns: Option<u64>,
+    /// Who else answers; none where nobody said so.
+    pub(crate) deadline: Option<Deadline>,
 }
 
 impl Medium {
@@ -114,6 +118,7 @@ impl Medium {
             ailment: None,
             hang: None,
             deadline_ns: Some(DEADLINE_NS),
+            deadline: None,
         }
     }
 
@@ -140,6 +145,7 @@ impl Medium {
         self.has_flush_failed = false;
         self.is_dead = false;
         self.deadline_ns = Some(DEADLINE_NS);
+        self.deadline.take().iter().for_each(Deadline::is_back);
         self.hang.iter_mut().for_each(Hang::reopen);
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use stere_device::{Completion, Device, DeviceError, Job, Parallel, PendingRead, Piece, Scatter, Ticket};
+use stere_device::{Completion, Deadline, Device, DeviceError, Job, Parallel, PendingRead, Piece, Scatter, Ticket};
 use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout};
 
 use crate::error::StripeError;
@@ -223,12 +223,20 @@ impl Device for PoolDevice {
         self.device.latency_us()
     }
 
-    fn set_deadline(&self, deadline: Option<Duration>) {
+    fn set_deadline(&self, deadline: Option<Deadline>) {
         self.device.set_deadline(deadline);
     }
 
     fn silent_for(&self) -> Option<Duration> {
         self.device.silent_for()
+    }
+
+    fn silent_because(&self) -> Option<String> {
+        self.device.silent_because()
+    }
+
+    fn answers(&self) -> Result<(), DeviceError> {
+        self.device.answers()
     }
 
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {

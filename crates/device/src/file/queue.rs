@@ -11,6 +11,7 @@
 use super::OpenFile;
 use crate::Piece;
 use crate::completion::Ticket;
+use crate::deadline::Deadline;
 use crate::error::DeviceError;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// How often it is asked whether another device answers again.
+const LAST_ONE_ASKED: Duration = Duration::from_millis(100);
+/// From such a time on a device without a deadline is said not to answer.
+const TOLD_FROM: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) enum Job {
@@ -65,7 +71,9 @@ struct State {
     is_closing: bool,
     running: BTreeMap<u64, Running>,
     next: u64,
-    deadline: Option<Duration>,
+    deadline: Option<Deadline>,
+    /// As which the device has left the others, while it is silent.
+    left: Option<Deadline>,
     is_watcher_idle: bool,
 }
 
@@ -130,18 +138,27 @@ impl WriteQueue {
     }
 
     /// How long a write or flush may take from now on; none: as long as it needs.
-    pub(super) fn set_deadline(&self, deadline: Option<Duration>) {
+    pub(super) fn set_deadline(&self, deadline: Option<Deadline>) {
         self.shared.state.lock().deadline = deadline;
         self.shared.begun.notify_one();
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.shared.state.lock().deadline
+        self.shared.state.lock().deadline.as_ref().map(|deadline| deadline.limit)
     }
 
     /// For how long the device has said nothing, if calls were given up for that.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         self.shared.state.lock().silent_since().map(|since| since.elapsed())
+    }
+
+    /// For how long a call has been under way beyond the deadline that nobody gave up, because no other device answers.
+    pub(super) fn waited_for(&self) -> Option<Duration> {
+        let state = self.shared.state.lock();
+        let limit = state.deadline.as_ref().map_or(TOLD_FROM, |deadline| deadline.limit);
+        let waited_for = state.oldest_waited_for()?.elapsed();
+        // What has just passed its deadline is about to be given up.
+        (waited_for > limit + LAST_ONE_ASKED * 2).then_some(waited_for)
     }
 
     pub(super) fn submit(&self, open: &OpenFile, job: Job) {
@@ -188,6 +205,7 @@ impl Shared {
                 let is_silent = state.silent_since().is_some();
                 if ticket.is_none() && !is_silent {
                     open.is_silent.store(false, Ordering::Release);
+                    state.left.take().iter().for_each(Deadline::is_back);
                 }
                 drop(state);
                 if let Some(ticket) = ticket {
@@ -205,22 +223,28 @@ impl Shared {
         }
     }
 
-    /// Gives up what takes longer than the deadline. Sleeps while nothing is under way.
+    /// Gives up what takes longer than the deadline, unless no other device answers. Sleeps while nothing is under way.
     fn watch(&self, open: &OpenFile) {
         let mut state = self.state.lock();
         while !state.is_closing {
-            let due = state.deadline.and_then(|deadline| Some((state.oldest_waited_for()? + deadline, deadline)));
-            let Some((due, deadline)) = due else {
+            let oldest = state.oldest_waited_for();
+            let Some((deadline, oldest)) = state.deadline.clone().zip(oldest) else {
                 state.is_watcher_idle = state.deadline.is_some();
                 self.begun.wait(&mut state);
                 state.is_watcher_idle = false;
                 continue;
             };
+            let due = oldest + deadline.limit;
             if Instant::now() < due {
                 self.begun.wait_until(&mut state, due);
                 continue;
             }
-            let Some(before) = Instant::now().checked_sub(deadline) else { continue };
+            if !deadline.may_leave() {
+                self.begun.wait_for(&mut state, LAST_ONE_ASKED);
+                continue;
+            }
+            let Some(before) = Instant::now().checked_sub(deadline.limit) else { continue };
+            state.left = Some(deadline);
             let tickets = state.give_up(before);
             open.is_silent.store(true, Ordering::Release);
             drop(state);
@@ -248,7 +272,11 @@ impl Shared {
 impl Drop for WriteQueue {
     fn drop(&mut self) {
         let is_drained = self.shared.drain();
-        self.shared.state.lock().is_closing = true;
+        {
+            let mut state = self.shared.state.lock();
+            state.is_closing = true;
+            state.left.take().iter().for_each(Deadline::is_back);
+        }
         self.shared.arrived.notify_all();
         self.shared.begun.notify_all();
         if let Some(watcher) = self.watcher.take() {

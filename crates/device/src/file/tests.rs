@@ -313,7 +313,7 @@ fn a_device_that_says_nothing_is_given_up_until_it_answers() {
         let folder = folder();
         let path = folder.path().join("d");
         let device = device_with_faults(&path);
-        device.set_deadline(Some(Duration::from_millis(300)));
+        device.set_deadline(Some(Deadline::of_one_of_many(Duration::from_millis(300))));
         device.write_bytes(0, &pattern(65_536, 3)).unwrap();
         device.flush().unwrap();
         std::fs::write(folder.path().join("d.hang"), word).unwrap();
@@ -352,7 +352,7 @@ fn a_slow_device_is_not_silent() {
     let device = device_with_faults(&path);
     std::fs::write(folder.path().join("d.slow"), "150").unwrap();
     for deadline in [None, Some(Duration::from_secs(30))] {
-        device.set_deadline(deadline);
+        device.set_deadline(deadline.map(Deadline::of_one_of_many));
         let completion = Completion::new();
         for number in 0..6 {
             device.submit_write(
@@ -373,7 +373,7 @@ fn a_silent_device_can_be_closed() {
     let folder = folder();
     let path = folder.path().join("d");
     let device = device_with_faults(&path);
-    device.set_deadline(Some(Duration::from_millis(200)));
+    device.set_deadline(Some(Deadline::of_one_of_many(Duration::from_millis(200))));
     std::fs::write(folder.path().join("d.hang"), "write").unwrap();
     assert!(device.write_bytes(0, &pattern(4096, 3)).is_err());
     let begun = std::time::Instant::now();

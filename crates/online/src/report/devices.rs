@@ -24,13 +24,14 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
     let is_attached = running.attached(index).is_some();
     let device = running.store.health.pool_devices().into_iter().find(|device| device.index() == index);
     let silent_for = device.as_ref().and_then(|device| device.silent_for());
+    let silent_because = device.as_ref().and_then(|device| device.silent_because());
     let slow_for = running.slow_for(index);
     let is_sick = health.is_some_and(|health| health.state == HealthState::Sick);
     let state = match DeviceState::from_code(entry.state) {
         Some(DeviceState::Failed) => "failed",
         Some(DeviceState::Offline) => "offline",
         _ if !is_attached && left_out.is_some() => "left out",
-        _ if silent_for.is_some() => "silent",
+        _ if silent_for.is_some() || silent_because.is_some() => "silent",
         _ if usage.is_suspended => "failing",
         _ if !is_attached => "missing",
         Some(DeviceState::Leaving) => "leaving",
@@ -61,7 +62,11 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
         unusable_bytes: unusable_slots(entry, entries) * chunk_bytes,
         leaves: DeviceState::from_code(entry.state) == Some(DeviceState::Removing),
         why: match silent_for {
-            Some(silent_for) => Some(format!("it has not answered for {}", show_duration(silent_for.as_secs()))),
+            Some(silent_for) => {
+                let because = silent_because.map(|because| format!(" ({because})")).unwrap_or_default();
+                Some(format!("it has not answered for {}{because}", show_duration(silent_for.as_secs())))
+            }
+            None if silent_because.is_some() => silent_because,
             None if state == "slow" => slow_for.map(|slow_for| {
                 let latency_ms = device.as_ref().map_or(0, |device| device.latency_us()) / 1000;
                 let slow_for = show_duration(slow_for.as_secs());

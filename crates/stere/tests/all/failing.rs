@@ -445,6 +445,37 @@ fn a_disk_of_forty_seconds_stops_no_writer() {
     world.ok("check tank");
 }
 
+/// P-236: where all devices hang at once, nothing fails: who writes waits, `status` says so, and all goes on when they answer.
+#[test]
+fn when_everything_hangs_writers_wait() {
+    if !can_mount("when_everything_hangs_writers_wait") {
+        return;
+    }
+    let world = with_devices(3, "96M");
+    mount(&world, "device_timeout=1s");
+    let before = write_files(&world, "before", 6, 200_000);
+    let images = ["d0", "d1", "d2"].map(|image| world.path(&format!("{image}.img.hang")));
+    images.iter().for_each(|image| fs::write(image, "write flush").unwrap());
+    let during = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_files(&world, "during", 3, 150_000));
+        std::thread::sleep(Duration::from_secs(5));
+        std::thread::sleep(Duration::from_secs(3));
+        let (said, is_finished) = (world.run("status tank"), writer.is_finished());
+        // Before anything is asserted: nobody waits for a test that has failed.
+        images.iter().for_each(|image| fs::remove_file(image).unwrap());
+        let during = writer.join().unwrap();
+        assert!(!is_finished, "nothing was durable");
+        assert!(said.code != 0 && said.out.contains("no other device answers"), "{}", said.out);
+        during
+    });
+    until("catching up", || world.run("status tank").code == 0);
+    write_files(&world, "after", 3, 150_000);
+    assert_right(&world, &before);
+    assert_right(&world, &during);
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
 /// P-6: a copy that takes long ends when it is killed.
 #[test]
 fn a_copy_ends_when_it_is_killed() {

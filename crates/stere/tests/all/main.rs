@@ -1,5 +1,9 @@
 //! Integration tests of the command and the daemon: one executable, a module for each subject.
 
+#[path = "../support/elsewhere.rs"]
+mod elsewhere;
+#[path = "../support/nodes.rs"]
+mod node_servers;
 #[path = "../support/remote.rs"]
 mod remote;
 #[path = "../support/s3.rs"]
@@ -41,6 +45,7 @@ mod media_trouble;
 mod mounted;
 mod multihost;
 mod namespaces;
+mod nodes;
 mod offline;
 mod people;
 mod placement;

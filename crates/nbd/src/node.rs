@@ -1,0 +1,368 @@
+//! What the calls on a device, its connections and the thread that watches over both share: who asks, who waits, what is known to be durable.
+//!
+//! Invariant: a request has one waiter, who hears of it once: from the answer, or because the device is away. Read next: `keeper.rs`.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use stere_device::latency::Latency;
+use stere_device::{Access, Buffer, Deadline, DeviceError, Operation, Piece, Ticket, length_of};
+
+use crate::address::Address;
+use crate::connection::{Connection, Failure, Filling, Pending, ReadCell, Told, Waiter};
+use crate::error::NbdError;
+use crate::replay::{KEPT_BYTES_MAX, Replay};
+use crate::session::{Export, Session};
+use crate::wire::Command;
+use crate::witness::{self, Witnesses};
+
+/// Connections to a server that flushes them all at once.
+pub const CONNECTIONS: usize = 4;
+/// The device is written in units of this many bytes.
+pub const BLOCK_BYTES: u32 = 4096;
+/// How long closing a device waits for what is under way.
+const CLOSE: Duration = Duration::from_secs(1);
+const EIO: i32 = 5;
+
+pub struct Away {
+    pub since: Instant,
+    pub why: String,
+    /// No other device of the pool answers: requests wait.
+    pub is_waited_for: bool,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub connections: Vec<Arc<Connection>>,
+    pub next: usize,
+    pub deadline: Option<Deadline>,
+    /// As which the device has left the others, while it is silent.
+    pub left: Option<Deadline>,
+    pub away: Option<Away>,
+    /// Requests that wait for it to come back.
+    pub held: Vec<Pending>,
+    pub is_closing: bool,
+}
+
+pub struct Node {
+    pub name: String,
+    pub address: Address,
+    pub access: Access,
+    pub export: Export,
+    pub state: Mutex<State>,
+    /// For the thread that watches: something was asked, is away, or is over.
+    pub changed: Condvar,
+    pub latency: Latency,
+    /// Writes that were acknowledged, and how many of them a flush has covered.
+    pub written: AtomicU64,
+    pub flushed: AtomicU64,
+    /// The server may have lost what it had acknowledged and not flushed.
+    pub is_unflushed_lost: AtomicBool,
+    /// Why a flush failed: what the server then dropped cannot be known.
+    pub flush_failed: OnceLock<String>,
+    pub witnesses: Mutex<Witnesses>,
+    pub replay: Mutex<Replay>,
+}
+
+impl Node {
+    pub fn new(name: String, address: Address, access: Access, export: Export) -> Node {
+        Node {
+            name,
+            address,
+            access,
+            export,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            latency: Latency::default(),
+            written: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            is_unflushed_lost: AtomicBool::new(false),
+            flush_failed: OnceLock::new(),
+            witnesses: Mutex::default(),
+            replay: Mutex::default(),
+        }
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.export.size_bytes / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES)
+    }
+
+    pub fn silent(&self) -> DeviceError {
+        DeviceError::Silent { device: self.name.clone() }
+    }
+
+    pub fn failed(&self, operation: Operation, offset: u64, error: i32) -> DeviceError {
+        let source = Arc::new(io::Error::from_raw_os_error(error));
+        DeviceError::Io { device: self.name.clone(), operation, offset, source }
+    }
+
+    /// A first session, and as many more as the server is good for.
+    pub fn connect_all(self: &Arc<Self>, first: Session) -> Result<Vec<Arc<Connection>>, NbdError> {
+        let wanted = if self.export.flags.has_several_connections() { CONNECTIONS } else { 1 };
+        let mut connections = vec![Connection::start(first, self)?];
+        while connections.len() < wanted {
+            // One is enough to work with.
+            match Session::open(&self.address) {
+                Ok(session) if session.export == self.export => connections.push(Connection::start(session, self)?),
+                _ => break,
+            }
+        }
+        Ok(connections)
+    }
+
+    /// Sends a request on the connection with the least to do; gives it back where the device is away and nobody waits for it.
+    pub fn submit(&self, pending: Pending) -> Result<(), Pending> {
+        let connection = {
+            let mut state = self.state.lock();
+            match &state.away {
+                _ if state.is_closing => return Err(pending),
+                Some(away) if !away.is_waited_for => return Err(pending),
+                Some(_) => {
+                    state.held.push(pending);
+                    return Ok(());
+                }
+                None => {}
+            }
+            state.next = state.next.wrapping_add(1);
+            let next = state.next;
+            let count = state.connections.len();
+            let in_order = (0..count).map(|at| &state.connections[(next + at) % count]);
+            in_order.min_by_key(|connection| connection.in_flight()).cloned()
+        };
+        let outcome = match connection {
+            Some(connection) => connection.submit(pending),
+            None => Err(pending),
+        };
+        // Whoever watches finds that the connection is over, and decides.
+        if let Err(pending) = outcome {
+            self.state.lock().held.push(pending);
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    pub fn pending(&self, command: Command, offset: u64, length: usize, waiter: Waiter) -> Pending {
+        let covers = self.written.load(Ordering::Acquire);
+        Pending {
+            command,
+            pieces: Vec::new(),
+            begun: self.latency.begin(),
+            offset,
+            length,
+            waiter: Some(waiter),
+            filling: None,
+            covers,
+            checksum: 0,
+        }
+    }
+
+    pub fn submit_read(&self, offset: u64, buffer: Buffer) -> Arc<ReadCell> {
+        let cell = Arc::new(ReadCell::default());
+        let pending = self.pending(Command::Read, offset, buffer.len(), Waiter::Read(cell.clone()));
+        let pending = Pending { filling: Some(Filling::of(buffer)), ..pending };
+        if let Err(pending) = self.submit(pending) {
+            self.refuse(pending);
+        }
+        cell
+    }
+
+    pub fn submit_other(&self, command: Command, offset: u64, length: usize, waiter: Waiter) {
+        if command == Command::Trim {
+            self.witnesses.lock().forget(offset, length as u64);
+        }
+        if let Err(pending) = self.submit(self.pending(command, offset, length, waiter)) {
+            self.refuse(pending);
+        }
+    }
+
+    pub fn submit_write(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
+        let length = length_of(&pieces);
+        self.witnesses.lock().forget(offset, length as u64);
+        let checksum = witness::checksum(&pieces[0].bytes()[..witness::BLOCK_BYTES]);
+        let pending = self.pending(Command::Write, offset, length, Waiter::Write(ticket));
+        if let Err(pending) = self.submit(Pending { checksum, pieces, ..pending }) {
+            self.refuse(pending);
+        }
+    }
+
+    pub fn refuse(&self, mut pending: Pending) {
+        self.latency.end(pending.begun, pending.length);
+        if let Some(waiter) = pending.waiter.take() {
+            self.tell_silent(waiter);
+        }
+    }
+
+    pub fn tell_silent(&self, waiter: Waiter) {
+        match waiter {
+            Waiter::Read(cell) => cell.finish(Err(Failure::Silent)),
+            // The caller counts all that was not flushed as lost now: a flush that failed has said so.
+            Waiter::Flush(ticket) => {
+                self.tell_loss();
+                ticket.finish(Err(self.silent()));
+            }
+            Waiter::Write(ticket) | Waiter::Trim(ticket) => ticket.finish(Err(self.silent())),
+        }
+    }
+
+    /// From now on the device is away. Whoever waits for it hears so, unless no other device of the pool answers.
+    pub fn lose(&self, since: Instant, why: String) {
+        {
+            let mut state = self.state.lock();
+            if state.away.is_none() && !state.is_closing {
+                tracing::warn!(device = self.name, why, "a device on another machine is away");
+                state.away = Some(Away { since, why, is_waited_for: true });
+            }
+        }
+        self.leave_if_may();
+        self.changed.notify_one();
+    }
+
+    /// A device that is away is waited for no longer where another one answers.
+    pub fn leave_if_may(&self) {
+        let (connections, held) = {
+            let mut state = self.state.lock();
+            let deadline = state.deadline.clone();
+            let may_leave = deadline.as_ref().is_some_and(Deadline::may_leave);
+            match &mut state.away {
+                Some(away) if may_leave => away.is_waited_for = false,
+                _ => return,
+            }
+            state.left = deadline;
+            (state.connections.clone(), std::mem::take(&mut state.held))
+        };
+        connections.iter().for_each(|connection| self.give_up_all(connection));
+        held.into_iter().for_each(|pending| self.refuse(pending));
+    }
+
+    /// Sends requests that waited, now that the device is back.
+    pub fn send_held(&self, held: Vec<Pending>) {
+        for mut pending in held {
+            let is_lost = self.is_unflushed_lost.load(Ordering::Acquire);
+            if is_lost && matches!(pending.waiter, Some(Waiter::Flush(_))) {
+                self.refuse(pending);
+                continue;
+            }
+            if matches!(pending.waiter, Some(Waiter::Read(_))) {
+                pending.filling = Some(Filling::of(Buffer::zeroed(pending.length)));
+            }
+            if let Err(pending) = self.submit(pending) {
+                self.refuse(pending);
+            }
+        }
+    }
+
+    /// Whoever waits on a connection that is ended hears so.
+    pub fn give_up_all(&self, connection: &Arc<Connection>) {
+        for (waiter, begun, length) in connection.give_up() {
+            self.latency.end(begun, length);
+            self.tell_silent(waiter);
+        }
+    }
+
+    /// Somebody hears that what was not flushed is lost.
+    pub fn tell_loss(&self) {
+        let written = self.written.load(Ordering::Acquire);
+        self.flushed.fetch_max(written, Ordering::AcqRel);
+        self.replay.lock().flushed(written);
+        self.is_unflushed_lost.store(false, Ordering::Release);
+    }
+
+    pub fn refuse_after_failed_flush(&self) -> Result<(), DeviceError> {
+        match self.flush_failed.get() {
+            None => Ok(()),
+            Some(reason) => Err(DeviceError::FlushFailed { device: self.name.clone(), reason: reason.clone() }),
+        }
+    }
+
+    pub fn is_back(&self, why: &str) {
+        let (away, held) = {
+            let mut state = self.state.lock();
+            state.left.take().iter().for_each(Deadline::is_back);
+            (state.away.take(), std::mem::take(&mut state.held))
+        };
+        if let Some(away) = away {
+            let after_s = away.since.elapsed().as_secs();
+            tracing::info!(device = self.name, after_s, why, "a device on another machine is back");
+        }
+        self.send_held(held);
+    }
+
+    pub fn close(&self) {
+        let (connections, held) = {
+            let mut state = self.state.lock();
+            state.is_closing = true;
+            state.left.take().iter().for_each(Deadline::is_back);
+            (std::mem::take(&mut state.connections), std::mem::take(&mut state.held))
+        };
+        self.changed.notify_all();
+        held.into_iter().for_each(|pending| self.refuse(pending));
+        connections.iter().for_each(|connection| connection.disconnect());
+        // What was sent is answered, or not: nobody waits for it any more, for every ticket holds its device.
+        let begun = Instant::now();
+        let is_busy = |connection: &Arc<Connection>| connection.in_flight() > 0 && !connection.is_over();
+        while connections.iter().any(is_busy) && begun.elapsed() < CLOSE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for connection in connections {
+            connection.end();
+            self.give_up_all(&connection);
+        }
+    }
+}
+
+impl Told for Node {
+    fn ended(&self, mut pending: Pending, outcome: Result<Option<Buffer>, i32>) {
+        let Some(waiter) = pending.waiter.take() else {
+            // Given up before, and counted then. Whether it was written nobody knows who asked.
+            self.changed.notify_all();
+            return;
+        };
+        self.latency.end(pending.begun, pending.length);
+        let told = |operation: Operation| match &outcome {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.failed(operation, pending.offset, *error)),
+        };
+        match waiter {
+            Waiter::Read(cell) => cell.finish(match outcome {
+                Ok(Some(buffer)) => Ok(buffer),
+                Ok(None) => Err(Failure::Server(EIO)),
+                Err(error) => Err(Failure::Server(error)),
+            }),
+            Waiter::Write(ticket) => {
+                if outcome.is_ok() {
+                    let number = self.written.fetch_add(1, Ordering::AcqRel) + 1;
+                    self.witnesses.lock().note(pending.offset, pending.length as u64, pending.checksum, number);
+                    let pieces = std::mem::take(&mut pending.pieces);
+                    self.replay.lock().note(number, pending.offset, pieces, KEPT_BYTES_MAX);
+                }
+                ticket.finish(told(Operation::Write));
+            }
+            Waiter::Flush(ticket) => {
+                match &outcome {
+                    Ok(_) => {
+                        self.flushed.fetch_max(pending.covers, Ordering::AcqRel);
+                        self.witnesses.lock().flushed(pending.covers);
+                        self.replay.lock().flushed(pending.covers);
+                    }
+                    Err(error) => drop(self.flush_failed.set(io::Error::from_raw_os_error(*error).to_string())),
+                }
+                ticket.finish(told(Operation::Flush));
+            }
+            Waiter::Trim(ticket) => ticket.finish(told(Operation::Discard)),
+        }
+    }
+
+    fn broke(&self, connection: &Arc<Connection>, why: String) {
+        let is_ours = {
+            let state = self.state.lock();
+            !state.is_closing && state.connections.iter().any(|one| Arc::ptr_eq(one, connection))
+        };
+        connection.end();
+        if is_ours {
+            self.lose(Instant::now(), why);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Pools on devices of other machines, by NBD, with the real binary on a real mount (P-233 to P-235): three servers, nodes that die, stand still, are
+//! cut off, come back with an older disk, or lie. Needs root and /dev/fuse, and says loudly when it skips. Read next: `support/nodes.rs`.
+
+use crate::elsewhere::Elsewhere;
+use crate::node_servers::{Kind, Node, is_installed};
+use crate::support;
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use support::tier::{content, until};
+use support::{World, can_mount};
+
+const NODE_BYTES: u64 = 256 << 20;
+/// A node that falls silent delays a call by the deadline, which is five seconds, and what a busy machine adds.
+const CALL_MAX: Duration = Duration::from_secs(6);
+
+/// A pool on so many nodes, mounted.
+fn pool_of(test: &str, kind: Kind, count: usize) -> Option<(World, Vec<Node>)> {
+    if !can_mount(test) {
+        return None;
+    }
+    let world = World::new();
+    let node = |number: usize| Node::start(test, kind, &world.folder, &format!("n{number}"), NODE_BYTES);
+    let nodes: Vec<Node> = (1..=count).map(node).collect::<Option<_>>()?;
+    create(&world, &nodes);
+    Some((world, nodes))
+}
+
+fn create(world: &World, nodes: &[Node]) {
+    let devices: Vec<String> = nodes.iter().map(Node::device).collect();
+    world.ok(&format!("create tank {}", devices.join(" ")));
+    world.ok("mount tank mount");
+}
+
+/// Files that were written and synced, and how long the longest call took.
+#[derive(Default)]
+struct Written {
+    names: Vec<(String, usize)>,
+    longest: Duration,
+}
+
+impl Written {
+    /// Writes synced files for so long.
+    fn go_on(&mut self, world: &World, name: &str, how_long: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < how_long {
+            let number = self.names.len();
+            let name = format!("{name}{number}");
+            let start = Instant::now();
+            let mut file = fs::File::create(world.mountpoint().join(&name)).unwrap();
+            file.write_all(&content(number)).unwrap();
+            file.sync_all().unwrap();
+            self.longest = self.longest.max(start.elapsed());
+            self.names.push((name, number));
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    fn assert_right(&self, world: &World) {
+        support::tier::forget_cache();
+        for (name, number) in &self.names {
+            assert!(fs::read(world.mountpoint().join(name)).unwrap() == content(*number), "{name}");
+        }
+    }
+}
+
+fn state_of(world: &World, device: &str) -> (String, String) {
+    let status = world.json("status tank --json");
+    let devices = status["devices"].as_array().unwrap();
+    let found = devices.iter().find(|one| one["name"] == device).unwrap();
+    (found["state"].as_str().unwrap().to_owned(), found["why"].as_str().unwrap_or_default().to_owned())
+}
+
+fn is_healthy(world: &World) -> bool {
+    let status = world.json("status tank --json");
+    status["state"] == "healthy"
+}
+
+fn works_with(test: &str, kind: Kind) {
+    let Some((world, mut nodes)) = pool_of(test, kind, 3) else { return };
+    let mut written = Written::default();
+    written.go_on(&world, "one", Duration::from_millis(500));
+    // Freed room is told to the servers, and a rewrite finds it.
+    fs::write(world.mountpoint().join("large"), vec![7; 40_000_000]).unwrap();
+    fs::remove_file(world.mountpoint().join("large")).unwrap();
+    world.ok("umount mount");
+    world.ok("check tank");
+    world.ok("mount tank mount");
+    written.assert_right(&world);
+    // A server that is started again is the same node.
+    nodes[1].kill();
+    written.go_on(&world, "two", Duration::from_secs(1));
+    assert_eq!(state_of(&world, "n2").0, "silent");
+    nodes[1].start_again();
+    until("its return", || is_healthy(&world));
+    assert!(written.longest < CALL_MAX, "{:?}", written.longest);
+    // Each loss is borne again.
+    nodes[0].kill();
+    written.assert_right(&world);
+    nodes[0].start_again();
+    until("its return", || is_healthy(&world));
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
+#[test]
+fn a_pool_lies_on_nodes_of_nbdkit() {
+    works_with("a_pool_lies_on_nodes_of_nbdkit", Kind::Nbdkit);
+}
+
+#[test]
+fn a_pool_lies_on_nodes_of_nbd_server() {
+    works_with("a_pool_lies_on_nodes_of_nbd_server", Kind::NbdServer);
+}
+
+#[test]
+fn a_pool_lies_on_nodes_of_qemu() {
+    works_with("a_pool_lies_on_nodes_of_qemu", Kind::QemuNbd);
+}
+
+/// P-233: a node that stands still delays an fsync by the deadline at most; `status` says so; it is caught up when it goes on.
+#[test]
+fn a_node_that_stands_still_delays_nobody_for_long() {
+    let Some((world, nodes)) = pool_of("a_node_that_stands_still_delays_nobody_for_long", Kind::Nbdkit, 4) else {
+        return;
+    };
+    let mut written = Written::default();
+    written.go_on(&world, "before", Duration::from_millis(300));
+    nodes[2].pause(true);
+    written.go_on(&world, "during", Duration::from_secs(9));
+    assert!(written.longest < CALL_MAX, "{:?}", written.longest);
+    let (state, why) = state_of(&world, "n3");
+    assert!(state == "silent" && why.contains("has not answered"), "{state}: {why}");
+    let said = world.run("status tank");
+    assert!(said.code != 0 && said.out.contains("device n3: it has not answered"), "{}", said.out);
+    nodes[2].pause(false);
+    until("its return", || is_healthy(&world));
+    world.ok("umount mount");
+    world.ok("check tank");
+    // What was caught up is there without any other one.
+    world.ok("mount tank mount");
+    nodes[0].pause(true);
+    written.assert_right(&world);
+    nodes[0].pause(false);
+    until("its return", || is_healthy(&world));
+    world.ok("umount mount");
+}
+
+/// P-233: the same where the network is cut, also while nothing is asked of it.
+#[test]
+fn a_node_that_is_cut_off_delays_nobody_for_long() {
+    let test = "a_node_that_is_cut_off_delays_nobody_for_long";
+    if !can_mount(test) {
+        return;
+    }
+    let Some(elsewhere) = Elsewhere::new(test) else { return };
+    let world = World::new();
+    let place = (elsewhere.address.as_str(), Some(elsewhere.name.as_str()));
+    let far = Node::start_at(test, Kind::Nbdkit, &world.folder, ("far", NODE_BYTES), place);
+    let near = |name: &str| Node::start(test, Kind::Nbdkit, &world.folder, name, NODE_BYTES);
+    let (Some(far), Some(one), Some(two)) = (far, near("one"), near("two")) else { return };
+    let _nodes = [far, one, two];
+    create(&world, &_nodes);
+    let mut written = Written::default();
+    let rounds = std::env::var("STERE_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
+    for round in 0..rounds {
+        written.go_on(&world, &format!("before{round}-"), Duration::from_millis(300));
+        elsewhere.pull_the_cable(true);
+        written.go_on(&world, &format!("during{round}-"), Duration::from_secs(8));
+        assert_eq!(state_of(&world, "far").0, "silent");
+        elsewhere.pull_the_cable(false);
+        until("its return", || is_healthy(&world));
+    }
+    println!("{} files, longest call {:?}", written.names.len(), written.longest);
+    assert!(written.longest < CALL_MAX, "{:?}", written.longest);
+    written.assert_right(&world);
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
+/// P-236: where all nodes stand still, or all are started again, nothing fails: who writes waits.
+#[test]
+fn when_all_nodes_are_away_writers_wait() {
+    let Some((world, mut nodes)) = pool_of("when_all_nodes_are_away_writers_wait", Kind::Nbdkit, 3) else { return };
+    let mut written = Written::default();
+    written.go_on(&world, "before", Duration::from_millis(500));
+    for is_killed in [false, true] {
+        match is_killed {
+            true => nodes.iter_mut().for_each(Node::kill),
+            false => nodes.iter().for_each(|node| node.pause(true)),
+        }
+        std::thread::scope(|scope| {
+            let name = format!("during-{is_killed}-");
+            let (world, written) = (&world, &mut written);
+            let writer = scope.spawn(move || written.go_on(world, &name, Duration::from_secs(1)));
+            std::thread::sleep(Duration::from_secs(14));
+            // Before anything is asserted: nobody waits for a test that has failed.
+            let (said, is_finished) = (world.run("status tank"), writer.is_finished());
+            match is_killed {
+                true => nodes.iter_mut().for_each(Node::start_again),
+                false => nodes.iter().for_each(|node| node.pause(false)),
+            }
+            writer.join().unwrap();
+            assert!(!is_finished, "nothing was durable");
+            assert!(said.code != 0 && said.out.contains("no other device answers"), "{}", said.out);
+        });
+        until("their return", || is_healthy(&world));
+    }
+    written.go_on(&world, "after", Duration::from_millis(500));
+    written.assert_right(&world);
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
+/// P-235: a node that comes back with the disk of yesterday is not believed; the right one is, and so is one that was looked at as a whole.
+#[test]
+fn a_node_with_an_older_disk_is_not_believed() {
+    let Some((world, mut nodes)) = pool_of("a_node_with_an_older_disk_is_not_believed", Kind::Nbdkit, 3) else {
+        return;
+    };
+    let mut written = Written::default();
+    written.go_on(&world, "old", Duration::from_millis(500));
+    nodes[1].kill();
+    fs::copy(nodes[1].image(), world.path("yesterday")).unwrap();
+    nodes[1].start_again();
+    until("its return", || is_healthy(&world));
+    written.go_on(&world, "new", Duration::from_millis(1500));
+    nodes[1].kill();
+    fs::rename(nodes[1].image(), world.path("today")).unwrap();
+    fs::copy(world.path("yesterday"), nodes[1].image()).unwrap();
+    nodes[1].start_again();
+    until("it to be told", || state_of(&world, "n2").1.contains("older"));
+    written.go_on(&world, "newer", Duration::from_millis(500));
+    written.assert_right(&world);
+    nodes[1].kill();
+    fs::rename(world.path("today"), nodes[1].image()).unwrap();
+    nodes[1].start_again();
+    until("its return", || is_healthy(&world));
+    written.assert_right(&world);
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
+/// Wrong bytes from a node are found, counted and written right again.
+#[test]
+fn a_node_that_lies_is_found_out() {
+    let Some((world, nodes)) = pool_of("a_node_that_lies_is_found_out", Kind::Nbdkit, 2) else { return };
+    let mut written = Written::default();
+    written.go_on(&world, "file", Duration::from_secs(2));
+    world.ok("umount mount");
+    // Past the superblocks; every second block.
+    let mut image = fs::OpenOptions::new().read(true).write(true).open(nodes[0].image()).unwrap();
+    for at in (32 << 20..NODE_BYTES).step_by(64 << 10) {
+        let mut block = [0; 4096];
+        image.seek(SeekFrom::Start(at)).unwrap();
+        image.read_exact(&mut block).unwrap();
+        if block.iter().any(|byte| *byte != 0) {
+            block.iter_mut().for_each(|byte| *byte ^= 0x55);
+            image.seek(SeekFrom::Start(at)).unwrap();
+            image.write_all(&block).unwrap();
+        }
+    }
+    world.ok("mount tank mount");
+    written.assert_right(&world);
+    let scrubbed = world.run("scrub start tank --wait");
+    assert!(scrubbed.code == 0, "{}{}", scrubbed.out, scrubbed.err);
+    let status = world.json("status tank --json");
+    let errors = status["devices"][0]["checksum_errors"].as_u64().unwrap();
+    assert!(errors > 0, "{status}");
+    written.assert_right(&world);
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
+fn openssl(folder: &Path, line: &str) {
+    let said = Command::new("openssl").args(line.split_whitespace()).current_dir(folder).output().unwrap();
+    assert!(said.status.success(), "{line}: {}", String::from_utf8_lossy(&said.stderr));
+}
+
+/// Over TLS, with a certificate of our own that the server asks for; who has none, or trusts another authority, is refused.
+#[test]
+fn nodes_are_reached_by_tls() {
+    let test = "nodes_are_reached_by_tls";
+    if !can_mount(test) || !is_installed(test, "openssl") {
+        return;
+    }
+    let world = World::new();
+    let tls = world.path("tls");
+    fs::create_dir(&tls).unwrap();
+    fs::write(tls.join("names"), "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n").unwrap();
+    for authority in ["ca", "other"] {
+        openssl(
+            &tls,
+            &format!(
+                "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={authority} -keyout {authority}-key.pem -out {authority}-cert.pem"
+            ),
+        );
+    }
+    for who in ["server", "client"] {
+        openssl(&tls, &format!("req -newkey rsa:2048 -nodes -subj /CN={who} -keyout {who}-key.pem -out {who}.csr"));
+        openssl(
+            &tls,
+            &format!(
+                "x509 -req -in {who}.csr -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -days 2 -extfile names -out {who}-cert.pem"
+            ),
+        );
+    }
+    let node = |name: &str| Node::start(test, Kind::NbdkitTls, &world.folder, name, NODE_BYTES);
+    let (Some(mut one), Some(two)) = (node("one"), node("two")) else { return };
+    let device = |node: &Node, ca: &str| format!("{},ca={}", node.place(), tls.join(ca).display());
+    world.refused(&format!("create tank {}", device(&one, "other-cert.pem")), 1, &["cannot be reached", "certificate"]);
+    world.refused(&format!("create tank {}", one.place()), 2, &["ca=FILE is missing"]);
+    let plain = one.place().replace("nbds://", "nbd://");
+    world.refused(&format!("create tank {plain}"), 1, &["asks for TLS"]);
+    world.ok(&format!("create tank {},name=one {},name=two", device(&one, "ca-cert.pem"), device(&two, "ca-cert.pem")));
+    world.ok("mount tank mount");
+    let mut written = Written::default();
+    written.go_on(&world, "file", Duration::from_secs(1));
+    fs::write(world.mountpoint().join("large"), vec![7; 20_000_000]).unwrap();
+    one.kill();
+    written.go_on(&world, "more", Duration::from_millis(500));
+    one.start_again();
+    until("its return", || is_healthy(&world));
+    written.assert_right(&world);
+    assert!(fs::read(world.mountpoint().join("large")).unwrap() == vec![7; 20_000_000]);
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
+/// Wrong addresses, wrong exports and nodes that cannot be used are refused with what to do, and nothing is changed.
+#[test]
+fn what_is_no_node_is_refused() {
+    let test = "what_is_no_node_is_refused";
+    if !can_mount(test) {
+        return;
+    }
+    let world = World::new();
+    let Some(node) = Node::start(test, Kind::QemuNbd, &world.folder, "n1", NODE_BYTES) else { return };
+    let place = node.place();
+    let before = fs::read(node.image()).unwrap();
+    world.refused(&format!("create tank {}", place.replace("/disk", "/other")), 1, &["no such export"]);
+    world.refused(&format!("create tank {place},size=1G"), 2, &["leave out size="]);
+    world.refused("create tank nbd://127.0.0.1:1/disk", 1, &["cannot be reached", "refused"]);
+    world.refused("create tank nbd:///disk", 2, &["no host"]);
+    world.refused(&format!("create tank {place} {place}"), 1, &["same device"]);
+    assert!(fs::read(node.image()).unwrap() == before, "what is refused changes nothing");
+    // Somebody's data is not written over.
+    fs::write(node.image(), vec![5; NODE_BYTES as usize]).unwrap();
+    world.refused(&format!("create tank {place}"), 1, &["unknown data"]);
+    world.ok(&format!("create tank {place} --force"));
+    world.refused("mount nbd://127.0.0.1:1/disk mount", 1, &["cannot be reached"]);
+    world.ok(&format!("mount {place} mount"));
+    world.ok("umount mount");
+}
+
+/// P-157: a pool on nodes that one machine has mounted is refused on another that reaches them.
+#[test]
+fn two_machines_do_not_write_to_the_same_nodes() {
+    let test = "two_machines_do_not_write_to_the_same_nodes";
+    let Some((world, nodes)) = pool_of(test, Kind::Nbdkit, 2) else { return };
+    let places: Vec<String> = nodes.iter().map(Node::place).collect();
+    let other = World::new();
+    // Another machine is another state; it is told apart by the kernel's id of the boot, so this one is taken for a second daemon at least.
+    let said = other.run(&format!("mount {} mount", places.join(" ")));
+    assert!(said.code != 0, "{}", said.out);
+    assert!(said.err.contains("in use"), "{}", said.err);
+    fs::write(world.mountpoint().join("file"), b"kept").unwrap();
+    world.ok("umount mount");
+    other.ok(&format!("mount {} mount", places.join(" ")));
+    assert_eq!(fs::read(other.mountpoint().join("file")).unwrap(), b"kept");
+    other.ok("umount mount");
+}

@@ -1,0 +1,179 @@
+//! Servers of devices by NBD, each with an image of its own: nbdkit, `nbd-server` and `qemu-nbd`. `cargo xtask test` brings them; none where one
+//! is not installed.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::remote::net_of;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Nbdkit,
+    /// With certificates in the folder `tls`.
+    NbdkitTls,
+    NbdServer,
+    QemuNbd,
+}
+
+impl Kind {
+    fn program(self) -> &'static str {
+        match self {
+            Kind::Nbdkit | Kind::NbdkitTls => "nbdkit",
+            Kind::NbdServer => "nbd-server",
+            Kind::QemuNbd => "qemu-nbd",
+        }
+    }
+}
+
+pub struct Node {
+    kind: Kind,
+    folder: PathBuf,
+    name: String,
+    address: String,
+    port: u16,
+    /// A network namespace, where it is not in the test's.
+    namespace: Option<String>,
+    process: Option<Child>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub fn is_installed(test: &str, program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !is_there {
+        eprintln!("SKIPPED: {test} needs {program}, which is not installed");
+    }
+    is_there
+}
+
+impl Node {
+    /// A node with a new image of so many bytes.
+    pub fn start(test: &str, kind: Kind, folder: &Path, name: &str, size_bytes: u64) -> Option<Node> {
+        Node::start_at(test, kind, folder, (name, size_bytes), ("127.0.0.1", None))
+    }
+
+    pub fn start_at(
+        test: &str,
+        kind: Kind,
+        folder: &Path,
+        (name, size_bytes): (&str, u64),
+        (address, namespace): (&str, Option<&str>),
+    ) -> Option<Node> {
+        if !is_installed(test, kind.program()) {
+            return None;
+        }
+        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let (folder, name, address) = (folder.to_owned(), name.to_owned(), address.to_owned());
+        let namespace = namespace.map(str::to_owned);
+        let mut node = Node { kind, folder, name, address, port, namespace, process: None };
+        fs::File::create(node.image()).unwrap().set_len(size_bytes).unwrap();
+        node.start_again();
+        Some(node)
+    }
+
+    pub fn image(&self) -> PathBuf {
+        self.folder.join(format!("{}.raw", self.name))
+    }
+
+    /// As it is named on a command line.
+    pub fn place(&self) -> String {
+        let scheme = if self.kind == Kind::NbdkitTls { "nbds" } else { "nbd" };
+        format!("{scheme}://{}:{}/disk", self.address, self.port)
+    }
+
+    /// The same, of a pool's own.
+    pub fn device(&self) -> String {
+        format!("{},host={},name={}", self.place(), self.name, self.name)
+    }
+
+    fn command(&self) -> Command {
+        let (program, image, port) = (self.kind.program(), self.image(), self.port.to_string());
+        let mut command = match &self.namespace {
+            Some(namespace) => {
+                let mut command = Command::new("nsenter");
+                command.arg(net_of(namespace)).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        match self.kind {
+            Kind::Nbdkit => drop(command.args(["-f", "-i", &self.address, "-p", &port, "file"]).arg(image)),
+            Kind::NbdkitTls => {
+                let certificates = format!("--tls-certificates={}", self.folder.join("tls").display());
+                command
+                    .args(["-f", "-i", &self.address, "-p", &port, "--tls=require", &certificates, "file"])
+                    .arg(image);
+            }
+            Kind::NbdServer => {
+                let config = self.folder.join(format!("{}.conf", self.name));
+                let text = format!(
+                    "[generic]\nlistenaddr = {}\nport = {port}\n[disk]\nexportname = {}\nflush = true\ntrim = true\n",
+                    self.address,
+                    image.display()
+                );
+                fs::write(&config, text).unwrap();
+                // It forks for each who comes, and so becomes a daemon.
+                command.arg("-C").arg(config).arg("-p").arg(self.pid_file());
+            }
+            Kind::QemuNbd => {
+                let words =
+                    ["-t", "-e", "16", "-f", "raw", "-x", "disk", "--discard=unmap", "-b", &self.address, "-p", &port];
+                command.args(words).arg(image);
+            }
+        }
+        command
+    }
+
+    /// Starts it, and waits until it can be reached.
+    pub fn start_again(&mut self) {
+        assert!(self.process.is_none(), "it runs already");
+        let log = fs::File::create(self.folder.join(format!("{}.log", self.name))).unwrap();
+        let started = self.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        self.process = Some(started);
+        let begun = Instant::now();
+        while TcpStream::connect((self.address.as_str(), self.port)).is_err()
+            || (self.kind == Kind::NbdServer && !self.pid_file().exists())
+        {
+            let said = fs::read_to_string(self.folder.join(format!("{}.log", self.name))).unwrap_or_default();
+            assert!(begun.elapsed() < Duration::from_secs(20), "{} does not start: {said}", self.name);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.folder.join(format!("{}.pid", self.name))
+    }
+
+    pub fn kill(&mut self) {
+        let daemon = fs::read_to_string(self.pid_file()).ok().and_then(|text| text.trim().parse::<i32>().ok());
+        if let Some(daemon) = daemon {
+            // SAFETY: signals to a session of our own making: the server, and those who serve.
+            let _told = unsafe { libc::kill(-daemon, libc::SIGKILL) };
+            drop(fs::remove_file(self.pid_file()));
+        }
+        if let Some(mut process) = self.process.take() {
+            self.signal_to(&process, libc::SIGCONT);
+            drop(process.kill());
+            drop(process.wait());
+        }
+    }
+
+    fn signal_to(&self, process: &Child, signal: i32) {
+        // SAFETY: a signal to a child that was not waited for.
+        let _told = unsafe { libc::kill(process.id() as i32, signal) };
+    }
+
+    /// It stands still, as a machine does that hangs.
+    pub fn pause(&self, is_paused: bool) {
+        let process = self.process.as_ref().unwrap();
+        self.signal_to(process, if is_paused { libc::SIGSTOP } else { libc::SIGCONT });
+    }
+}
