@@ -62,6 +62,7 @@ impl Deadline {
             return false;
         }
         state.left.insert(self.device);
+        assert!(state.candidates.difference(&state.left).next().is_some(), "one device goes on");
         true
     }
 

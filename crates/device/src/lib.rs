@@ -82,7 +82,7 @@ impl Piece {
     /// A part of it; the range is from its own beginning.
     #[must_use]
     pub fn part(&self, range: Range<usize>) -> Piece {
-        assert!(range.end <= self.range.len(), "a part lies within its piece");
+        assert!(range.end <= self.range.len(), "a part is within its piece");
         Piece::new(self.data.clone(), self.range.start + range.start..self.range.start + range.end)
     }
 }

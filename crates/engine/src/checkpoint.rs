@@ -22,7 +22,7 @@ use crate::checkpointer::Checkpointer;
 use crate::condemn::choose_condemned;
 use crate::error::Error;
 use crate::freed::release_freed;
-use crate::mirrors::wanted_journal;
+use crate::mirrors::{note_answering, wanted_journal};
 use crate::stranded::Rerouting;
 use crate::superblock::store_superblocks;
 use crate::{FreedSegment, engine::Engine};
@@ -111,6 +111,7 @@ impl Checkpoints<'_> {
         assert_eq!(journal.used_bytes(), 0, "an empty journal only is given other mirrors");
         assert!(journal.durable_change <= frozen.change, "a checkpoint holds all that was durable before");
         journal.mirrors.clone_from(&frozen.mirrors);
+        note_answering(self.engine, journal);
         journal.region_bytes = frozen.region_bytes;
         journal.durable_sequence = journal.sequence - 1;
         journal.durable_change = frozen.change;

@@ -14,6 +14,7 @@ use stere_format::{DeviceEntry, DeviceIndex, DeviceState, Scheme, Superblock};
 use stere_log::Segment;
 
 use crate::error::Error;
+use crate::mirrors::note_answering;
 use crate::rebuild::Mender;
 use crate::recover::declare;
 use crate::{DeviceIn, engine::Engine};
@@ -103,10 +104,10 @@ impl Devices {
     /// Devices may take so long for a write or flush, each for as long as there is another that writing can go on with.
     pub fn set_deadlines(&self, timeout: Option<Duration>) {
         let (open, devices) = (self.engine.open_devices(), self.engine.log.stripe.devices.all());
-        let is_silent = |index: &DeviceIndex| {
-            devices.iter().any(|device| device.index() == *index && device.silent_for().is_some())
-        };
-        self.engine.answering.set(open.iter().copied().filter(|index| !is_silent(index)).collect());
+        // Who holds it waits for a device, perhaps: what was said before still holds.
+        if let Some(journal) = self.engine.journal.try_lock() {
+            note_answering(&self.engine, &journal);
+        }
         for device in devices {
             let has_other = open.iter().any(|index| *index != device.index());
             let deadline = timeout.filter(|_| has_other);

@@ -1,7 +1,11 @@
 //! Which devices mirror the journal, and how large it is on them. Read next: `checkpoint.rs`, which changes them.
 
-use stere_format::Superblock;
-use stere_journal::Mirror;
+use std::collections::BTreeSet;
+
+use stere_device::Device;
+use stere_faults::{Bug, is_planted};
+use stere_format::{DeviceIndex, Superblock};
+use stere_journal::{Journal, Mirror};
 
 use crate::engine::Engine;
 
@@ -50,4 +54,21 @@ pub(crate) fn wanted_journal(engine: &Engine, current: &[Mirror], region_bytes: 
 pub(crate) fn lacks_mirrors(engine: &Engine) -> bool {
     let journal = engine.journal.lock();
     wanted_journal(engine, &journal.mirrors, journal.region_bytes) != (journal.mirrors.clone(), journal.region_bytes)
+}
+
+/// Of the mirrors of the journal the last one that answers is waited for: without any nothing can be made durable.
+pub(crate) fn note_answering(engine: &Engine, journal: &Journal) {
+    let open = engine.open_devices();
+    let devices = engine.log.stripe.devices.all();
+    let answers = |index: &DeviceIndex| {
+        let device = devices.iter().find(|device| device.index() == *index);
+        open.contains(index) && device.is_some_and(|device| device.silent_for().is_none())
+    };
+    let mirrors: Vec<DeviceIndex> = journal.mirrors.iter().map(|mirror| mirror.device).collect();
+    assert!(mirrors.len() <= Superblock::JOURNAL_DEVICES_MAX, "a journal has few mirrors");
+    let mut candidates: BTreeSet<DeviceIndex> = mirrors.into_iter().filter(answers).collect();
+    if is_planted(Bug::LastOneGivenUp) {
+        candidates.insert(DeviceIndex::MAX);
+    }
+    engine.answering.set(candidates);
 }

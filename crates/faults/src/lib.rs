@@ -52,6 +52,8 @@ pub enum Bug {
     SalvagedZeros,
     /// engine, `mend.rs`: a device that says nothing is asked whether it answers again, and then never more (P-162).
     SilentAskedOnce,
+    /// engine, `mirrors.rs`: the last device that answers is given up, too (P-236).
+    LastOneGivenUp,
     /// engine, `devices.rs`: a device that is to be removed leaves with what could not be read from it (P-160).
     RestDropped,
     /// engine, `devices.rs`: no spare takes the place of a device that is given up (P-20).
@@ -194,7 +196,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 93] = [
+    pub const ALL: [Bug; 94] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -219,6 +221,7 @@ impl Bug {
         Bug::MendingUnwritten,
         Bug::SalvagedZeros,
         Bug::SilentAskedOnce,
+        Bug::LastOneGivenUp,
         Bug::RestDropped,
         Bug::SpareStays,
         Bug::RivalUnwatched,

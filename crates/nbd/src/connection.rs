@@ -12,6 +12,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use stere_device::{Buffer, Piece, Ticket};
 
+use crate::node::Node;
 use crate::session::Session;
 use crate::wire::{self, ChunkKind, Command, Reply, WireError};
 
@@ -36,7 +37,8 @@ pub enum Failure {
 
 impl ReadCell {
     pub fn finish(&self, outcome: Result<Buffer, Failure>) {
-        *self.state.lock() = Some(outcome);
+        let before = self.state.lock().replace(outcome);
+        assert!(before.is_none(), "a read ends once");
         self.ended.notify_all();
     }
 
@@ -78,6 +80,7 @@ impl Filling {
     }
 
     fn note(&mut self, at: usize, length: usize) -> Result<(), WireError> {
+        assert!(length > 0 && at + length <= self.buffer.len(), "what is received was asked for");
         let before = self.filled.range(..at + length).next_back();
         if before.is_some_and(|(start, end)| *end > at || *start >= at) {
             return Err(WireError::Broken("the same bytes of a read twice".into()));
@@ -128,15 +131,9 @@ pub struct Connection {
     arrived: Condvar,
 }
 
-/// What a connection tells its device.
-pub trait Told: Send + Sync + 'static {
-    fn ended(&self, pending: Pending, outcome: Result<Option<Buffer>, i32>);
-    fn broke(&self, connection: &Arc<Connection>, why: String);
-}
-
 impl Connection {
     /// Takes a session over, with a thread for each direction.
-    pub fn start<Device: Told>(session: Session, device: &Arc<Device>) -> io::Result<Arc<Connection>> {
+    pub fn start(session: Session, device: &Arc<Node>) -> io::Result<Arc<Connection>> {
         let Session { export, socket, mut reader, mut writer } = session;
         let (state, arrived) = (Mutex::default(), Condvar::new());
         let connection = Arc::new(Connection { socket, is_structured: export.is_structured, state, arrived });
@@ -148,7 +145,7 @@ impl Connection {
         };
         let (own, told) = (connection.clone(), device.clone());
         let receive = move || {
-            let why = match own.receive_all(&mut *reader, &*told) {
+            let why = match own.receive_all(&mut *reader, &told) {
                 Ok(()) => "the server closed the connection".to_owned(),
                 Err(error) => error.to_string(),
             };
@@ -163,13 +160,15 @@ impl Connection {
     }
 
     /// Queues a request. Gives it back if the connection is over.
-    pub fn submit(&self, pending: Pending) -> Result<(), Pending> {
+    pub fn submit(&self, pending: Pending) -> Option<Pending> {
         let mut state = self.state.lock();
         if state.is_over {
-            return Err(pending);
+            return Some(pending);
         }
         let cookie = state.next_cookie;
         state.next_cookie += 1;
+        assert!(pending.waiter.is_some(), "somebody waits for what is asked");
+        assert!(pending.filling.is_some() == matches!(pending.waiter, Some(Waiter::Read(_))), "a read has memory");
         let length = u32::try_from(pending.length).expect("a request is not longer than its payload may be");
         let head = wire::request(pending.command, cookie, pending.offset, length);
         let pieces = pending.pieces.clone();
@@ -177,7 +176,7 @@ impl Connection {
         state.outgoing.push_back(Outgoing { head, pieces });
         drop(state);
         self.arrived.notify_one();
-        Ok(())
+        None
     }
 
     pub fn in_flight(&self) -> usize {
@@ -204,6 +203,7 @@ impl Connection {
     /// Takes the requests that somebody waits for, in their order, once the connection is over.
     pub fn take_pending(&self) -> Vec<Pending> {
         let mut state = self.state.lock();
+        assert!(state.outgoing.is_empty(), "nothing goes out any more");
         assert!(state.is_over, "what a server still may answer is not sent again");
         let all = std::mem::take(&mut state.pending);
         all.into_values().filter(|pending| pending.waiter.is_some()).collect()
@@ -217,7 +217,7 @@ impl Connection {
             state.outgoing.clear();
         }
         self.arrived.notify_all();
-        // Nothing that lies in the kernel still goes out.
+        // Nothing that the kernel still holds goes out.
         let _is_set = socket2::SockRef::from(&self.socket).set_linger(Some(std::time::Duration::ZERO));
         let _is_down = self.socket.shutdown(Shutdown::Both);
     }
@@ -254,7 +254,7 @@ impl Connection {
         }
     }
 
-    fn receive_all<Device: Told>(&self, reader: &mut dyn Read, device: &Device) -> io::Result<()> {
+    fn receive_all(&self, reader: &mut dyn Read, device: &Node) -> io::Result<()> {
         loop {
             let mut head = [0; wire::STRUCTURED_BYTES];
             let start = head.first_chunk_mut::<4>().expect("a head has four bytes");
@@ -270,7 +270,7 @@ impl Connection {
         }
     }
 
-    fn receive_one<Device: Told>(&self, reader: &mut dyn Read, device: &Device, reply: Reply) -> io::Result<()> {
+    fn receive_one(&self, reader: &mut dyn Read, device: &Node, reply: Reply) -> io::Result<()> {
         let broken = |why: &str| Err(io::Error::other(WireError::Broken(why.into())));
         let cookie = match reply {
             Reply::Simple { cookie, .. } | Reply::Structured { cookie, .. } => cookie,

@@ -72,9 +72,9 @@ impl NbdDevice {
         let node = Arc::new(Node::new(name.clone(), address, access, export));
         let connections = node.connect_all(session).map_err(failed)?;
         node.state.lock().connections = connections;
-        let watching = node.clone();
-        let watch = move || watching.watch();
-        if let Err(error) = std::thread::Builder::new().name("stere-nbd-watch".into()).spawn(watch) {
+        let kept = node.clone();
+        let keep = move || kept.supervise();
+        if let Err(error) = std::thread::Builder::new().name("stere-nbd-keep".into()).spawn(keep) {
             node.close();
             return Err(failed(error.into()));
         }
@@ -113,6 +113,7 @@ impl NbdDevice {
         let until = patience.map(|patience| Instant::now() + patience);
         let (start, head, whole) = self.widen(offset, length);
         let payload = node.export.payload_bytes_max as usize;
+        assert!(head < whole && head + length <= whole, "what is wanted is read");
         let parts: Vec<(usize, Arc<ReadCell>)> = (0..whole)
             .step_by(payload)
             .map(|at| {
@@ -181,6 +182,7 @@ fn cut(pieces: Vec<Piece>, bytes_max: usize) -> Vec<Vec<Piece>> {
     if !current.is_empty() {
         requests.push(current);
     }
+    assert!(requests.iter().all(|pieces| length_of(pieces) <= bytes_max), "no request is too long");
     requests
 }
 
@@ -193,12 +195,12 @@ impl Device for NbdDevice {
         BLOCK_BYTES
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        self.read_scattered(offset, &mut [Scatter::Into(buffer)])
-    }
-
     fn read_scattered(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
         self.read_within(None, offset, pieces).unwrap_or_else(|| Err(self.node.silent()))
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.read_scattered(offset, &mut [Scatter::Into(buffer)])
     }
 
     fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
@@ -215,8 +217,9 @@ impl Device for NbdDevice {
     }
 
     fn submit_write_gathered(&self, offset: u64, mut pieces: Vec<Piece>, ticket: Ticket) {
-        if let Err(error) = self.check_write(offset, &pieces) {
-            return ticket.finish(Err(error));
+        let checked = self.check_write(offset, &pieces);
+        if checked.is_err() {
+            return ticket.finish(checked);
         }
         pieces.retain(|piece| !piece.bytes().is_empty());
         let mut requests = cut(pieces, self.node.export.payload_bytes_max as usize);
@@ -318,7 +321,5 @@ impl Drop for NbdDevice {
     }
 }
 
-#[cfg(test)]
-mod server;
 #[cfg(test)]
 mod tests;

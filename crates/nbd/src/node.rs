@@ -1,6 +1,6 @@
-//! What the calls on a device, its connections and the thread that watches over both share: who asks, who waits, what is known to be durable.
+//! The state of a device that its calls, its connections and the thread of `reconnect.rs` share: who waits for what, and what is durable.
 //!
-//! Invariant: a request has one waiter, who hears of it once: from the answer, or because the device is away. Read next: `keeper.rs`.
+//! Invariant: a request has one waiter, who hears of it once: from the answer, or because the device is away. Read next: `reconnect.rs`.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use stere_device::latency::Latency;
 use stere_device::{Access, Buffer, Deadline, DeviceError, Operation, Piece, Ticket, length_of};
 
 use crate::address::Address;
-use crate::connection::{Connection, Failure, Filling, Pending, ReadCell, Told, Waiter};
+use crate::connection::{Connection, Failure, Filling, Pending, ReadCell, Waiter};
 use crate::error::NbdError;
 use crate::replay::{KEPT_BYTES_MAX, Replay};
 use crate::session::{Export, Session};
@@ -102,6 +102,7 @@ impl Node {
     /// A first session, and as many more as the server is good for.
     pub fn connect_all(self: &Arc<Self>, first: Session) -> Result<Vec<Arc<Connection>>, NbdError> {
         let wanted = if self.export.flags.has_several_connections() { CONNECTIONS } else { 1 };
+        assert_eq!(first.export, self.export, "the export is the one that was agreed on");
         let mut connections = vec![Connection::start(first, self)?];
         while connections.len() < wanted {
             // One is enough to work with.
@@ -114,15 +115,15 @@ impl Node {
     }
 
     /// Sends a request on the connection with the least to do; gives it back where the device is away and nobody waits for it.
-    pub fn submit(&self, pending: Pending) -> Result<(), Pending> {
+    pub fn submit(&self, pending: Pending) -> Option<Pending> {
         let connection = {
             let mut state = self.state.lock();
             match &state.away {
-                _ if state.is_closing => return Err(pending),
-                Some(away) if !away.is_waited_for => return Err(pending),
+                _ if state.is_closing => return Some(pending),
+                Some(away) if !away.is_waited_for => return Some(pending),
                 Some(_) => {
                     state.held.push(pending);
-                    return Ok(());
+                    return None;
                 }
                 None => {}
             }
@@ -134,18 +135,19 @@ impl Node {
         };
         let outcome = match connection {
             Some(connection) => connection.submit(pending),
-            None => Err(pending),
+            None => Some(pending),
         };
         // Whoever watches finds that the connection is over, and decides.
-        if let Err(pending) = outcome {
+        if let Some(pending) = outcome {
             self.state.lock().held.push(pending);
         }
         self.changed.notify_one();
-        Ok(())
+        None
     }
 
     pub fn pending(&self, command: Command, offset: u64, length: usize, waiter: Waiter) -> Pending {
         let covers = self.written.load(Ordering::Acquire);
+        assert!(length as u64 <= u64::from(self.export.payload_bytes_max), "a request moves no more than was agreed");
         Pending {
             command,
             pieces: Vec::new(),
@@ -161,9 +163,9 @@ impl Node {
 
     pub fn submit_read(&self, offset: u64, buffer: Buffer) -> Arc<ReadCell> {
         let cell = Arc::new(ReadCell::default());
-        let pending = self.pending(Command::Read, offset, buffer.len(), Waiter::Read(cell.clone()));
-        let pending = Pending { filling: Some(Filling::of(buffer)), ..pending };
-        if let Err(pending) = self.submit(pending) {
+        let mut pending = self.pending(Command::Read, offset, buffer.len(), Waiter::Read(cell.clone()));
+        pending.filling = Some(Filling::of(buffer));
+        if let Some(pending) = self.submit(pending) {
             self.refuse(pending);
         }
         cell
@@ -173,7 +175,7 @@ impl Node {
         if command == Command::Trim {
             self.witnesses.lock().forget(offset, length as u64);
         }
-        if let Err(pending) = self.submit(self.pending(command, offset, length, waiter)) {
+        if let Some(pending) = self.submit(self.pending(command, offset, length, waiter)) {
             self.refuse(pending);
         }
     }
@@ -181,9 +183,11 @@ impl Node {
     pub fn submit_write(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
         let length = length_of(&pieces);
         self.witnesses.lock().forget(offset, length as u64);
+        assert!(length % BLOCK_BYTES as usize == 0, "blocks are written, not {length} bytes");
         let checksum = witness::checksum(&pieces[0].bytes()[..witness::BLOCK_BYTES]);
-        let pending = self.pending(Command::Write, offset, length, Waiter::Write(ticket));
-        if let Err(pending) = self.submit(Pending { checksum, pieces, ..pending }) {
+        let mut pending = self.pending(Command::Write, offset, length, Waiter::Write(ticket));
+        (pending.checksum, pending.pieces) = (checksum, pieces);
+        if let Some(pending) = self.submit(pending) {
             self.refuse(pending);
         }
     }
@@ -240,6 +244,7 @@ impl Node {
     /// Sends requests that waited, now that the device is back.
     pub fn send_held(&self, held: Vec<Pending>) {
         for mut pending in held {
+            assert!(pending.waiter.is_some(), "a request that is held has somebody who waits");
             let is_lost = self.is_unflushed_lost.load(Ordering::Acquire);
             if is_lost && matches!(pending.waiter, Some(Waiter::Flush(_))) {
                 self.refuse(pending);
@@ -248,7 +253,7 @@ impl Node {
             if matches!(pending.waiter, Some(Waiter::Read(_))) {
                 pending.filling = Some(Filling::of(Buffer::zeroed(pending.length)));
             }
-            if let Err(pending) = self.submit(pending) {
+            if let Some(pending) = self.submit(pending) {
                 self.refuse(pending);
             }
         }
@@ -313,8 +318,8 @@ impl Node {
     }
 }
 
-impl Told for Node {
-    fn ended(&self, mut pending: Pending, outcome: Result<Option<Buffer>, i32>) {
+impl Node {
+    pub fn ended(&self, mut pending: Pending, outcome: Result<Option<Buffer>, i32>) {
         let Some(waiter) = pending.waiter.take() else {
             // Given up before, and counted then. Whether it was written nobody knows who asked.
             self.changed.notify_all();
@@ -355,7 +360,7 @@ impl Told for Node {
         }
     }
 
-    fn broke(&self, connection: &Arc<Connection>, why: String) {
+    pub fn broke(&self, connection: &Arc<Connection>, why: String) {
         let is_ours = {
             let state = self.state.lock();
             !state.is_closing && state.connections.iter().any(|one| Arc::ptr_eq(one, connection))

@@ -1,6 +1,6 @@
 //! Writes that a server has acknowledged and no flush has covered yet: they are written again where it may have lost them.
 //!
-//! Invariants: what is kept is in the order in which it was acknowledged, and of one place only the newest; what had no room any more, or lies
+//! Invariants: what is kept is in the order in which it was acknowledged, and of one place only the newest; what had no room any more, or is
 //! partly over another write, is missed, and who asks is told that not all is here.
 
 use std::collections::BTreeMap;
@@ -25,6 +25,8 @@ impl Replay {
     /// A write was acknowledged, as this number of all.
     pub fn note(&mut self, number: u64, offset: u64, pieces: Vec<Piece>, kept_bytes_max: usize) {
         let end = offset + length_of(&pieces) as u64;
+        assert!(end > offset, "a write has bytes");
+        assert!(self.writes.last_key_value().is_none_or(|(newest, _)| *newest < number), "writes come in their order");
         let before: Vec<(u64, u64)> = self.places.range(..end).map(|(at, number)| (*at, *number)).collect();
         for (at, other) in before.into_iter().rev() {
             let length = self.writes.get(&other).map_or(0, |(_, pieces)| length_of(pieces) as u64);
@@ -59,6 +61,7 @@ impl Replay {
     pub fn flushed(&mut self, number: u64) {
         let durable: Vec<u64> = self.writes.range(..=number).map(|(number, _)| *number).collect();
         durable.into_iter().for_each(|number| self.remove(number));
+        assert_eq!(self.writes.len(), self.places.len(), "each write has its place");
         self.missed = self.missed.filter(|missed| *missed > number);
     }
 

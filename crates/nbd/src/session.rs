@@ -148,6 +148,7 @@ fn agree(reader: &mut dyn Read, writer: &mut dyn Write, name: &str) -> Result<Ex
     if payload_bytes_max == 0 {
         return Err(NbdError::Unsuitable(format!("a request may move less than {alignment} bytes")));
     }
+    assert!(payload_bytes_max.is_multiple_of(block_bytes), "requests of the largest size are whole blocks");
     Ok(Export { size_bytes, flags, block_bytes, payload_bytes_max, is_structured: refusal.is_none() })
 }
 

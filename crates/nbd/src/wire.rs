@@ -353,7 +353,7 @@ pub fn fuzz(bytes: &[u8]) {
     if let Some(hole) = bytes.first_chunk()
         && let Ok((at, length)) = decode_hole(hole, 4096, 8192)
     {
-        assert!(at + length <= 8192, "a hole lies in what was asked for");
+        assert!(at + length <= 8192, "a hole is within what was asked for");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a server has told to be durable last, so that one that comes back with an older disk is known.
+//! Checksums of what a server told to be durable last, so that one that comes back with an older disk is known.
 //!
 //! Of the last writes that a flush covered the checksum of the first block is remembered. A server that was restarted, and holds something else
 //! there, was given another disk, an image of yesterday, or lied about its flushes: nothing on it can be believed. Invariant: what somebody began
@@ -42,6 +42,8 @@ impl Witnesses {
 
     /// A write was acknowledged.
     pub fn note(&mut self, offset: u64, length: u64, checksum: u32, number: u64) {
+        assert!(length >= BLOCK_BYTES as u64, "a write has a first block");
+        assert!(number > self.durable, "what was not written yet is not durable");
         self.forget(offset, length);
         self.written.insert(offset, Seen { length, checksum, number });
         if self.written.len() > WITNESSES_MAX {

@@ -150,7 +150,11 @@ pub(crate) fn may_fail_devices(history: &History, name: &[u8], bytes: u64) -> bo
     let is_armed = (0..machine.device_count()).any(|device| machine.is_faulty(device) || machine.is_away(device));
     let is_usual = |state| matches!(state, DeviceState::Active | DeviceState::Spare);
     let is_whole = history.pool.members().iter().all(|(_, entry)| is_usual(entry.device_state()));
-    let is_plain = !history.plan.may_fill && !history.plan.pool.keeps_versions && !history.quotas.are_on();
+    // What is damaged on a medium may be there only.
+    let is_plain = history.summary.tier.harms == 0
+        && !history.plan.may_fill
+        && !history.plan.pool.keeps_versions
+        && !history.quotas.are_on();
     let has_room = quotas::check_inode_room(history).and(quotas::check_growth(history, 0, bytes)).is_ok();
     // What these add decides neither where files lie nor who may make them.
     let harmless = [Area::Records, Area::Followers, Area::Backups, Area::Failing];

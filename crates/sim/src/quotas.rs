@@ -304,7 +304,7 @@ pub(crate) fn limit(history: &mut History, holder: u8, manner: u8, room: u16, da
 /// Notes since when there is more than allowed but for a while; before each step. What nobody has any more is gone by then.
 pub(crate) fn watch_quotas(history: &mut History) -> Result<(), Stop> {
     if history.quotas.is_on {
-        settle_watching(history, watch_accounts)?;
+        finish_background_work(history, look_at_accounts)?;
         // This may have begun segments, before the step changes what words mean.
         placement::watch_places(history)?;
         let last = history.quotas.since_sync.last();
@@ -316,7 +316,7 @@ pub(crate) fn watch_quotas(history: &mut History) -> Result<(), Stop> {
 }
 
 /// What is saved may be less than a soft limit for a moment only.
-fn watch_accounts(history: &mut History) -> Result<(), Stop> {
+fn look_at_accounts(history: &mut History) -> Result<(), Stop> {
     let (used, now) = (used(history), timestamp(&history.machine).seconds);
     for number in 0..3 {
         let value = account(history, number);
@@ -328,18 +328,18 @@ fn watch_accounts(history: &mut History) -> Result<(), Stop> {
 
 /// Background work, until every inode counts where it lies and what nobody has any more is gone.
 pub(crate) fn settle_accounts(history: &mut History) -> Result<(), Stop> {
-    settle_watching(history, |_| Ok(()))
+    finish_background_work(history, |_| Ok(()))
 }
 
-/// The same; `watch` sees the accounts before each step of it, which saves what is old, and after the last one.
-fn settle_watching(history: &mut History, watch: impl Fn(&mut History) -> Result<(), Stop>) -> Result<(), Stop> {
+/// The same; `look` sees the accounts before each step of it, which saves what is old, and after the last one.
+fn finish_background_work(history: &mut History, look: impl Fn(&mut History) -> Result<(), Stop>) -> Result<(), Stop> {
     for _ in 0..10_000 {
-        watch(history)?;
+        look(history)?;
         let stepped = history.mounted().files.step(&caller(&history.machine), 100);
         if !history.must("step of the files", stepped)? {
             let state = history.mounted().files.quotas().accounts_state(Io::BLOCKING);
             return match history.must("the state of accounts", state)? {
-                AccountsState::Exact => watch(history),
+                AccountsState::Exact => look(history),
                 state => Err(Stop::Failure(format!("accounts are {state:?} when nothing is left to do"))),
             };
         }

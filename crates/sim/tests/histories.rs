@@ -168,6 +168,7 @@ mod planted {
                 Bug::StoredWhileEndless | Bug::OuterLimitForgotten | Bug::VolumeMovedAlone => Some(Area::Accounts),
                 Bug::UnfoldedInPart | Bug::UseOfNamesForgotten => Some(Area::Cold),
                 Bug::SilentAskedOnce
+                | Bug::LastOneGivenUp
                 | Bug::RestDropped
                 | Bug::SpareStays
                 | Bug::RivalUnwatched

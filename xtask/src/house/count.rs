@@ -25,6 +25,7 @@ const EDGE: &[&str] = &[
     "machine",
     "medium",
     "multihost",
+    "nbd",
     "online",
     "people",
     "plugin",

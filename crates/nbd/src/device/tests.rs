@@ -1,8 +1,10 @@
 //! Against a server that does wrong on demand. P-233 and P-234.
 
-use super::server::{Breach, Manner, SIZE_BYTES, Server};
+mod server;
+
 use super::*;
 use crate::node::CONNECTIONS;
+use server::{Breach, Manner, SIZE_BYTES, Server};
 use stere_device::{Answering, Buffer};
 
 const DEADLINE: Duration = Duration::from_millis(300);

@@ -108,18 +108,18 @@ fn works_with(test: &str, kind: Kind) {
 }
 
 #[test]
-fn a_pool_lies_on_nodes_of_nbdkit() {
-    works_with("a_pool_lies_on_nodes_of_nbdkit", Kind::Nbdkit);
+fn a_pool_is_on_nodes_of_nbdkit() {
+    works_with("a_pool_is_on_nodes_of_nbdkit", Kind::Nbdkit);
 }
 
 #[test]
-fn a_pool_lies_on_nodes_of_nbd_server() {
-    works_with("a_pool_lies_on_nodes_of_nbd_server", Kind::NbdServer);
+fn a_pool_is_on_nodes_of_nbd_server() {
+    works_with("a_pool_is_on_nodes_of_nbd_server", Kind::NbdServer);
 }
 
 #[test]
-fn a_pool_lies_on_nodes_of_qemu() {
-    works_with("a_pool_lies_on_nodes_of_qemu", Kind::QemuNbd);
+fn a_pool_is_on_nodes_of_qemu() {
+    works_with("a_pool_is_on_nodes_of_qemu", Kind::QemuNbd);
 }
 
 /// P-233: a node that stands still delays an fsync by the deadline at most; `status` says so; it is caught up when it goes on.
@@ -247,8 +247,8 @@ fn a_node_with_an_older_disk_is_not_believed() {
 
 /// Wrong bytes from a node are found, counted and written right again.
 #[test]
-fn a_node_that_lies_is_found_out() {
-    let Some((world, nodes)) = pool_of("a_node_that_lies_is_found_out", Kind::Nbdkit, 2) else { return };
+fn a_node_that_gives_wrong_bytes_is_found_out() {
+    let Some((world, nodes)) = pool_of("a_node_that_gives_wrong_bytes_is_found_out", Kind::Nbdkit, 2) else { return };
     let mut written = Written::default();
     written.go_on(&world, "file", Duration::from_secs(2));
     world.ok("umount mount");

@@ -3,7 +3,7 @@
 //! Where no other device of the pool answers, requests are not given up: they wait, and are sent again over the new connections.
 //!
 //! A server is used again when it has answered all that was given up. Or when it can be reached anew, as large as it was, with what it had told
-//! to be durable, and flushes; before that the old connections are ended and `SETTLE` is let pass, so that nothing of them is still on its
+//! to be durable, and flushes; before that the old connections are ended and `LATE_WRITES` is let pass, so that nothing of them is still on its
 //! way to the disk. Read next: `witness.rs`.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// After such a time a server is looked for that nobody has set a deadline.
 const LOOKED_FOR_FROM: Duration = Duration::from_secs(5);
 /// What a server may have left of connections that are gone is carried out by then.
-const SETTLE: Duration = Duration::from_secs(1);
+const LATE_WRITES: Duration = Duration::from_secs(1);
 /// How long a flush or read may take that tells whether a server is well.
 const PROBE: Duration = Duration::from_secs(5);
 /// How exactly deadlines are kept.
@@ -32,7 +32,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 impl Node {
     /// Gives up what takes too long, and looks for a server that is away.
-    pub fn watch(self: &Arc<Self>) {
+    pub fn supervise(self: &Arc<Self>) {
         let mut looked = Instant::now();
         loop {
             let mut state = self.state.lock();
@@ -76,7 +76,7 @@ impl Node {
         // Where somebody waits for it, too.
         let owes = |connection: &Arc<Connection>| connection.in_flight() > 0;
         if !is_broken && !connections.iter().any(owes) {
-            self.is_back("it has answered everything that it owed");
+            self.is_back("it has answered everything");
             return;
         }
         if looked.elapsed() < RETRY {
@@ -109,7 +109,7 @@ impl Node {
         let again: Vec<Pending> = old.iter().flat_map(|connection| connection.take_pending()).collect();
         self.state.lock().held.splice(0..0, again);
         let connections = self.connect_all(session)?;
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(LATE_WRITES);
         self.witnesses.lock().forget_what_was_not_durable();
         let proven = match self.access {
             Access::ReadOnly => Ok(()),
@@ -138,8 +138,10 @@ impl Node {
         tracing::info!(device = self.name, writes = writes.len(), "what was not flushed is written again");
         for (offset, pieces) in writes {
             let completion = Completion::new();
-            let pending = self.pending(Command::Write, offset, length_of(&pieces), Waiter::Trim(completion.ticket(0)));
-            self.ask(connection, Pending { pieces, ..pending }, &completion)?;
+            let waiter = Waiter::Trim(completion.ticket(0));
+            let mut pending = self.pending(Command::Write, offset, length_of(&pieces), waiter);
+            pending.pieces = pieces;
+            self.ask(connection, pending, &completion)?;
         }
         Ok(())
     }
@@ -152,7 +154,7 @@ impl Node {
 
     /// Asks one thing and waits for the answer.
     fn ask(&self, connection: &Arc<Connection>, pending: Pending, completion: &Completion) -> Result<(), NbdError> {
-        if let Err(pending) = connection.submit(pending) {
+        if let Some(pending) = connection.submit(pending) {
             self.refuse(pending);
         }
         let begun = Instant::now();
@@ -174,9 +176,9 @@ impl Node {
     fn prove_witnesses(&self, connection: &Arc<Connection>) -> Result<(), NbdError> {
         for (offset, expected) in self.witnesses.lock().durable() {
             let cell = Arc::new(ReadCell::default());
-            let pending = self.pending(Command::Read, offset, witness::BLOCK_BYTES, Waiter::Read(cell.clone()));
-            let filling = Some(Filling::of(Buffer::zeroed(witness::BLOCK_BYTES)));
-            if let Err(pending) = connection.submit(Pending { filling, ..pending }) {
+            let mut pending = self.pending(Command::Read, offset, witness::BLOCK_BYTES, Waiter::Read(cell.clone()));
+            pending.filling = Some(Filling::of(Buffer::zeroed(witness::BLOCK_BYTES)));
+            if let Some(pending) = connection.submit(pending) {
                 self.refuse(pending);
             }
             let found = cell.wait(Some(Instant::now() + PROBE));
