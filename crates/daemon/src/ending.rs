@@ -16,6 +16,8 @@ use stere_machine::error::Result;
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the last device that may answer is waited for when nothing but closing the pool is left.
+const LAST_DEVICE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// SIGTERM, SIGINT and SIGHUP end the mount in order. Who still has files open gets a little time.
 pub fn start_signals(daemon: Arc<Daemon>, mut signals: signal_hook::iterator::Signals) -> Result<()> {
@@ -58,9 +60,22 @@ pub fn end_soon(daemon: &Arc<Daemon>) {
     }));
 }
 
+/// Nothing is asked of the mount any more. The last changes become durable, but no device is waited for without an end.
+pub fn close_soon(daemon: &Arc<Daemon>) {
+    let daemon = daemon.clone();
+    drop(spawn("last-wait", move || {
+        std::thread::sleep(LAST_DEVICE_PATIENCE);
+        tracing::warn!(
+            "closing takes long: from now on a device that does not answer is waited for no longer than 30 s"
+        );
+        daemon.running.store.devices.wait_for_none(LAST_DEVICE_PATIENCE);
+    }));
+}
+
 /// A lazy mount cannot be unmounted any more, so the process makes everything durable and ends.
 fn end_by_force(daemon: &Daemon) {
     daemon.running.gate.close();
+    daemon.running.store.devices.wait_for_none(LAST_DEVICE_PATIENCE);
     let synced = daemon.filesystem.syncfs(&clock::own_caller(Io::BLOCKING));
     let answer = match synced {
         Ok(()) => Answer::Done,

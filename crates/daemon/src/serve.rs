@@ -19,7 +19,7 @@ use crate::answer::keys;
 use crate::background::{Outcome, Ready};
 use crate::control_socket::{answer_waiting_clients, start_control};
 use crate::daemon::Daemon;
-use crate::ending::{end_when_taken_over, start_signals, unblock_signals};
+use crate::ending::{close_soon, end_when_taken_over, start_signals, unblock_signals};
 use crate::mount_request::MountRequest;
 use crate::notify::notify;
 use crate::worker::Served;
@@ -91,6 +91,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     let ended = session.wait(|| daemon.library.end(&daemon.running.gate));
     drop(socket);
     notify("STOPPING=1");
+    close_soon(&daemon);
     let worked = workers.end(&daemon);
     let outcome = end(&daemon, ended, worked);
     daemon.running.give_up_claim();

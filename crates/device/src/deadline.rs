@@ -19,6 +19,8 @@ struct State {
     candidates: BTreeSet<u16>,
     /// Devices that count as silent.
     left: BTreeSet<u16>,
+    /// The pool is given up: nobody waits for the last one either.
+    is_over: bool,
 }
 
 /// Which of a pool's devices answer, as those who ask them see it.
@@ -31,6 +33,15 @@ impl Answering {
     /// From now on writing can go on with these.
     pub fn set(&self, candidates: BTreeSet<u16>) {
         self.state.lock().candidates = candidates;
+    }
+
+    /// From now on nobody is waited for: the pool is closed, whatever becomes of its last changes.
+    pub fn wait_for_none(&self) {
+        self.state.lock().is_over = true;
+    }
+
+    pub fn waits_for_none(&self) -> bool {
+        self.state.lock().is_over
     }
 
     /// The deadline of one of the devices.
@@ -58,11 +69,12 @@ impl Deadline {
         let Some(answering) = &self.answering else { return true };
         let mut state = answering.state.lock();
         let goes_on = |other: &u16| *other != self.device && !state.left.contains(other);
-        if !state.candidates.iter().any(goes_on) {
+        let has_other = state.candidates.iter().any(goes_on);
+        if !has_other && !state.is_over {
             return false;
         }
         state.left.insert(self.device);
-        assert!(state.candidates.difference(&state.left).next().is_some(), "one device goes on");
+        assert!(state.is_over || state.candidates.difference(&state.left).next().is_some(), "one device goes on");
         true
     }
 
@@ -94,5 +106,7 @@ mod tests {
         answering.set([2].into());
         assert!(!deadline(2).may_leave());
         assert!(deadline(0).may_leave());
+        answering.wait_for_none();
+        assert!(deadline(2).may_leave(), "the pool is closed");
     }
 }

@@ -109,10 +109,17 @@ impl Devices {
             note_answering(&self.engine, &journal);
         }
         for device in devices {
-            let has_other = open.iter().any(|index| *index != device.index());
+            let is_over = self.engine.answering.waits_for_none();
+            let has_other = is_over || open.iter().any(|index| *index != device.index());
             let deadline = timeout.filter(|_| has_other);
             device.set_deadline(deadline.map(|limit| self.engine.answering.deadline(device.index(), limit)));
         }
+    }
+
+    /// The pool is to be closed, whatever becomes of its last changes: the last device that answers is not waited for any longer.
+    pub fn wait_for_none(&self, timeout: Duration) {
+        self.engine.answering.wait_for_none();
+        self.set_deadlines(Some(timeout));
     }
 
     /// Segments that have a chunk on a device.

@@ -476,6 +476,36 @@ fn when_everything_hangs_writers_wait() {
     world.ok("check tank");
 }
 
+/// P-236: where all devices hang for good, a mount that is ended by force ends, and what was synced is there.
+#[test]
+fn a_mount_ends_although_everything_hangs() {
+    if !can_mount("a_mount_ends_although_everything_hangs") {
+        return;
+    }
+    let world = with_devices(2, "96M");
+    mount(&world, "device_timeout=1s");
+    let before = write_files(&world, "before", 6, 200_000);
+    let images = ["d0", "d1"].map(|image| world.path(&format!("{image}.img.hang")));
+    images.iter().for_each(|image| fs::write(image, "write flush").unwrap());
+    let mut writer = std::process::Command::new("sh");
+    let script = format!("echo lost > {0}/lost && sync {0}/lost", world.mountpoint().display());
+    let mut writer = writer.args(["-c", &script]).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(writer.try_wait().unwrap().is_none(), "nothing was durable");
+    let daemon = world.daemon();
+    let begun = Instant::now();
+    let said = world.run("umount mount --force");
+    println!("{} {} {} after {:?}", said.code, said.out, said.err, begun.elapsed());
+    until("the end of the daemon", || !Path::new(&format!("/proc/{daemon}/maps")).exists());
+    assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", begun.elapsed());
+    images.iter().for_each(|image| fs::remove_file(image).unwrap());
+    drop(writer.wait());
+    mount(&world, "rw");
+    assert_right(&world, &before);
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
 /// P-6: a copy that takes long ends when it is killed.
 #[test]
 fn a_copy_ends_when_it_is_killed() {

@@ -124,21 +124,30 @@ impl World {
 
     /// The number of the process that serves this world's mount.
     pub fn daemon(&self) -> i32 {
+        self.find_daemon().unwrap_or_else(|| panic!("no process serves {}", self.mountpoint().display()))
+    }
+
+    fn find_daemon(&self) -> Option<i32> {
         let point = self.mountpoint().display().to_string();
-        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Ok(process) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+            let process = entry.file_name().to_string_lossy().parse::<i32>().ok()?;
             let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let mut words = line.split(|byte| *byte == 0);
-            if words.any(|word| word == b"--foreground") && words.any(|word| word == point.as_bytes()) {
-                return process;
-            }
-        }
-        panic!("no process serves {point}");
+            let is_it = words.any(|word| word == b"--foreground") && words.any(|word| word == point.as_bytes());
+            is_it.then_some(process)
+        })
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(daemon) = self.find_daemon()
+        {
+            // A test that failed may have left devices that never answer, and whoever syncs would wait for them: other tests, too.
+            // SAFETY: a signal to a process of this test's own.
+            let _told = unsafe { libc::kill(daemon, libc::SIGKILL) };
+        }
         drop(Command::new("umount").arg("-l").arg(self.mountpoint()).stderr(std::process::Stdio::null()).status());
         drop(std::fs::remove_dir_all(&self.folder));
     }
