@@ -17,7 +17,7 @@ use stere_machine::error::Result;
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the last device that may answer is waited for when nothing but closing the pool is left.
-const LAST_DEVICE_PATIENCE: Duration = Duration::from_secs(30);
+const LAST_DEVICE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// SIGTERM, SIGINT and SIGHUP end the mount in order. Who still has files open gets a little time.
 pub fn start_signals(daemon: Arc<Daemon>, mut signals: signal_hook::iterator::Signals) -> Result<()> {
@@ -64,18 +64,18 @@ pub fn end_soon(daemon: &Arc<Daemon>) {
 pub fn close_soon(daemon: &Arc<Daemon>) {
     let daemon = daemon.clone();
     drop(spawn("last-wait", move || {
-        std::thread::sleep(LAST_DEVICE_PATIENCE);
+        std::thread::sleep(LAST_DEVICE_WAIT_MAX);
         tracing::warn!(
             "closing takes long: from now on a device that does not answer is waited for no longer than 30 s"
         );
-        daemon.running.store.devices.wait_for_none(LAST_DEVICE_PATIENCE);
+        daemon.running.store.devices.wait_for_none(LAST_DEVICE_WAIT_MAX);
     }));
 }
 
 /// A lazy mount cannot be unmounted any more, so the process makes everything durable and ends.
 fn end_by_force(daemon: &Daemon) {
     daemon.running.gate.close();
-    daemon.running.store.devices.wait_for_none(LAST_DEVICE_PATIENCE);
+    daemon.running.store.devices.wait_for_none(LAST_DEVICE_WAIT_MAX);
     let synced = daemon.filesystem.syncfs(&clock::own_caller(Io::BLOCKING));
     let answer = match synced {
         Ok(()) => Answer::Done,
