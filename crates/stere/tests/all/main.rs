@@ -23,6 +23,7 @@ mod costs;
 mod dedup;
 mod digests;
 mod discard;
+mod documented;
 mod drills;
 mod encrypted;
 mod ending;
