@@ -133,14 +133,21 @@ impl Node {
             let in_order = (0..count).map(|at| &state.connections[(next + at) % count]);
             in_order.min_by_key(|connection| connection.in_flight()).cloned()
         };
-        let outcome = match connection {
+        let outcome = match &connection {
             Some(connection) => connection.submit(pending),
             None => Some(pending),
         };
-        // Whoever watches finds that the connection is over, and decides.
-        if let Some(pending) = outcome {
-            self.state.lock().held.push(pending);
+        let mut state = self.state.lock();
+        // It may have been lost since: then nobody looks at what waits for it any more.
+        let is_lost = state.is_closing || state.away.as_ref().is_some_and(|away| !away.is_waited_for);
+        match outcome {
+            Some(pending) if is_lost => return Some(pending),
+            // The thread that looks after connections finds this one over, and decides.
+            Some(pending) => state.held.push(pending),
+            None => {}
         }
+        drop(state);
+        connection.iter().filter(|_| is_lost).for_each(|connection| self.give_up_all(connection));
         self.changed.notify_one();
         None
     }

@@ -99,6 +99,42 @@ fn a_server_that_falls_silent_holds_nobody_up() {
     assert_eq!(server.byte(4096), pattern(2, 1)[0]);
 }
 
+/// P-233: whenever the server falls silent or is restarted, between any two steps of a call.
+#[test]
+fn no_call_outlives_its_deadline_while_a_server_comes_and_goes() {
+    let server = Server::start(true);
+    let device = open(&server);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let longest = std::thread::scope(|scope| {
+        let write = |number: u64| {
+            let mut longest = Duration::ZERO;
+            while !is_over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                let _written = device.write_bytes(number * 8192, &pattern(1, 4096));
+                let _flushed = if number == 0 { device.flush() } else { Ok(()) };
+                let _read = device.read(number * 8192, &mut [0; 4096]);
+                longest = longest.max(begun.elapsed());
+            }
+            longest
+        };
+        let writers: Vec<_> = (0..6).map(|number| scope.spawn(move || write(number))).collect();
+        for round in 0..8 {
+            std::thread::sleep(DEADLINE / 3);
+            match round % 2 {
+                0 => server.set(Manner::Silent),
+                _ => server.restart(),
+            }
+            std::thread::sleep(DEADLINE * 2);
+            server.set(Manner::Right);
+            until("its return", || device.silent_for().is_none());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).max().unwrap()
+    });
+    // Three calls, and a busy machine.
+    assert!(longest < DEADLINE * 3 + Duration::from_secs(2), "{longest:?}");
+}
+
 /// A read that stops in the middle is given up, too, and its memory is not touched afterwards.
 #[test]
 fn a_read_that_stops_in_the_middle_is_given_up() {
