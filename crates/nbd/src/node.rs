@@ -153,7 +153,13 @@ impl Node {
     }
 
     pub fn pending(&self, command: Command, offset: u64, length: usize, waiter: Waiter) -> Pending {
-        let covers = self.written.load(Ordering::Acquire);
+        let covers = match command {
+            Command::Flush => {
+                let _noted = self.replay.lock();
+                self.written.load(Ordering::Acquire)
+            }
+            _ => 0,
+        };
         assert!(length as u64 <= u64::from(self.export.payload_bytes_max), "a request moves no more than was agreed");
         Pending {
             command,
@@ -345,10 +351,12 @@ impl Node {
             }),
             Waiter::Write(ticket) => {
                 if outcome.is_ok() {
+                    // Under one lock, so that numbers are noted in their order, and before a flush counts them.
+                    let mut replay = self.replay.lock();
                     let number = self.written.fetch_add(1, Ordering::AcqRel) + 1;
                     self.witnesses.lock().note(pending.offset, pending.length as u64, pending.checksum, number);
                     let pieces = std::mem::take(&mut pending.pieces);
-                    self.replay.lock().note(number, pending.offset, pieces, KEPT_BYTES_MAX);
+                    replay.note(number, pending.offset, pieces, KEPT_BYTES_MAX);
                 }
                 ticket.finish(told(Operation::Write));
             }

@@ -76,8 +76,8 @@ fn files_are_found_by_the_number_of_their_medium() {
     fs::create_dir(world.mountpoint().join("old")).unwrap();
     fs::write(world.mountpoint().join("old/file"), b"archived").unwrap();
     world.ok("policy set mount/old tier=cold --wait");
-    let by_name = world.ok("find mount tier=cold type=file");
+    let by_name = world.ok("find tier=cold mount");
     assert!(by_name.contains("old/file"), "{by_name}");
-    assert_eq!(world.ok("find mount tier=#1 type=file"), by_name);
+    assert_eq!(world.ok("find tier=#1 mount"), by_name);
     world.ok("umount mount");
 }

@@ -114,11 +114,6 @@ fn a_pool_is_on_nodes_of_nbdkit() {
 }
 
 #[test]
-fn a_pool_is_on_nodes_of_nbd_server() {
-    works_with("a_pool_is_on_nodes_of_nbd_server", Kind::NbdServer);
-}
-
-#[test]
 fn a_pool_is_on_nodes_of_qemu() {
     works_with("a_pool_is_on_nodes_of_qemu", Kind::QemuNbd);
 }
