@@ -9,7 +9,6 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use support::tier::tiered;
 use support::{World, can_mount};
 
 /// What a person at a terminal is asked, and answers.
@@ -64,20 +63,4 @@ fn strictatime_notes_each_read() {
         assert_eq!(noted > before - 100, is_noted, "{options}: {noted}");
         world.ok("umount mount");
     }
-}
-
-/// A medium that was removed is asked for by its number, as `status` and `tier list` say it.
-#[test]
-fn files_are_found_by_the_number_of_their_medium() {
-    if !can_mount("files_are_found_by_the_number_of_their_medium") {
-        return;
-    }
-    let world = tiered("");
-    fs::create_dir(world.mountpoint().join("old")).unwrap();
-    fs::write(world.mountpoint().join("old/file"), b"archived").unwrap();
-    world.ok("policy set mount/old tier=cold --wait");
-    let by_name = world.ok("find tier=cold mount");
-    assert!(by_name.contains("old/file"), "{by_name}");
-    assert_eq!(world.ok("find tier=#1 mount"), by_name);
-    world.ok("umount mount");
 }

@@ -183,40 +183,6 @@ fn a_node_that_is_cut_off_delays_nobody_for_long() {
     world.ok("check tank");
 }
 
-/// P-236: where all nodes stand still, or all are started again, nothing fails: who writes waits.
-#[test]
-fn when_all_nodes_are_away_writers_wait() {
-    let Some((mut nodes, world)) = pool_of("when_all_nodes_are_away_writers_wait", Kind::Nbdkit, 3) else { return };
-    let mut written = Written::default();
-    written.go_on(&world, "before", Duration::from_millis(500));
-    for is_killed in [false, true] {
-        match is_killed {
-            true => nodes.iter_mut().for_each(Node::kill),
-            false => nodes.iter().for_each(|node| node.pause(true)),
-        }
-        std::thread::scope(|scope| {
-            let name = format!("during-{is_killed}-");
-            let (world, written) = (&world, &mut written);
-            let writer = scope.spawn(move || written.go_on(world, &name, Duration::from_secs(1)));
-            std::thread::sleep(Duration::from_secs(14));
-            // Before anything is asserted: nobody waits for a test that has failed.
-            let (said, is_finished) = (world.run("status tank"), writer.is_finished());
-            match is_killed {
-                true => nodes.iter_mut().for_each(Node::start_again),
-                false => nodes.iter().for_each(|node| node.pause(false)),
-            }
-            writer.join().unwrap();
-            assert!(!is_finished, "nothing was durable");
-            assert!(said.code != 0 && said.out.contains("no other device answers"), "{}", said.out);
-        });
-        until("their return", || is_healthy(&world));
-    }
-    written.go_on(&world, "after", Duration::from_millis(500));
-    written.assert_right(&world);
-    world.ok("umount mount");
-    world.ok("check tank");
-}
-
 /// P-235: a node that comes back with the disk of yesterday is not believed; the right one is, and so is one that was looked at as a whole.
 #[test]
 fn a_node_with_an_older_disk_is_not_believed() {
