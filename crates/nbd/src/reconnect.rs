@@ -174,7 +174,9 @@ impl Node {
 
     /// Whether a server that was away still has what it said to be durable.
     fn prove_witnesses(&self, connection: &Arc<Connection>) -> Result<(), NbdError> {
-        for (offset, expected) in self.witnesses.lock().durable() {
+        // Not for as long as this goes on: whoever writes meanwhile is refused, and does not wait.
+        let durable = self.witnesses.lock().durable();
+        for (offset, expected) in durable {
             let cell = Arc::new(ReadCell::default());
             let mut pending = self.pending(Command::Read, offset, witness::BLOCK_BYTES, Waiter::Read(cell.clone()));
             pending.filling = Some(Filling::of(Buffer::zeroed(witness::BLOCK_BYTES)));
