@@ -78,6 +78,9 @@ pub enum DeviceError {
     #[error("{device} takes many times longer than usual; the bytes were wanted from elsewhere")]
     TooSlow { device: String },
 
+    #[error("the pool is another machine's now, so nothing is written to its devices from here: {why}")]
+    Lost { why: String },
+
     #[error("a queued write was dropped before it was carried out; treat it as not written")]
     Abandoned,
 }
@@ -89,7 +92,7 @@ impl DeviceError {
 
     /// Whether the device is away, or silent: that says nothing of its health.
     pub fn is_absence(&self) -> bool {
-        matches!(self, DeviceError::Absent { .. } | DeviceError::Silent { .. })
+        matches!(self, DeviceError::Absent { .. } | DeviceError::Silent { .. } | DeviceError::Lost { .. })
     }
 
     /// The operating system's error number where there is one.

@@ -91,7 +91,10 @@ impl Batches<'_> {
     pub(crate) fn prove(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<(), Error> {
         assert!(!journal.is_unsettled, "what devices did not take is elsewhere before the rest is proven");
         journal.durable_sequence = journal.sequence - 1;
-        self.write_proof(journal)?;
+        // What is in a shared log is proven by that.
+        if journal.tail.is_none() {
+            self.write_proof(journal)?;
+        }
         journal.durable_sequence = journal.sequence - 1;
         journal.is_end_proven = true;
         Ok(())
@@ -109,7 +112,7 @@ impl Batches<'_> {
     fn write_durably(&self, journal: &mut MutexGuard<'_, Journal>, batch: &Batch) -> Result<(), Error> {
         let completion = Completion::new();
         if !batch.changes.is_empty() {
-            if journal.mirrors.is_empty() {
+            if !journal.is_somewhere() {
                 return Err(Error::Pool("no device takes the journal; add one that is large enough".into()));
             }
             journal.submit(&self.engine.log.stripe, &batch.changes, &batch.counters, &completion)?;
@@ -125,10 +128,15 @@ impl Batches<'_> {
             self.engine.log.note_write_error(device, &error);
             failed.push(device);
         }
+        if is_planted(Bug::PutBeforeFlush) {
+            journal.put_submitted()?;
+        }
         if !is_planted(Bug::CommitWithoutFlush) {
             failed.append(&mut self.engine.log.flush()?);
         }
-        Ok(journal.drop_failed_mirrors(&failed)?)
+        journal.drop_failed_mirrors(&failed)?;
+        // After the flush: whoever takes the pool over believes what is in the log.
+        Ok(journal.put_submitted()?)
     }
 
     /// Takes what the journal does not hold yet, with all rows it names on their way.

@@ -49,7 +49,7 @@ impl Engine {
             self.release_unproven();
             return Ok(true);
         }
-        if journal.mirrors.is_empty() || Batches::of(self).write_batch(&mut journal, false)?.is_none() {
+        if !journal.is_somewhere() || Batches::of(self).write_batch(&mut journal, false)?.is_none() {
             return Ok(false);
         }
         if !Rerouting::of(self).settle_failures(&mut journal)? || !journal.has_room(0) {
@@ -76,7 +76,7 @@ impl Engine {
     /// told of.
     pub(crate) fn prove_at_rest(&self) -> Result<(), Error> {
         let mut journal = self.journal.lock();
-        if journal.is_end_proven || journal.is_unsettled || journal.mirrors.is_empty() || !journal.has_room(0) {
+        if journal.is_end_proven || journal.is_unsettled || !journal.is_somewhere() || !journal.has_room(0) {
             return Ok(());
         }
         self.check_writable()?;

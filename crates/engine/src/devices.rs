@@ -543,6 +543,7 @@ impl Devices {
             journal_start: common.journal_start,
             journal_bytes: common.journal_bytes,
             journal_devices: common.journal_devices.clone(),
+            is_log_shared: common.is_log_shared,
             epochs: common.epochs.clone(),
             clean: common.clean,
             checkpoint: common.checkpoint.clone(),

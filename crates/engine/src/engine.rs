@@ -31,7 +31,7 @@ use crate::space::Space;
 use crate::transaction::Settler;
 use crate::void::Voids;
 use crate::wish::MetadataWish;
-use stere_journal::Journal;
+use stere_journal::{Journal, Tail};
 use stere_recall::Volumes;
 
 /// Limits of errors (reads, writes and checksums together, of this mount) of one device.
@@ -69,6 +69,8 @@ pub struct StoreOptions {
     pub health: HealthLimits,
     /// Random, so that no two mounts begin the same epoch: halves of a pool that both went on are told apart by it.
     pub epoch_nonce: u32,
+    /// Where the journal and the roots lie in a shared log.
+    pub tail: Option<Arc<Tail>>,
 }
 
 impl Default for StoreOptions {
@@ -83,6 +85,7 @@ impl Default for StoreOptions {
             hash_key: [0; 16],
             health: HealthLimits::default(),
             epoch_nonce: 0,
+            tail: None,
         }
     }
 }

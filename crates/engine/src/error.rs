@@ -69,6 +69,9 @@ pub enum Error {
     /// Chunks that shall move or be filled, and that their devices do not give, nor others in their place.
     #[error("segment {segment}: what lies on a failing device cannot be read from any other, so it stays there")]
     Unreadable { segment: u64, chunks: u32 },
+    /// The shared log gave the pool to another owner, or is not what it was.
+    #[error(transparent)]
+    SharedLog(JournalError),
     /// From the layer below.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -100,6 +103,9 @@ impl From<JournalError> for Error {
             JournalError::NoMirror => Error::Pool(error.to_string()),
             JournalError::UpdateTooLarge { bytes, max } => Error::UpdateTooLarge { bytes, max },
             JournalError::Damaged { sequence } => Error::JournalDamaged { sequence },
+            JournalError::Replaced | JournalError::LogDamaged { .. } | JournalError::LogAway { .. } => {
+                Error::SharedLog(error)
+            }
             JournalError::BadRecord { detail } => Error::BadValue { what: "the journal", detail },
         }
     }
@@ -127,6 +133,7 @@ impl Clone for Error {
             Error::NotEmpty { index, chunks } => Error::NotEmpty { index: *index, chunks: *chunks },
             Error::Elsewhere { why, refusal } => Error::Elsewhere { why: why.clone(), refusal: *refusal },
             Error::Unreadable { segment, chunks } => Error::Unreadable { segment: *segment, chunks: *chunks },
+            Error::SharedLog(error) => Error::SharedLog(error.clone()),
             Error::Log(error) => Error::Pool(error.to_string()),
             Error::Pool(text) => Error::Pool(text.clone()),
         }

@@ -43,6 +43,7 @@ mod reload;
 mod relocate;
 mod resize;
 mod rows;
+mod shared;
 mod single_steps;
 mod space;
 mod still;

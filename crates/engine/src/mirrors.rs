@@ -36,6 +36,9 @@ pub(crate) fn wanted_mirrors(engine: &Engine, current: &[Mirror], region_bytes: 
 /// The same, and how large the journal shall be: where the others are too small for what it is, it shrinks to what a second one
 /// has room for. The caller makes the change with a checkpoint, which leaves the journal empty.
 pub(crate) fn wanted_journal(engine: &Engine, current: &[Mirror], region_bytes: u64) -> (Vec<Mirror>, u64) {
+    if engine.options.tail.is_some() {
+        return (Vec::new(), region_bytes);
+    }
     let mirrors = wanted_mirrors(engine, current, region_bytes);
     if mirrors.len() >= JOURNAL_MIRRORS_MIN.min(engine.places().meta_scheme().width()) {
         return (mirrors, region_bytes);
@@ -64,8 +67,12 @@ pub(crate) fn note_answering(engine: &Engine, journal: &Journal) {
         let device = devices.iter().find(|device| device.index() == *index);
         open.contains(index) && device.is_some_and(|device| device.silent_for().is_none())
     };
-    let mirrors: Vec<DeviceIndex> = journal.mirrors.iter().map(|mirror| mirror.device).collect();
-    assert!(mirrors.len() <= Superblock::JOURNAL_DEVICES_MAX, "a journal has few mirrors");
+    let mirrors: Vec<DeviceIndex> = match &journal.tail {
+        // Whichever device answers will do.
+        Some(_) => open.clone(),
+        None => journal.mirrors.iter().map(|mirror| mirror.device).collect(),
+    };
+    assert!(journal.mirrors.len() <= Superblock::JOURNAL_DEVICES_MAX, "a journal has few mirrors");
     let mut candidates: BTreeSet<DeviceIndex> = mirrors.into_iter().filter(answers).collect();
     if is_planted(Bug::LastOneGivenUp) {
         candidates.insert(DeviceIndex::MAX);

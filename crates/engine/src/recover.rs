@@ -100,7 +100,10 @@ fn open(mut devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Engine
     store.note_sizes();
     let recovery = Recovery::of(&store);
     recovery.adopt_checkpoint(&newest, &record)?;
-    recovery.repair_checkpoint(&bad_parts);
+    // Nothing is written to a pool that may be another machine's.
+    if store.journal.lock().tail.is_none() {
+        recovery.repair_checkpoint(&bad_parts);
+    }
     recovery.check_journal_is_there(&newest, read_only)?;
     let mut unproven = Vec::new();
     let mut report = recovery.replay(&newest, read_only, &mut unproven)?;
@@ -129,10 +132,11 @@ fn assemble(
     let log = Log::new(stripe.clone(), superblock.pool, superblock.layout.chunk_bytes, log_options);
     let mirrors = devices
         .iter()
-        .filter(|device| superblock.journal_devices.contains(&device.index))
+        .filter(|device| superblock.journal_devices.contains(&device.index) && options.tail.is_none())
         .map(|device| Mirror { device: device.index, offset: device.superblock.layout.journal_offset })
         .collect();
-    let journal = Journal::new(superblock, mirrors);
+    let mut journal = Journal::new(superblock, mirrors);
+    journal.tail.clone_from(&options.tail);
     let volumes = Arc::new(Volumes::new(superblock.pool));
     for entry in &entries {
         declare(&stripe, entry);
@@ -146,6 +150,7 @@ fn assemble(
             journal_devices: superblock.journal_devices.clone(),
             epochs: superblock.epochs.clone(),
             checkpoint: superblock.checkpoint.clone(),
+            is_log_shared: options.tail.is_some(),
             ..device.superblock.clone()
         })
         .collect();
@@ -222,7 +227,7 @@ impl Recovery<'_> {
     /// if there had been nothing.
     fn check_journal_is_there(&self, newest: &Superblock, read_only: bool) -> Result<(), Error> {
         let mut journal = self.engine.journal.lock();
-        if !journal.mirrors.is_empty() {
+        if journal.is_somewhere() {
             return Ok(());
         }
         if newest.clean {
@@ -523,7 +528,7 @@ impl Recovery<'_> {
         if is_planted(Bug::GivenBackForgotten) {
             return Ok(());
         }
-        if is_any_freed && !journal.mirrors.is_empty() && journal.has_room(0) {
+        if is_any_freed && journal.tail.is_none() && !journal.mirrors.is_empty() && journal.has_room(0) {
             Batches::of(self.engine).write_proof(&mut journal)?;
         }
         release_freed(self.engine, &mut self.engine.inner.write());
@@ -560,8 +565,9 @@ impl Recovery<'_> {
         let changes_bytes = self.engine.inner.read().active.bytes();
         self.engine.space().reserve_for_checkpoint(changes_bytes);
         if !self.engine.options.read_only {
+            self.engine.hold_foreign_slots();
             self.begin_epoch(&newest)?;
-            self.engine.log.reopen()?;
+            self.engine.reopen_segments()?;
             self.release_recovered()?;
             // What a crash tore is no sign of a bad device.
             self.engine.log.stripe.excusing(|| self.make_unproven_whole(&unproven))?;
@@ -579,6 +585,9 @@ fn attach(devices: &[DeviceIn], options: &StoreOptions) -> Result<Arc<Stripe>, E
     let first = devices.first().ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?;
     let buffers = BufferPool::new(options.budget().flying_bytes);
     let stripe = Stripe::new(first.superblock.layout.chunk_bytes, buffers);
+    if let Some(tail) = options.tail.as_ref().filter(|_| !options.read_only) {
+        stripe.devices.set_grants(tail.grants().clone());
+    }
     for device in devices {
         stripe
             .attach(device.index, device.device.clone(), device.superblock.layout, device.read_cost)

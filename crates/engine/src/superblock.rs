@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 
 pub(crate) fn store_superblocks(engine: &Engine, superblocks: &[Superblock]) -> Result<(), Error> {
+    put_root(engine, superblocks)?;
     let (present, failed) = write_superblocks_of(engine, &superblocks.iter().collect::<Vec<_>>())?;
     check_superblocks(present, &failed)
 }
@@ -16,6 +17,7 @@ pub(crate) fn store_superblocks(engine: &Engine, superblocks: &[Superblock]) -> 
 /// The same for those of a new epoch: the mirrors of the journal have theirs before anybody else, so that no device without a
 /// journal ever is the only one that knows of an epoch.
 pub(crate) fn store_superblocks_of_epoch(engine: &Engine, superblocks: &[Superblock]) -> Result<(), Error> {
+    put_root(engine, superblocks)?;
     let is_mirror = |superblock: &&Superblock| superblock.journal_devices.contains(&superblock.device_index);
     let (mirrors, others): (Vec<_>, Vec<_>) = superblocks.iter().partition(is_mirror);
     let (mut present, mut failed) = write_superblocks_of(engine, &mirrors)?;
@@ -25,6 +27,14 @@ pub(crate) fn store_superblocks_of_epoch(engine: &Engine, superblocks: &[Superbl
         failed.extend(failed_more);
     }
     check_superblocks(present, &failed)
+}
+
+/// Where the log is shared the root in it is the one that counts: before it is there, nothing may be written that speaks of it.
+fn put_root(engine: &Engine, superblocks: &[Superblock]) -> Result<(), Error> {
+    match (&engine.options.tail, superblocks.first()) {
+        (Some(tail), Some(superblock)) => Ok(tail.put_root(superblock)?),
+        _ => Ok(()),
+    }
 }
 
 /// How many of these devices are there, and which of them did not take theirs.

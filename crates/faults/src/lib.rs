@@ -4,6 +4,16 @@
 /// A bug that can be planted; each says where it sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
+    /// journal, `tail.rs`: slots are written to before a record in the shared log grants them.
+    GrantNotPut,
+    /// journal, `lib.rs`: a commit is acknowledged before its records are in the shared log.
+    AcknowledgedBeforePut,
+    /// engine, `batch.rs`: records are put into the shared log before what they name is flushed.
+    PutBeforeFlush,
+    /// engine, `shared.rs`: slots that an owner before may still write to are given out at once.
+    SlotGrantedTwice,
+    /// journal, `tail.rs`: an owner that was replaced goes on.
+    FencedGoesOn,
     /// engine, `batch.rs`: a commit answers without having flushed.
     CommitWithoutFlush,
     /// engine, `checkpoint.rs`: superblocks are written before what they name is flushed.

@@ -36,6 +36,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("follow", follow),
     ("heartbeat", heartbeat),
     ("heat", heat),
+    ("log_entry", log_entry),
+    ("owner_beat", owner_beat),
     ("inode", inode),
     ("journal_header", journal_header),
     ("journal_payload", journal_payload),
@@ -333,6 +335,17 @@ fn names_use(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn heartbeat(bytes: &[u8]) -> Result<(), DecodeError> {
     let (beat, bytes) = resealed(bytes, Heartbeat::SIZE, Heartbeat::decode)?;
+    canonical(&bytes, &beat.encode())
+}
+
+fn log_entry(bytes: &[u8]) -> Result<(), DecodeError> {
+    let size = bytes.len().max(LogEntry::FIXED_BYTES + 4);
+    let (entry, bytes) = resealed(bytes, size, LogEntry::decode)?;
+    canonical(&bytes, &entry.encode()?)
+}
+
+fn owner_beat(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (beat, bytes) = resealed(bytes, OwnerBeat::SIZE, OwnerBeat::decode)?;
     canonical(&bytes, &beat.encode())
 }
 

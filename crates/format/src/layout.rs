@@ -103,6 +103,12 @@ impl DeviceLayout {
         (slot < self.slot_count).then(|| self.slots_offset + u64::from(slot) * u64::from(self.chunk_bytes))
     }
 
+    /// The slot in which this byte of the device lies; none where it lies in no slot.
+    pub fn slot_at(&self, offset: u64) -> Option<u32> {
+        let slot = offset.checked_sub(self.slots_offset)? / u64::from(self.chunk_bytes);
+        u32::try_from(slot).ok().filter(|slot| *slot < self.slot_count)
+    }
+
     pub fn chunk_blocks(&self) -> u32 {
         self.chunk_bytes / BLOCK_BYTES as u32
     }

@@ -34,6 +34,8 @@ pub mod fold;
 mod following;
 pub mod fuzz;
 pub mod heartbeat;
+pub mod log_entry;
+pub mod owner_beat;
 pub mod identity;
 pub mod inode;
 pub mod journal;
@@ -78,6 +80,8 @@ pub use find_index::FindIndexValue;
 pub use fold::{Bundle, FoldValue, KeyRange, NamesUse};
 pub use following::FollowValue;
 pub use heartbeat::Heartbeat;
+pub use log_entry::{LogEntry, LogRecord, SlotExtent, extents_of};
+pub use owner_beat::OwnerBeat;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{
     ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy, RuledMore,

@@ -37,6 +37,8 @@ pub struct Superblock {
     pub journal_bytes: u64,
     /// The devices that mirror the journal, at most 8.
     pub journal_devices: Vec<DeviceIndex>,
+    /// The journal and the roots lie in a shared log, not on devices: what this superblock tells of them is a copy that may be older.
+    pub is_log_shared: bool,
     /// At most 16, ascending.
     pub epochs: Vec<Epoch>,
     /// Nothing is in the journal behind the checkpoint: the pool was closed in order.
@@ -50,6 +52,7 @@ pub struct Superblock {
 }
 
 const CLEAN: u32 = 1;
+const LOG_SHARED: u32 = 2;
 const PART_BYTES: usize = 1 + 12 + 4;
 
 impl Superblock {
@@ -76,6 +79,7 @@ impl Superblock {
             journal_start: JournalPosition { position: 0, sequence: 1 },
             journal_bytes: layout.journal_bytes,
             journal_devices: vec![device_index],
+            is_log_shared: false,
             epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
             clean: true,
             pool_name: String::new(),
@@ -138,7 +142,8 @@ impl Superblock {
         out.extend_from_slice(&Self::MAGIC);
         out.put_u16(FORMAT_MAJOR);
         out.put_u16(self.format_minor);
-        out.put_u32(if self.clean { CLEAN } else { 0 });
+        let clean = if self.clean { CLEAN } else { 0 };
+        out.put_u32(clean | if self.is_log_shared { LOG_SHARED } else { 0 });
         out.extend_from_slice(&self.pool.0);
         out.extend_from_slice(&self.device.0);
         out.put_u64(self.generation);
@@ -172,7 +177,7 @@ impl Superblock {
             let (found, supported) = (major, FORMAT_MAJOR);
             return Err(DecodeError::UnsupportedVersion { structure: Self::STRUCTURE, found, supported });
         }
-        reader.check(flags & !CLEAN == 0, "flags", u64::from(flags))?;
+        reader.check(flags & !(CLEAN | LOG_SHARED) == 0, "flags", u64::from(flags))?;
         let (pool, device) = (PoolId(reader.array()?), DeviceId(reader.array()?));
         let generation = reader.u64()?;
         let layout = DeviceLayout::read(&mut reader)?;
@@ -192,8 +197,9 @@ impl Superblock {
         let shelf = reader.text_field(Self::TEXT_FIELD_BYTES, "shelf")?;
         let checkpoint = read_checkpoint(&mut reader, segment_count, part_count)?;
         reader.zeros(reader.rest().len())?;
-        let clean = flags & CLEAN != 0;
+        let (clean, is_log_shared) = (flags & CLEAN != 0, flags & LOG_SHARED != 0);
         Ok(Self {
+            is_log_shared,
             format_minor,
             pool,
             device,

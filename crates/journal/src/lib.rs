@@ -8,6 +8,8 @@
 
 mod error;
 mod scan;
+mod tail;
+mod tail_read;
 
 use std::sync::Arc;
 
@@ -20,6 +22,7 @@ use stere_stripe::Stripe;
 
 pub use error::JournalError;
 pub use scan::{Group, Scan};
+pub use tail::{Tail, TailWorld};
 
 /// One change for the journal.
 pub type Change = (Key, Option<Arc<[u8]>>);
@@ -49,7 +52,14 @@ pub struct Journal {
     pub is_end_proven: bool,
     pub start_position: u64,
     pub generation: u64,
+    /// Where the log is shared: records go there, and there are no mirrors.
+    pub tail: Option<Arc<Tail>>,
+    /// Records that are to be put, once all that they name is durable.
+    pub unput: Vec<Vec<u8>>,
 }
+
+/// Bytes of payload that leave room for headers in a record of the shared log.
+const SHARED_PAYLOAD_BYTES_MAX: usize = stere_shared_log::RECORD_BYTES_MAX - (64 << 10);
 
 impl Journal {
     pub fn new(superblock: &Superblock, mirrors: Vec<Mirror>) -> Self {
@@ -68,6 +78,22 @@ impl Journal {
             is_end_proven: true,
             start_position: start.position,
             generation: superblock.generation,
+            tail: None,
+            unput: Vec::new(),
+        }
+    }
+
+    /// Whether anything takes records.
+    pub fn is_somewhere(&self) -> bool {
+        self.tail.is_some() || !self.mirrors.is_empty()
+    }
+
+    /// Puts what was submitted into the shared log, if there is one. All that it names is durable.
+    pub fn put_submitted(&mut self) -> Result<(), JournalError> {
+        let records = std::mem::take(&mut self.unput);
+        match &self.tail {
+            Some(tail) => tail.put_journal(records),
+            None => Ok(()),
         }
     }
 
@@ -91,7 +117,7 @@ impl Journal {
 
     /// Goes on without the mirrors that did not take a write or a flush; an error when none is left.
     pub fn drop_failed_mirrors(&mut self, failed: &[DeviceIndex]) -> Result<(), JournalError> {
-        if failed.is_empty() {
+        if failed.is_empty() || self.tail.is_some() {
             return Ok(());
         }
         self.mirrors.retain(|mirror| !failed.contains(&mirror.device));
@@ -104,7 +130,8 @@ impl Journal {
 
     /// Bytes of payload one record takes at most.
     pub fn payload_bytes_max(&self) -> usize {
-        usize::try_from(self.region_bytes / 8).unwrap_or(usize::MAX).min(8 << 20)
+        let max = if self.tail.is_some() { SHARED_PAYLOAD_BYTES_MAX } else { 8 << 20 };
+        usize::try_from(self.region_bytes / 8).unwrap_or(usize::MAX).min(max)
     }
 
     /// Bytes between the start and the head.
@@ -183,6 +210,10 @@ impl Journal {
         let mut buffer = Buffer::zeroed(length);
         buffer.as_mut_slice()[..JournalHeader::SIZE].copy_from_slice(&header.encode());
         buffer.as_mut_slice()[JournalHeader::SIZE..JournalHeader::SIZE + payload.len()].copy_from_slice(payload);
+        if self.tail.is_some() {
+            assert!(self.mirrors.is_empty(), "a journal in a shared log has no mirrors");
+            self.unput.push(buffer.as_slice().to_vec());
+        }
         let buffer = buffer.share();
         for mirror in &self.mirrors {
             let at = mirror.offset + self.position % self.region_bytes;

@@ -6,7 +6,7 @@
 //! and not within another record that is whole. Epochs are random numbers, so that nobody can guess one. Read next:
 //! the engine's `recover.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stere_device::{Buffer, Completion, Device};
@@ -48,11 +48,20 @@ pub struct Scan<'a> {
     epochs: Vec<Epoch>,
     proven: u64,
     lacking: Vec<(JournalHeader, Vec<u8>, Vec<Mirror>)>,
+    /// Where the log is shared: its records, by sequence.
+    shared: Option<BTreeMap<u64, Vec<u8>>>,
 }
 
 impl<'a> Scan<'a> {
     pub fn new(stripe: &'a Stripe, journal: &Journal, superblock: &Superblock) -> Self {
         let mut scan = Self::of_durable(stripe, journal, superblock);
+        if let Some(tail) = &journal.tail {
+            let records = tail.records();
+            // What is in the shared log is durable, with all that it names.
+            scan.proven = records.keys().next_back().copied().unwrap_or(scan.start.sequence.saturating_sub(1));
+            scan.shared = Some(records);
+            return scan;
+        }
         scan.proven = superblock.journal_start.sequence.saturating_sub(1);
         scan.proven = scan.proven.max(scan.search_proof());
         scan
@@ -70,6 +79,7 @@ impl<'a> Scan<'a> {
             epochs: superblock.epochs.clone(),
             proven: journal.durable_sequence.max(journal.recovered_sequence),
             lacking: Vec::new(),
+            shared: None,
         }
     }
 
@@ -154,6 +164,12 @@ impl<'a> Scan<'a> {
 
     /// The record with this sequence, which begins here or, if it did not fit, at the next turn of the circle.
     fn record_at(&self, at: JournalPosition) -> Option<Record> {
+        if let Some(shared) = &self.shared {
+            let bytes = shared.get(&at.sequence)?;
+            let header = JournalHeader::decode(bytes).ok()?;
+            header.payload(bytes).ok()?;
+            return Some(Record { header, bytes: bytes.clone(), lacking: Vec::new() });
+        }
         let turn = at.position.next_multiple_of(self.region_bytes);
         let places = if turn == at.position { vec![at.position] } else { vec![at.position, turn] };
         places.into_iter().find_map(|position| self.record_at_position(position, at.sequence))

@@ -19,8 +19,8 @@ impl Log {
         self.segments.insert(segment);
     }
 
-    /// Lets streams go on in the segments that were open, the fullest of a stream winning; the rest are sealed.
-    pub fn reopen(&self) -> Result<(), LogError> {
+    /// Lets streams go on in the segments that were open and in which they may, the fullest of a stream winning; the rest are sealed.
+    pub fn reopen(&self, may_go_on: &dyn Fn(&Segment) -> bool) -> Result<(), LogError> {
         for segment in self.segments.everywhere() {
             if segment.is_sealed() {
                 // One that was emptied and not yet given back: the next commit does it.
@@ -31,6 +31,7 @@ impl Log {
             }
             let key = segment.stream_key();
             let usable = segment.missing() == 0
+                && may_go_on(&segment)
                 && segment.chunks().iter().all(|place| self.stripe.devices.get(place.device).is_some());
             let stream = self.stream(&key);
             let mut guard: parking_lot::MutexGuard<'_, Stream> = stream.lock();

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use stere_device::{BufferPool, Device};
 use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, DeviceState, Superblock};
+use stere_journal::Tail;
 use stere_stripe::Stripe;
 
 use crate::class::DeviceClass;
@@ -92,11 +93,13 @@ pub struct AssembleOptions<'a> {
     pub prefer: Option<&'a str>,
     /// What a device with this index was called, and where it was, for refusals that cannot read the table.
     pub name_of: &'a dyn Fn(DeviceIndex) -> Option<String>,
+    /// The shared log of the pool, where it has one: its last root speaks for the pool.
+    pub tail: Option<Arc<Tail>>,
 }
 
 impl Default for AssembleOptions<'_> {
     fn default() -> Self {
-        AssembleOptions { prefer: None, name_of: &|_| None }
+        AssembleOptions { prefer: None, name_of: &|_| None, tail: None }
     }
 }
 
@@ -112,6 +115,8 @@ pub struct Assembly {
     pub nameless: Vec<Nameless>,
     /// The pool's device table.
     pub entries: Vec<DeviceEntry>,
+    /// Where the journal and the roots lie, if not on the devices.
+    pub tail: Option<Arc<Tail>>,
 }
 
 impl Assembly {
@@ -126,8 +131,11 @@ impl Assembly {
         members.sort_by_key(|member| (member.superblock.device_index, age(&member.superblock)));
         check_one_pool(&members)?;
         check_no_copies(&members)?;
-        take_back_void_epochs(&mut members);
         let mut left_out = Vec::new();
+        if let Some((tail, newest)) = root_of(&members, options)? {
+            return Assembly::judge(newest, members, left_out, unnamed, options, Some(tail));
+        }
+        take_back_void_epochs(&mut members);
         if let Some(prefer) = options.prefer {
             members = choose_half(members, prefer, &mut left_out)?;
         }
@@ -143,7 +151,18 @@ impl Assembly {
         let members = leave_out(members, &mut left_out, WhyLeftOut::AwayTooLong, |member| {
             relation(member, &newest) == Relation::Unknown
         });
-        let newest = newest.superblock;
+        Assembly::judge(newest.superblock, members, left_out, unnamed, options, None)
+    }
+
+    /// Leaves out who does not belong to the pool, and explains what is left.
+    fn judge(
+        newest: Superblock,
+        members: Vec<Member>,
+        mut left_out: Vec<LeftOut>,
+        unnamed: Vec<Unnamed>,
+        options: &AssembleOptions<'_>,
+        tail: Option<Arc<Tail>>,
+    ) -> Result<Assembly, Error> {
         // Of two devices of one number one was replaced by the other, or was to be when a crash came: the table knows.
         let entries = read_device_table(&newest, &one_of_each_number(&members), options)?;
         let is_known = |member: &Member| entries.iter().any(|entry| is_entry_of(entry, member));
@@ -157,7 +176,7 @@ impl Assembly {
         if members.is_empty() {
             return Err(Error::NoDevices);
         }
-        let mut assembly = Assembly { newest, members, left_out, nameless: Vec::new(), entries };
+        let mut assembly = Assembly { newest, members, left_out, nameless: Vec::new(), entries, tail };
         assembly.nameless = assembly.explain(unnamed)?;
         assembly.assert_invariants();
         Ok(assembly)
@@ -290,9 +309,30 @@ impl Assembly {
             epochs: newest.epochs.clone(),
             clean: newest.clean,
             checkpoint: newest.checkpoint.clone(),
+            is_log_shared: newest.is_log_shared,
             ..own.clone()
         }
     }
+}
+
+/// The shared log and its last root, where the devices say that they do not speak for themselves.
+fn root_of(
+    members: &[Member],
+    options: &AssembleOptions<'_>,
+) -> Result<Option<(Arc<Tail>, Superblock)>, Error> {
+    let Some(newest) = members.iter().max_by_key(|member| age(&member.superblock)) else { return Ok(None) };
+    if !newest.superblock.is_log_shared {
+        return Ok(None);
+    }
+    let pool = newest.superblock.pool_name.clone();
+    let Some(tail) = options.tail.clone() else { return Err(Error::LogNeeded { pool }) };
+    let Some(root) = tail.root() else { return Err(Error::LogOlder { pool, device: newest.path.clone() }) };
+    assert_eq!(root.pool, newest.superblock.pool, "a log is opened for the pool whose devices are there");
+    let is_beyond = |member: &&Member| member.superblock.generation > root.generation;
+    if let Some(beyond) = members.iter().find(is_beyond) {
+        return Err(Error::LogOlder { pool, device: beyond.path.clone() });
+    }
+    Ok(Some((tail, root)))
 }
 
 fn is_entry_of(entry: &DeviceEntry, member: &Member) -> bool {

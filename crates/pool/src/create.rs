@@ -10,6 +10,7 @@ use stere_format::{
     BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, DEVICES_MAX, DeviceEntry, DeviceId, DeviceIndex, DeviceLayout,
     DeviceState, PoolId, Scheme, Superblock, WIDTH_MAX, layout::DEVICE_BYTES_MIN,
 };
+use stere_journal::Tail;
 use stere_store::{DeviceIn, MetadataWish, Store, StoreOptions, usual_metadata_copies};
 
 use crate::class::DeviceClass;
@@ -68,6 +69,10 @@ pub struct CreateOptions {
     /// Destroy what the devices hold.
     pub force: bool,
     pub memory_bytes: usize,
+    /// The shared log that the journal and the roots go to; empty, and for the id that `draw_pool_id` gave.
+    pub tail: Option<Arc<Tail>>,
+    /// The pool's id, where it had to be known before.
+    pub pool: Option<PoolId>,
 }
 
 /// The chunk size for a pool whose smallest device is this large.
@@ -107,6 +112,7 @@ pub fn create(
         meta_scheme: Scheme { data: 1, parity: (copies - 1) as u8 },
         metadata_follows_devices: matches!(options.metadata_copies, MetadataCopies::Default),
         hash_key: plan.hash_key,
+        tail: options.tail.clone(),
         ..StoreOptions::default()
     };
     let mut devices_in = Vec::with_capacity(devices.len());
@@ -242,6 +248,11 @@ pub(crate) fn draw_uuid(randomness: &mut dyn Randomness) -> [u8; 16] {
     bytes
 }
 
+/// The id of a pool that is to be made.
+pub fn draw_pool_id(randomness: &mut dyn Randomness) -> PoolId {
+    PoolId(draw_uuid(randomness))
+}
+
 impl Plan {
     fn draw(
         devices: &[NewDevice],
@@ -252,7 +263,7 @@ impl Plan {
     ) -> Plan {
         assert_eq!(devices.len(), layouts.len(), "every device has its layout");
         let mut hash_key = [0; 16];
-        let pool = PoolId(draw_uuid(randomness));
+        let pool = options.pool.unwrap_or_else(|| draw_pool_id(randomness));
         let ids = devices.iter().map(|_| DeviceId(draw_uuid(randomness))).collect();
         randomness.fill(&mut hash_key);
         let journal_devices = journal_devices(devices, copies);
@@ -266,7 +277,8 @@ impl Plan {
     fn superblock(&self, index: usize, new: &NewDevice, options: &CreateOptions) -> Superblock {
         Superblock {
             journal_bytes: self.journal_bytes,
-            journal_devices: self.journal_devices.clone(),
+            journal_devices: if options.tail.is_some() { Vec::new() } else { self.journal_devices.clone() },
+            is_log_shared: options.tail.is_some(),
             pool_name: options.pool_name.clone(),
             host: new.host.clone(),
             shelf: new.shelf.clone(),

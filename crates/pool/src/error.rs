@@ -6,6 +6,16 @@ use stere_format::{DecodeError, PoolId};
 /// Refusals. None of them has changed anything on any device.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The journal and the roots are elsewhere.
+    #[error(
+        "the log of the pool '{pool}' is in an engine, not on its devices, and this machine does not know where: `stere pool import {pool} DEVICE... --log URL`"
+    )]
+    LogNeeded { pool: String },
+    /// The log lacks what devices know of.
+    #[error(
+        "the shared log of the pool '{pool}' is older than {device}: it was restored from an older state, or it is not this pool's; nothing was changed: bring the newest state of the log back"
+    )]
+    LogOlder { pool: String, device: String },
     #[error("no device was named; name at least one file, disk or partition")]
     NoDevices,
 

@@ -93,7 +93,9 @@ pub enum Return {
 /// Judges a device of the table that came back while the pool is open. `newest` is a superblock of the pool as it is now.
 pub fn judge_return(newest: &Superblock, entry: &DeviceEntry, returned: &Superblock) -> Return {
     let is_it = returned.pool == newest.pool && returned.device == entry.id && returned.device_index == entry.index;
-    match (is_it, knows_last_epoch(newest, returned)) {
+    // Only who had the log wrote to it.
+    let is_of_log = newest.is_log_shared && returned.is_log_shared;
+    match (is_it, is_of_log || knows_last_epoch(newest, returned)) {
         (false, _) => Return::Stranger,
         (true, true) => Return::Welcome,
         (true, false) => Return::OtherHistory,

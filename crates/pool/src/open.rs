@@ -142,7 +142,8 @@ impl Assembly {
             let (major, minor) = (FORMAT_MAJOR, newer.superblock.format_minor);
             return Err(Error::ReadOnlyVersion { device: newer.path.clone(), major, minor });
         }
-        if !read_only {
+        // Where the log is shared nothing is written before the log says whose pool it is.
+        if !read_only && self.tail.is_none() {
             warnings.extend(self.level()?);
         }
         let (store, recovery) = self.open_store(options, read_only)?;
@@ -165,6 +166,7 @@ impl Assembly {
             cleaner: options.cleaner,
             read_only,
             epoch_nonce: options.epoch_nonce,
+            tail: self.tail.clone(),
             ..StoreOptions::default()
         };
         let devices = self

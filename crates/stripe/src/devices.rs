@@ -4,7 +4,7 @@
 //! writes are counted like the rows'. Invariant: `flush` does nothing only if every write that had ended before was
 //! already covered by a successful flush.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use stere_device::{Completion, Deadline, Device, DeviceError, Job, Parallel, Pen
 use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout};
 
 use crate::error::StripeError;
+use crate::grants::Grants;
 
 /// What went wrong and how much was done on a device since it was attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,9 +58,16 @@ pub struct PoolDevice {
     /// Of them, how many had ended before a successful flush began.
     flushed: AtomicU64,
     counters: Counters,
+    /// Where several machines may own the pool: what every write passes first.
+    grants: Option<Arc<Grants>>,
 }
 
 impl PoolDevice {
+    /// The slot of which this is a part; none outside of all slots.
+    fn slot_at(&self, offset: u64) -> Option<(DeviceIndex, u32)> {
+        self.layout.slot_at(offset).map(|slot| (self.index, slot))
+    }
+
     pub fn index(&self) -> DeviceIndex {
         self.index
     }
@@ -194,7 +202,16 @@ impl Device for PoolDevice {
     fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.counters.written_bytes.fetch_add(stere_device::length_of(&pieces) as u64, Ordering::Relaxed);
-        self.device.submit_write_gathered(offset, pieces, ticket.counted_in(&self.ended, &self.counters.write_errors));
+        let ticket = ticket.counted_in(&self.ended, &self.counters.write_errors);
+        let Some(grants) = &self.grants else { return self.device.submit_write_gathered(offset, pieces, ticket) };
+        let device = self.device.clone();
+        grants.pass(
+            self.slot_at(offset),
+            Box::new(move |outcome| match outcome {
+                Ok(()) => device.submit_write_gathered(offset, pieces, ticket),
+                Err(error) => ticket.finish(Err(error)),
+            }),
+        );
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -216,6 +233,10 @@ impl Device for PoolDevice {
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        // Advice: where it would have to wait it is not given.
+        if self.grants.as_ref().is_some_and(|grants| !grants.allows(self.slot_at(offset))) {
+            return Ok(());
+        }
         self.device.discard(offset, length)
     }
 
@@ -283,9 +304,16 @@ const CONGESTED_FACTOR: u64 = 4;
 #[derive(Debug, Default)]
 pub struct Devices {
     table: RwLock<Vec<Option<Arc<PoolDevice>>>>,
+    grants: OnceLock<Arc<Grants>>,
 }
 
 impl Devices {
+    /// Every write to devices that are attached from now on passes these grants.
+    pub fn set_grants(&self, grants: Arc<Grants>) {
+        assert!(self.all().is_empty(), "grants are set before there is a device");
+        assert!(self.grants.set(grants).is_ok(), "grants are set once");
+    }
+
     pub(crate) fn attach(&self, index: DeviceIndex, device: Arc<dyn Device>, layout: DeviceLayout, read_cost: u32) {
         let pool_device = PoolDevice {
             index,
@@ -296,7 +324,11 @@ impl Devices {
             ended: Arc::default(),
             flushed: AtomicU64::new(0),
             counters: Counters::default(),
+            grants: self.grants.get().cloned(),
         };
+        if let Some(grants) = &pool_device.grants {
+            grants.set_slot_count(index, layout.slot_count);
+        }
         let mut table = self.table.write();
         if table.len() <= usize::from(index) {
             table.resize(usize::from(index) + 1, None);

@@ -13,6 +13,7 @@ mod degraded;
 mod devices;
 mod error;
 pub mod geometry;
+mod grants;
 mod homes;
 mod parity;
 mod pending;
@@ -29,6 +30,7 @@ mod write;
 
 pub use devices::{DeviceStatistics, Devices, PoolDevice};
 pub use error::{BadCause, BadChunk, StripeError};
+pub use grants::{Grants, slots_of};
 pub use geometry::{RowPiece, row_capacity, row_height, row_pieces};
 pub use parity::{POSITION_BYTES, xor_all, xor_into};
 pub use placement::{Capacity, Kept, SlotUsage};

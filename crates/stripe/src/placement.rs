@@ -25,7 +25,7 @@ use crate::homes::Homes;
 use crate::slots::SlotMap;
 use spread::Spread;
 use std::collections::{BTreeMap, BTreeSet};
-use stere_format::{ChunkPlace, ChunkPlaces, DeviceIndex, DeviceState, Scheme, SegmentChunks, Site};
+use stere_format::{ChunkPlace, ChunkPlaces, DeviceIndex, DeviceState, Scheme, SegmentChunks, Site, SlotExtent};
 
 /// How many segments of a scheme fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -409,8 +409,8 @@ impl Placement {
             }
             for _ in 0..slots_max.min(spare) {
                 let Some(slot) = slots.undiscarded.pop_first() else { break };
-                // Else it is in use again.
-                if slots.map.mark_used(slot) {
+                // Else it is in use again, or somebody may still write to it.
+                if !slots.map.is_held(slot) && slots.map.mark_used(slot) {
                     slots.discarding.insert(slot);
                     places.push(ChunkPlace { device: *device, slot });
                 }
@@ -419,6 +419,18 @@ impl Placement {
             assert!(is_left || spare == 0, "slots stay free beside those that are discarded");
         }
         places
+    }
+
+    /// Gives these slots to nobody until `release_held`.
+    pub(crate) fn hold(&mut self, extents: &[SlotExtent]) {
+        for (device, slot) in crate::grants::slots_of(extents) {
+            self.devices.entry(device).or_default().map.hold(slot);
+        }
+    }
+
+    /// Ends all holds; how many slots that were.
+    pub(crate) fn release_held(&mut self) -> usize {
+        self.devices.values_mut().map(|slots| slots.map.release_held()).sum()
     }
 
     /// Counts every free slot as freed just now; how many there are.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_device::{Device, DeviceError};
-use stere_format::{ChunkPlace, DeviceIndex, DeviceState, Scheme, SegmentChunks, Site};
+use stere_format::{ChunkPlace, DeviceIndex, DeviceState, Scheme, SegmentChunks, Site, SlotExtent};
 
 use crate::devices::Devices;
 use crate::error::StripeError;
@@ -244,6 +244,16 @@ impl Slots {
         let device = self.devices.get(place.device).ok_or(StripeError::Absent { index: place.device })?;
         let offset = device.slot_offset(place)?;
         Ok(device.discard(offset, u64::from(self.chunk_bytes))?)
+    }
+
+    /// The owner of the pool before may still write to these slots: they are given to nobody until `release_held`.
+    pub fn hold(&self, extents: &[SlotExtent]) {
+        self.placement.lock().hold(extents);
+    }
+
+    /// Whoever had slots before does not write to them any more; how many those are.
+    pub fn release_held(&self) -> usize {
+        self.placement.lock().release_held()
     }
 
     /// Every free slot is to be discarded by `discard_freed`, also those that were so before; how many that are.

@@ -1,7 +1,10 @@
 //! The slots of one device: which are in use, how many are free.
 //!
-//! Invariants: `free_count` counts exactly the clear bits below `slot_count`; a slot may be in use beyond `slot_count`
+//! A slot is held while the owner of the pool before may still write to it: it is given to nobody, used or not.
+//! Invariants: `free_count` counts exactly the slots below `slot_count` that are neither used nor held; a slot may be in use beyond `slot_count`
 //! while the device's size is not known yet (segments are read before an absent device comes back).
+
+use std::collections::BTreeSet;
 
 /// Bits by slot; grows on demand.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +14,7 @@ pub(crate) struct SlotMap {
     /// Where the next search begins, so that slots are handed out in order and disks write forward.
     cursor: u32,
     words: Vec<u64>,
+    held: BTreeSet<u32>,
 }
 
 impl SlotMap {
@@ -21,7 +25,8 @@ impl SlotMap {
         if self.words.len() < words {
             self.words.resize(words, 0);
         }
-        self.free_count = (0..slot_count).filter(|&slot| !self.is_used(slot)).count() as u32;
+        let is_free = |slot: &u32| !self.is_used(*slot) && !self.held.contains(slot);
+        self.free_count = (0..slot_count).filter(is_free).count() as u32;
         self.cursor = 0;
     }
 
@@ -49,7 +54,7 @@ impl SlotMap {
             return false;
         }
         self.words[index] |= bit;
-        if slot < self.slot_count {
+        if slot < self.slot_count && !self.held.contains(&slot) {
             assert!(self.free_count > 0, "a clear bit was counted as free");
             self.free_count -= 1;
         }
@@ -63,11 +68,32 @@ impl SlotMap {
             return false;
         }
         self.words[slot as usize / 64] &= !(1 << (slot % 64));
-        if slot < self.slot_count {
+        if slot < self.slot_count && !self.held.contains(&slot) {
             self.free_count += 1;
             assert!(self.free_count <= self.slot_count, "no more slots are free than there are");
         }
         true
+    }
+
+    /// Gives the slot to nobody until `release_held`, also if it becomes free meanwhile.
+    pub(crate) fn hold(&mut self, slot: u32) {
+        if self.held.insert(slot) && slot < self.slot_count && !self.is_used(slot) {
+            assert!(self.free_count > 0, "a slot that is held now was free");
+            self.free_count -= 1;
+        }
+    }
+
+    pub(crate) fn is_held(&self, slot: u32) -> bool {
+        self.held.contains(&slot)
+    }
+
+    /// Ends all holds; how many there were.
+    pub(crate) fn release_held(&mut self) -> usize {
+        let held = std::mem::take(&mut self.held);
+        let free = held.iter().filter(|slot| **slot < self.slot_count && !self.is_used(**slot)).count();
+        self.free_count += free as u32;
+        assert!(self.free_count <= self.slot_count, "no more slots are free than there are");
+        held.len()
     }
 
     /// Takes the next free slot at or behind the cursor, going round.
@@ -84,10 +110,14 @@ impl SlotMap {
         Some(slot)
     }
 
+    fn held_word(&self, index: u32) -> u64 {
+        self.held.range(index * 64..(index + 1) * 64).fold(0, |word, slot| word | 1 << (slot % 64))
+    }
+
     fn next_free(&self, from: u32) -> Option<u32> {
         let mut slot = from;
         while slot < self.slot_count {
-            let word = self.words[slot as usize / 64] | ((1u64 << (slot % 64)) - 1);
+            let word = self.words[slot as usize / 64] | self.held_word(slot / 64) | ((1u64 << (slot % 64)) - 1);
             if word != u64::MAX {
                 let found = slot / 64 * 64 + word.trailing_ones();
                 return (found < self.slot_count).then_some(found);

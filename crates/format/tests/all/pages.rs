@@ -43,6 +43,8 @@ fn tables_end_where_the_structures_end() {
         ("device-layout.md", vec![DeviceLayout::SIZE]),
         ("superblock.md", vec![Superblock::SIZE]),
         ("heartbeat.md", vec![Heartbeat::SIZE]),
+        ("log-entry.md", vec![LogEntry::FIXED_BYTES, LogEntry::EXTENT_BYTES]),
+        ("owner-beat.md", vec![OwnerBeat::SIZE]),
         ("chunk-header.md", vec![ChunkHeader::SIZE]),
         ("row.md", vec![RowHeader::SIZE, SummaryEntry::SIZE_MIN]),
         ("journal.md", vec![JournalHeader::SIZE]),

@@ -384,6 +384,7 @@ fn superblock(parts: u32) -> Vec<u8> {
         journal_devices: vec![0, 3, 6],
         epochs: vec![Epoch { first_sequence: 1, epoch: 1 }, Epoch { first_sequence: 5000, epoch: 4 }],
         clean: parts == 0,
+        is_log_shared: false,
         pool_name: "tank".to_owned(),
         host: "attic".to_owned(),
         shelf: "left".to_owned(),
@@ -579,6 +580,10 @@ fn system_samples() -> Vec<Sample> {
         ),
         ("heat", "heat", heat().encode()),
         ("heartbeat", "heartbeat", heartbeat(true).encode()),
+        ("log-root", "log_entry", log_entry(0)),
+        ("log-grants", "log_entry", log_entry(1)),
+        ("log-journal", "log_entry", log_entry(2)),
+        ("owner-beat", "owner_beat", owner_beat().encode()),
         ("heartbeat-ended", "heartbeat", heartbeat(false).encode()),
         (
             "volume-prices",
@@ -676,6 +681,32 @@ fn rules() -> RulesValue {
 
 fn rule_log() -> RuleLogValue {
     RuleLogValue { seconds: 1_700_000_001, inode: 7, version: 2, text: "/Übung.jpg: *.jpg copies=3".to_owned() }
+}
+
+fn log_entry(kind: u32) -> Vec<u8> {
+    let mut superblock = Superblock::decode(&superblock(2)).expect("it was encoded");
+    (superblock.is_log_shared, superblock.journal_devices) = (true, Vec::new());
+    let granted = extents_of([(0, 4), (0, 5), (3, 17)]);
+    let record = match kind {
+        0 => LogRecord::Root { superblock: Box::new(superblock), held: extents_of([(1, 9)]), granted },
+        1 => LogRecord::Grants(granted),
+        _ => LogRecord::Journal(b"a record of the journal".to_vec()),
+    };
+    LogEntry { pool: POOL, owner: [0x44; 16], record }.encode().expect("it fits")
+}
+
+fn owner_beat() -> OwnerBeat {
+    OwnerBeat {
+        owner: [0x11; 16],
+        sequence: 0x0102_0304_0506_0708,
+        is_closed: false,
+        machine: [0x22; 16],
+        process: 4711,
+        epoch: 0x0a0b_0c0d,
+        host: "shed".into(),
+        address: "shed.example:4711".into(),
+        secret: [0x55; 32],
+    }
 }
 
 fn heartbeat(is_live: bool) -> Heartbeat {

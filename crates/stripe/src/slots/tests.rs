@@ -46,3 +46,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn held_slots_are_given_to_nobody() {
+    let mut map = SlotMap::default();
+    map.set_slot_count(130);
+    assert!(map.mark_used(3));
+    for slot in [0, 3, 64, 129, 500] {
+        map.hold(slot);
+    }
+    assert_eq!(map.free_count(), 126);
+    assert!(map.mark_free(3), "it was used");
+    assert_eq!(map.free_count(), 126, "freed, and still held");
+    let taken: Vec<u32> = std::iter::from_fn(|| map.take()).collect();
+    assert_eq!(taken.len(), 126);
+    assert!([0, 3, 64, 129].iter().all(|slot| !taken.contains(slot)));
+    assert_eq!(map.release_held(), 5);
+    let taken: Vec<u32> = std::iter::from_fn(|| map.take()).collect();
+    assert_eq!(taken, vec![0, 3, 64, 129]);
+}

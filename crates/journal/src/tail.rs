@@ -1,0 +1,278 @@
+//! The journal and the roots of a pool in a shared log: what lies there, and putting more.
+//!
+//! The log is the authority: the last root in it says what the pool is, and a commit is durable once its records are in it. Invariants:
+//! puts are made one after the other; nothing is put after a number was somebody else's; a root repeats all grants that go on, so
+//! that everything before what it needs can be trimmed. Read next: `tail_read.rs`, `docs/design/cluster.md`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use stere_faults::{Bug, is_planted};
+use stere_format::{JournalHeader, LogEntry, LogRecord, PoolId, SlotExtent, Superblock};
+use stere_shared_log::{Put, SharedLog};
+use stere_stripe::Grants;
+
+use crate::JournalError;
+use crate::tail_read::{Contents, read_contents};
+
+/// What a tail needs of the world.
+pub struct TailWorld {
+    /// Milliseconds of a clock that goes on while the machine sleeps.
+    pub now_ms: fn() -> u64,
+    /// Called when the log did not take a record, with why and how often in a row: waits a moment, or says that nobody wants to
+    /// wait any longer.
+    pub pause: Box<dyn Fn(&str, u32) -> bool + Send + Sync>,
+    /// How long nobody else takes the pool after a record of this owner is in the log.
+    pub lease_ms: u64,
+}
+
+#[derive(Default)]
+struct Putting {
+    /// The number of the next record.
+    next: u64,
+    /// Where records of the journal lie, in order: number in the log, sequence in the journal.
+    places: VecDeque<(u64, u64)>,
+    /// Somebody else's number was met, or the log is not what it was.
+    lost: Option<JournalError>,
+    /// Whether this owner's first root is in the log.
+    is_owner: bool,
+}
+
+type Tell = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A pool's shared log, as one process reads and writes it.
+pub struct Tail {
+    log: Arc<dyn SharedLog>,
+    pool: PoolId,
+    /// Random for each opening.
+    owner: [u8; 16],
+    world: TailWorld,
+    putting: Mutex<Putting>,
+    /// One past the last number that is known to be this owner's or read.
+    decided: AtomicU64,
+    /// One past the last number that a put was begun for.
+    begun: AtomicU64,
+    grants: Arc<Grants>,
+    contents: Mutex<Contents>,
+    on_lost: Mutex<Option<Tell>>,
+    /// Why records are not taken now.
+    trouble: Mutex<Option<String>>,
+}
+
+impl std::fmt::Debug for Tail {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Tail(pool {}, next {})", self.pool, self.decided.load(Ordering::Relaxed))
+    }
+}
+
+impl Tail {
+    /// Reads all that the log holds of the pool.
+    pub fn open(
+        log: Arc<dyn SharedLog>,
+        pool: PoolId,
+        owner: [u8; 16],
+        world: TailWorld,
+    ) -> Result<Arc<Tail>, JournalError> {
+        let contents = read_contents(&*log, pool)?;
+        let next = contents.next;
+        let now_ms = world.now_ms;
+        let places = contents.places.iter().copied().collect();
+        Ok(Arc::new(Tail {
+            log,
+            pool,
+            owner,
+            world,
+            putting: Mutex::new(Putting { next, places, ..Putting::default() }),
+            decided: AtomicU64::new(next),
+            begun: AtomicU64::new(next),
+            grants: Arc::new(Grants::new(Box::new(now_ms))),
+            contents: Mutex::new(contents),
+            on_lost: Mutex::default(),
+            trouble: Mutex::default(),
+        }))
+    }
+
+    /// The engine, for beats.
+    pub fn log(&self) -> &Arc<dyn SharedLog> {
+        &self.log
+    }
+
+    pub fn owner(&self) -> [u8; 16] {
+        self.owner
+    }
+
+    pub fn grants(&self) -> &Arc<Grants> {
+        &self.grants
+    }
+
+    /// The superblock of the last root; none where the log is empty.
+    pub fn root(&self) -> Option<Superblock> {
+        self.contents.lock().root.clone()
+    }
+
+    /// Slots that owners before may still write to.
+    pub fn foreign(&self) -> Vec<SlotExtent> {
+        self.contents.lock().foreign.clone()
+    }
+
+    /// Those do not write any more: roots from now on say nothing of them.
+    pub fn forget_foreign(&self) {
+        self.contents.lock().foreign.clear();
+    }
+
+    /// The records of the journal that the last root needs, by sequence.
+    pub(crate) fn records(&self) -> BTreeMap<u64, Vec<u8>> {
+        self.contents.lock().records.clone()
+    }
+
+    /// They were replayed.
+    pub fn forget_records(&self) {
+        self.contents.lock().records.clear();
+    }
+
+    /// One past the last number that was decided, and one past the last that may be under way.
+    pub fn ends(&self) -> (u64, u64) {
+        let decided = self.decided.load(Ordering::Acquire);
+        (decided, self.begun.load(Ordering::Acquire).max(decided))
+    }
+
+    /// Whether this owner's root is in the log, and nobody took the pool since, as far as it knows.
+    pub fn is_owner(&self) -> bool {
+        let putting = self.putting.lock();
+        putting.is_owner && putting.lost.is_none()
+    }
+
+    /// Why records are not taken now.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
+    }
+
+    /// Called once when the pool is lost to another owner, or now if it is.
+    pub fn set_on_lost(&self, tell: Tell) {
+        let lost = self.putting.lock().lost.clone();
+        if let Some(cause) = lost {
+            tell(&cause.to_string());
+        }
+        *self.on_lost.lock() = Some(tell);
+    }
+
+    /// The pool is another's: nothing is written any more, to devices neither.
+    pub fn lose(&self, cause: JournalError) {
+        {
+            let mut putting = self.putting.lock();
+            if putting.lost.is_some() {
+                return;
+            }
+            putting.lost = Some(cause.clone());
+        }
+        self.tell_lost(&cause);
+    }
+
+    fn tell_lost(&self, cause: &JournalError) {
+        let text = cause.to_string();
+        tracing::error!("{text}");
+        self.grants.lose(&text);
+        if let Some(tell) = &*self.on_lost.lock() {
+            tell(&text);
+        }
+    }
+
+    /// Puts records of the journal, in order. What they name is durable on devices.
+    pub fn put_journal(&self, records: Vec<Vec<u8>>) -> Result<(), JournalError> {
+        let mut putting = self.putting.lock();
+        assert!(putting.is_owner || records.is_empty(), "an owner's root comes before its records");
+        for record in records {
+            let header = JournalHeader::decode(&record)
+                .map_err(|error| JournalError::BadRecord { detail: error.to_string() })?;
+            let number = self.put(&mut putting, LogRecord::Journal(record))?;
+            putting.places.push_back((number, header.at.sequence));
+        }
+        Ok(())
+    }
+
+    /// Puts a root; then the pool is this owner's, if it was not. What is needless from then on is trimmed.
+    pub fn put_root(&self, superblock: &Superblock) -> Result<(), JournalError> {
+        assert!(superblock.is_log_shared, "roots are of pools whose log is shared");
+        let mut putting = self.putting.lock();
+        let kept = self.grants.kept_at_root(superblock.generation);
+        // Whoever closed the pool in order writes nothing any more.
+        let granted = if superblock.clean { Vec::new() } else { kept };
+        let held = self.foreign();
+        let root = LogRecord::Root { superblock: Box::new(superblock.clone()), granted, held };
+        let number = self.put(&mut putting, root)?;
+        putting.is_owner = true;
+        let start = superblock.journal_start.sequence;
+        while putting.places.front().is_some_and(|(_, sequence)| *sequence < start) {
+            putting.places.pop_front();
+        }
+        let before = putting.places.front().map_or(number, |(first, _)| (*first).min(number));
+        drop(putting);
+        if let Err(error) = self.log.trim(before) {
+            // The next root tries again.
+            tracing::warn!(%error, "the shared log could not be trimmed");
+        }
+        Ok(())
+    }
+
+    /// Puts what is wanted of grants.
+    pub fn put_grants(&self) -> Result<(), JournalError> {
+        let mut putting = self.putting.lock();
+        let wanted = self.grants.wanted();
+        if wanted.is_empty() || !putting.is_owner {
+            return Ok(());
+        }
+        if !is_planted(Bug::GrantNotPut) {
+            self.put(&mut putting, LogRecord::Grants(wanted.clone()))?;
+        }
+        self.grants.granted(&wanted);
+        Ok(())
+    }
+
+    /// Puts one record, for as long as it takes. Its number.
+    fn put(&self, putting: &mut Putting, record: LogRecord) -> Result<u64, JournalError> {
+        if let Some(lost) = &putting.lost {
+            return Err(lost.clone());
+        }
+        let entry = LogEntry { pool: self.pool, owner: self.owner, record };
+        let bytes = entry.encode().map_err(|error| JournalError::BadRecord { detail: error.to_string() })?;
+        let number = putting.next;
+        self.begun.store(number + 1, Ordering::Release);
+        let mut tries = 0;
+        loop {
+            let begun_ms = self.grants.now_ms();
+            let why = match self.log.put(number, &bytes) {
+                Ok(Put::Mine) => {
+                    putting.next = number + 1;
+                    self.decided.store(number + 1, Ordering::Release);
+                    *self.trouble.lock() = None;
+                    // Nobody had taken the pool when the put began.
+                    self.grants.renew(begun_ms + self.world.lease_ms);
+                    return Ok(number);
+                }
+                Ok(Put::Taken) => return Err(self.lose_putting(putting, JournalError::Replaced)),
+                Err(error @ stere_shared_log::Error::Damaged { .. }) => {
+                    let cause = JournalError::LogDamaged { detail: error.to_string() };
+                    return Err(self.lose_putting(putting, cause));
+                }
+                Err(error) => error.to_string(),
+            };
+            *self.trouble.lock() = Some(why.clone());
+            tries += 1;
+            if !(self.world.pause)(&why, tries) {
+                let cause = JournalError::LogAway { why };
+                return Err(self.lose_putting(putting, cause));
+            }
+        }
+    }
+
+    fn lose_putting(&self, putting: &mut Putting, cause: JournalError) -> JournalError {
+        putting.lost = Some(cause.clone());
+        self.tell_lost(&cause);
+        cause
+    }
+}
+
+#[cfg(test)]
+mod tests;
