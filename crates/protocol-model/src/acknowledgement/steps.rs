@@ -197,7 +197,9 @@ impl Acknowledgement {
             }
             Step::Trim { owner } => {
                 state.trims += 1;
-                state.first = state.owners[owner].end - 1;
+                let first = state.owners[owner].end - 1;
+                assert!(first > state.first && first < state.length(), "the last record is kept");
+                state.first = first;
             }
             Step::Crash { owner } => {
                 state.crashes += 1;
@@ -219,6 +221,7 @@ impl Acknowledgement {
     /// The log has decided on the owner's put, and the owner gets to know it.
     fn answered(&self, state: &mut State, owner: usize) {
         let Some(put) = state.owners[owner].put.take() else { return };
+        assert!(put.number <= state.length(), "the log has decided");
         let is_mine = state.at(put.number) == Some(put.record);
         let this = &mut state.owners[owner];
         this.role = match (this.role, put.record) {
@@ -260,6 +263,7 @@ impl Acknowledgement {
 
 /// The owner puts a record at the first number that it believes to be free.
 fn send(state: &mut State, owner: usize, record: Record) {
+    assert!(state.owners[owner].put.is_none(), "an owner waits for one put at a time");
     let put = Put { number: state.owners[owner].end + 1, record };
     state.network.insert(put);
     state.owners[owner].put = Some(put);

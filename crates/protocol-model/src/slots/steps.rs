@@ -190,6 +190,7 @@ fn put_epoch(state: &mut State, owner: usize) {
 fn send_write(state: &mut State, owner: usize, slot: usize) {
     state.writes += 1;
     let (bytes, this) = (state.writes, &mut state.owners[owner]);
+    assert!(this.lease && this.work.is_none(), "an owner writes within its lease");
     this.work = Some(Work { slot, bytes, written: 0, is_flushed: false });
     let nodes = (0..NODES).filter(|node| this.away & (1 << node) == 0);
     state.network.extend(nodes.map(|node| Write { epoch: this.epoch, node, slot, bytes }));
@@ -210,6 +211,7 @@ fn arrive(state: &mut State, write: Write) {
 fn flush(state: &mut State, owner: usize) {
     let this = &mut state.owners[owner];
     let Some(work) = this.work.as_mut() else { return };
+    assert!(!work.is_flushed && work.written.count_ones() >= COPIES, "enough nodes have answered");
     work.is_flushed = true;
     this.away |= ALL_NODES & !work.written;
     let written = state.nodes.iter_mut().enumerate().filter(|(index, _)| work.written & (1 << index) != 0);
