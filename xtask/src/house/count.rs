@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::tidy::{blank, function_ranges};
 
 /// Crates that exist to test or to measure.
-const HARNESS: &[&str] = &["sim", "bench", "model", "faults"];
+const HARNESS: &[&str] = &["sim", "bench", "model", "protocol-model", "faults"];
 /// Crates outside the core: front ends, tools, what reaches out of the machine. Every other crate is core, new ones too.
 const EDGE: &[&str] = &[
     "backup",

@@ -1,0 +1,78 @@
+//! Bugs planted into the models on purpose: each breaks one rule of the protocol.
+//!
+//! Invariants: a bug belongs to one model, and the checker finds a counterexample for it. Read next: `report.rs`.
+
+/// Which of the two models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Acknowledgement,
+    Slots,
+}
+
+/// One rule of the protocol that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// The owner acknowledges a request while its record is on the way to the log.
+    AcknowledgedBeforePut,
+    /// A request that a client repeats is executed again by the next owner, which does not look into commit records.
+    CommitRepeatedTwice,
+    /// An owner that got `Taken` acknowledges what it had tried to commit.
+    FencedStillAcknowledges,
+    /// A put without an answer counts as refused, and the same record is put at the next number.
+    LostAnswerTakenForNo,
+    /// An owner answers reads after its lease.
+    StaleReadAfterLease,
+    /// A successor serves without having put its epoch record.
+    EpochRecordSkipped,
+    /// A successor waits for silence before it puts its epoch record, and not after.
+    SilenceBeforeEpochRecord,
+    /// The root at which the log is trimmed does not hold which requests were executed.
+    TrimForgetsRequests,
+    /// A free slot is granted although an earlier epoch holds it.
+    SlotGrantedTwice,
+    /// A slot of an earlier epoch is granted again after the lease, before the connection's time-out has passed.
+    LateWriteIntoReusedSlot,
+    /// The commit record is put before the nodes have flushed.
+    PutBeforeFlush,
+    /// A slot is written before its grant is in the log.
+    WriteBeforeGrant,
+}
+
+impl Bug {
+    pub const ALL: [Bug; 12] = [
+        Bug::AcknowledgedBeforePut,
+        Bug::CommitRepeatedTwice,
+        Bug::FencedStillAcknowledges,
+        Bug::LostAnswerTakenForNo,
+        Bug::StaleReadAfterLease,
+        Bug::EpochRecordSkipped,
+        Bug::SilenceBeforeEpochRecord,
+        Bug::TrimForgetsRequests,
+        Bug::SlotGrantedTwice,
+        Bug::LateWriteIntoReusedSlot,
+        Bug::PutBeforeFlush,
+        Bug::WriteBeforeGrant,
+    ];
+
+    /// The bug of this name, as the enum spells it.
+    pub fn named(name: &str) -> Option<Bug> {
+        Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name)
+    }
+
+    /// The model that has this bug.
+    pub fn part(self) -> Part {
+        match self {
+            Bug::AcknowledgedBeforePut
+            | Bug::CommitRepeatedTwice
+            | Bug::FencedStillAcknowledges
+            | Bug::LostAnswerTakenForNo
+            | Bug::StaleReadAfterLease
+            | Bug::EpochRecordSkipped
+            | Bug::SilenceBeforeEpochRecord
+            | Bug::TrimForgetsRequests => Part::Acknowledgement,
+            Bug::SlotGrantedTwice | Bug::LateWriteIntoReusedSlot | Bug::PutBeforeFlush | Bug::WriteBeforeGrant => {
+                Part::Slots
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+use super::*;
+
+const STALE: &str = "a read returns what was acknowledged";
+const LOST: &str = "an acknowledged request is in the log";
+const TWICE: &str = "a request takes effect at most once";
+const OVERWRITTEN: &str = "a slot holds what the commit record names";
+
+/// What each bug violates, and after how many steps at least; `docs/design/protocol-model.md` has the same numbers.
+const FOUND: [(Bug, &str, usize); 12] = [
+    (Bug::AcknowledgedBeforePut, LOST, 7),
+    (Bug::CommitRepeatedTwice, TWICE, 15),
+    (Bug::FencedStillAcknowledges, LOST, 11),
+    (Bug::LostAnswerTakenForNo, TWICE, 9),
+    (Bug::StaleReadAfterLease, STALE, 15),
+    (Bug::EpochRecordSkipped, STALE, 14),
+    (Bug::SilenceBeforeEpochRecord, STALE, 15),
+    (Bug::TrimForgetsRequests, TWICE, 20),
+    (Bug::SlotGrantedTwice, OVERWRITTEN, 13),
+    (Bug::LateWriteIntoReusedSlot, OVERWRITTEN, 14),
+    (Bug::PutBeforeFlush, OVERWRITTEN, 8),
+    (Bug::WriteBeforeGrant, OVERWRITTEN, 11),
+];
+
+fn assert_found(bug: Bug) {
+    let (_, property, steps) = FOUND.into_iter().find(|(found, ..)| *found == bug).unwrap();
+    let report = check(bug.part(), Some(bug));
+    let counterexample = report.counterexample.unwrap();
+    assert_eq!(counterexample.property, property, "{bug:?}: {:#?}", counterexample.steps);
+    assert_eq!(counterexample.steps.len(), steps, "{bug:?}: {:#?}", counterexample.steps);
+}
+
+fn assert_holds(part: Part) {
+    let report = check(part, None);
+    println!("{report}");
+    assert!(report.counterexample.is_none(), "{report}");
+    assert!(report.missing.is_empty(), "{report}");
+}
+
+#[test]
+fn the_model_of_acknowledgements_holds_without_a_bug() {
+    assert_holds(Part::Acknowledgement);
+}
+
+#[test]
+fn the_model_of_slots_holds_without_a_bug() {
+    assert_holds(Part::Slots);
+}
+
+macro_rules! bugs {
+    ($($test:ident: $bug:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                assert_found(Bug::$bug);
+            }
+        )*
+
+        #[test]
+        fn every_bug_has_a_test() {
+            assert_eq!([$(Bug::$bug),*], Bug::ALL);
+        }
+    };
+}
+
+bugs! {
+    an_acknowledgement_before_the_put_loses_a_request: AcknowledgedBeforePut,
+    a_repeated_request_is_executed_twice: CommitRepeatedTwice,
+    a_fenced_owner_that_acknowledges_loses_a_request: FencedStillAcknowledges,
+    a_lost_answer_taken_for_no_executes_twice: LostAnswerTakenForNo,
+    a_read_after_the_lease_is_stale: StaleReadAfterLease,
+    an_owner_without_epoch_record_answers_stale_reads: EpochRecordSkipped,
+    silence_before_the_epoch_record_is_not_enough: SilenceBeforeEpochRecord,
+    a_trim_that_forgets_requests_executes_twice: TrimForgetsRequests,
+    a_slot_granted_twice_is_overwritten: SlotGrantedTwice,
+    a_late_write_overwrites_a_reused_slot: LateWriteIntoReusedSlot,
+    a_put_before_the_flush_names_lost_bytes: PutBeforeFlush,
+    a_write_before_its_grant_overwrites: WriteBeforeGrant,
+}
+
+#[test]
+fn a_report_tells_the_way_in_plain_lines() {
+    let text = check(Part::Slots, Some(Bug::PutBeforeFlush)).to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[1].starts_with("violated after 8 steps"), "{text}");
+    assert!(lines.last().unwrap().contains("crashes and loses its cache"), "{text}");
+}
+
+#[test]
+fn a_bug_is_found_by_its_name() {
+    assert_eq!(Bug::named("PutBeforeFlush"), Some(Bug::PutBeforeFlush));
+    assert_eq!(Bug::named("putbeforeflush"), None);
+}
