@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stere_faults::{Bug, is_planted};
@@ -38,6 +38,8 @@ struct Putting {
     lost: Option<JournalError>,
     /// Whether this owner's first root is in the log.
     is_owner: bool,
+    /// Whether the last record is a root that says that the pool was closed in order.
+    is_closed: bool,
 }
 
 type Tell = Box<dyn Fn(&str) + Send + Sync>;
@@ -59,6 +61,7 @@ pub struct Tail {
     on_lost: Mutex<Option<Tell>>,
     /// Why records are not taken now.
     trouble: Mutex<Option<String>>,
+    is_given_up: AtomicBool,
 }
 
 impl std::fmt::Debug for Tail {
@@ -91,6 +94,7 @@ impl Tail {
             contents: Mutex::new(contents),
             on_lost: Mutex::default(),
             trouble: Mutex::default(),
+            is_given_up: AtomicBool::new(false),
         }))
     }
 
@@ -142,6 +146,16 @@ impl Tail {
     pub fn is_owner(&self) -> bool {
         let putting = self.putting.lock();
         putting.is_owner && putting.lost.is_none()
+    }
+
+    /// Whether the pool was closed in order.
+    pub fn is_closed(&self) -> bool {
+        self.putting.lock().is_closed
+    }
+
+    /// Nobody waits for the log any longer: what it does not take at once is given up.
+    pub fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
     }
 
     /// Why records are not taken now.
@@ -202,7 +216,7 @@ impl Tail {
         let held = self.foreign();
         let root = LogRecord::Root { superblock: Box::new(superblock.clone()), granted, held };
         let number = self.put(&mut putting, root)?;
-        putting.is_owner = true;
+        (putting.is_owner, putting.is_closed) = (true, superblock.clean);
         let start = superblock.journal_start.sequence;
         while putting.places.front().is_some_and(|(_, sequence)| *sequence < start) {
             putting.places.pop_front();
@@ -260,7 +274,7 @@ impl Tail {
             };
             *self.trouble.lock() = Some(why.clone());
             tries += 1;
-            if !(self.world.pause)(&why, tries) {
+            if self.is_given_up.load(Ordering::Acquire) || !(self.world.pause)(&why, tries) {
                 let cause = JournalError::LogAway { why };
                 return Err(self.lose_putting(putting, cause));
             }

@@ -16,7 +16,8 @@ use stere_device::Device;
 use stere_format::{DeviceId, PoolId};
 use stere_pool::{Assembly, BEAT_INTERVAL_MS, Claim, Claimant, Error, Hold, Next, Shared};
 
-use crate::machine::has_ended;
+use crate::log_claim::LogClaim;
+use crate::machine::{boot_ms, has_ended};
 use crate::{Multihost, may_be_shared};
 
 /// How long a rival may take from seeing that nobody has the pool to having written that it does. Files of a local file system
@@ -79,6 +80,8 @@ pub struct Guard {
     pool: PoolId,
     beating: Mutex<BTreeMap<DeviceId, Beating>>,
     is_reader: bool,
+    /// Where the log of the pool is shared: its claim, and there are no heartbeats.
+    log: Option<LogClaim>,
 }
 
 impl Guard {
@@ -92,6 +95,15 @@ impl Guard {
         told: &mut dyn FnMut(&str),
     ) -> Result<Guard, Error> {
         let start = Instant::now();
+        if let Some(tail) = &assembly.tail {
+            let is_forced = mode == Multihost::Take;
+            let log = LogClaim::claim(tail.clone(), me.clone(), boot_ms, is_forced, is_reader, told)?;
+            let kept = Kept { me, start, is_ending: AtomicBool::new(false), lost: Mutex::default() };
+            let guard = Guard::new(kept, assembly, mode, is_reader, Some(log));
+            let kept = guard.kept.clone();
+            tail.set_on_lost(Box::new(move |cause| kept.lose(cause)));
+            return Ok(guard);
+        }
         let shared = assembly.shared(&|path| mode.guards(path));
         let has_rivals = shared.iter().any(|one| may_be_shared(Path::new(&one.path)));
         let settle = if has_rivals { SETTLE } else { Duration::ZERO };
@@ -107,12 +119,28 @@ impl Guard {
             std::thread::sleep(Duration::from_millis(milliseconds));
         }
         let kept = Kept { me, start, is_ending: AtomicBool::new(false), lost: Mutex::default() };
-        let (beating, pool) = (Mutex::default(), assembly.newest.pool);
-        let guard = Guard { kept: Arc::new(kept), mode, pool, beating, is_reader };
+        let guard = Guard::new(kept, assembly, mode, is_reader, None);
         for one in claim.devices() {
             guard.beat(one.clone(), Hold::claimed(guard.kept.me.clone()));
         }
         Ok(guard)
+    }
+
+    fn new(kept: Kept, assembly: &Assembly, mode: Multihost, is_reader: bool, log: Option<LogClaim>) -> Guard {
+        let (beating, pool) = (Mutex::default(), assembly.newest.pool);
+        Guard { kept: Arc::new(kept), mode, pool, beating, is_reader, log }
+    }
+
+    /// Where the log is shared: the claim to it.
+    pub fn log(&self) -> Option<&LogClaim> {
+        self.log.as_ref()
+    }
+
+    /// Waits until nobody else serves what the pool held before it was opened here.
+    pub fn settle(&self) {
+        if let Some(log) = self.log.as_ref().filter(|_| !self.is_reader) {
+            log.settle();
+        }
     }
 
     /// A device that the pool uses from now on: its heartbeat begins.
@@ -123,7 +151,7 @@ impl Guard {
             .lock()
             .get(&id)
             .is_some_and(|known| Weak::ptr_eq(&known.device, &Arc::downgrade(&device)) && known.is_running());
-        if let Some(offset) = offset.filter(|_| !is_kept && self.mode.guards(&path)) {
+        if let Some(offset) = offset.filter(|_| !is_kept && self.log.is_none() && self.mode.guards(&path)) {
             self.beat(Shared { path, device, pool: self.pool, id, offset }, Hold::new(self.kept.me.clone()));
         }
     }

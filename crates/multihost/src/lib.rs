@@ -7,11 +7,13 @@
 //! a device that hangs delays no heartbeat but its own.
 
 mod guard;
+mod log_claim;
 mod machine;
 mod reach;
 
 pub use guard::{Guard, Joined};
-pub use machine::{claimant, has_ended};
+pub use log_claim::{FOREIGN_SLOTS_MS, LEASE_MS, LogClaim, SILENCE_MS, Seen, Silence};
+pub use machine::{boot_ms, claimant, has_ended};
 pub use reach::may_be_shared;
 
 /// Which devices are guarded (mount option `multihost=`).
@@ -22,6 +24,8 @@ pub enum Multihost {
     Auto,
     /// All.
     On,
+    /// As `Auto`; a pool whose log is shared is taken from whoever has it.
+    Take,
     /// None: the administrator answers for it that one machine only uses the pool.
     Off,
 }
@@ -29,7 +33,7 @@ pub enum Multihost {
 impl Multihost {
     fn guards(self, path: &str) -> bool {
         match self {
-            Multihost::Auto => may_be_shared(std::path::Path::new(path)),
+            Multihost::Auto | Multihost::Take => may_be_shared(std::path::Path::new(path)),
             Multihost::On => true,
             Multihost::Off => false,
         }

@@ -33,6 +33,12 @@ pub fn has_ended(me: &Claimant, beat: &Heartbeat) -> bool {
     is_of_here && start_ticks(beat.process) != Some(beat.process_start_ticks)
 }
 
+/// Milliseconds since the machine was started, those in which it slept among them.
+pub fn boot_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
 fn random() -> [u8; 16] {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");

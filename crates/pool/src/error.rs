@@ -11,6 +11,9 @@ pub enum Error {
         "the log of the pool '{pool}' is in an engine, not on its devices, and this machine does not know where: `stere pool import {pool} DEVICE... --log URL`"
     )]
     LogNeeded { pool: String },
+    /// The engine of the shared log gives no answer.
+    #[error("{why}")]
+    LogAway { why: String },
     /// The log lacks what devices know of.
     #[error(
         "the shared log of the pool '{pool}' is older than {device}: it was restored from an older state, or it is not this pool's; nothing was changed: bring the newest state of the log back"
