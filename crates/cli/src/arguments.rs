@@ -228,6 +228,10 @@ pub struct CreateArguments {
     /// The number of devices that have metadata, or `all`; without it 3, or as many as there are devices that are not tiny
     #[arg(long, value_name = "N|all")]
     pub metadata_copies: Option<String>,
+    /// Keep the journal and the roots in an engine, so that several machines can use the pool:
+    /// postgres://USER[:PASSWORD]@HOST/DATABASE or etcd://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    pub log: Option<String>,
     /// Destroy the data on the devices; on a terminal the command shows the data and asks first
     #[arg(long)]
     pub force: bool,
@@ -341,6 +345,18 @@ pub enum PoolCommand {
         /// mount gives up what was written only to the others
         #[arg(long, value_name = "DEVICE")]
         choose: Option<String>,
+        /// Where the pool's shared log is: postgres://USER[:PASSWORD]@HOST/DATABASE or etcd://HOST:PORT
+        #[arg(long, value_name = "URL")]
+        log: Option<String>,
+    },
+    /// Take a pool whose log is shared from the machine that has it, at once
+    Take { pool: String },
+    /// Move the journal and the roots of a pool to another place; the pool may be mounted nowhere
+    MoveLog {
+        pool: String,
+        /// postgres://USER[:PASSWORD]@HOST/DATABASE, etcd://HOST:PORT, or `devices`: the pool's own
+        #[arg(long, value_name = "URL")]
+        log: String,
     },
     /// Unmount a pool and forget it; its devices keep all data
     Export { pool: String },

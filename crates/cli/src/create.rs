@@ -7,7 +7,7 @@ use stere_device::{FileDevice, FileOptions};
 use stere_format::CHUNK_BYTES_MAX;
 use stere_naming::{FileSystem, Io, SetMode};
 use stere_policy::Class;
-use stere_pool::{Assembly, Candidate, CreateOptions, MetadataCopies, NewDevice};
+use stere_pool::{AssembleOptions, Assembly, Candidate, CreateOptions, MetadataCopies, NewDevice};
 
 use crate::arguments::CreateArguments;
 use crate::arguments::device::How;
@@ -15,8 +15,8 @@ use crate::change::confirm;
 use stere_control::spec::DeviceSpec;
 use stere_machine::devices::{check_distinct, record_of};
 use stere_machine::error::{DONE, Error, Result, refused};
-use stere_machine::registry::{Registry, check_name};
-use stere_machine::{clock, size};
+use stere_machine::registry::{PoolRecord, Registry, check_name};
+use stere_machine::{clock, shared_log, size};
 use stere_online::new_device::new_device;
 
 /// Memory for making a pool: an empty one needs little.
@@ -68,20 +68,37 @@ pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
         devices.iter().map(|new| Candidate { path: new.path.clone(), device: new.device.clone() }).collect();
     // From the operating system's generator; without it nothing here is safe to make.
     let mut randomness = |bytes: &mut [u8]| getrandom::fill(bytes).expect("the operating system gives random bytes");
-    let store = std::sync::Arc::new(stere_pool::create(devices, &options, &mut randomness)?);
+    let pool = stere_pool::draw_pool_id(&mut randomness);
+    let tail = arguments.log.as_deref().map(|log| shared_log::create(log, pool, &arguments.pool)).transpose()?;
+    let options = CreateOptions { tail, pool: Some(pool), ..options };
+    let made_pool = make(devices, &options, &mut randomness, default_class);
+    if let (Err(_), Some(log)) = (&made_pool, &arguments.log) {
+        shared_log::remove(log, pool);
+    }
+    made_pool?;
+    made.keep = true;
+    let tail = arguments.log.as_deref().map(|log| shared_log::open(log, pool)).transpose()?;
+    let assembly = Assembly::with(candidates, &AssembleOptions { tail, ..AssembleOptions::default() })?;
+    registry.save(&PoolRecord { log: arguments.log.clone(), ..record_of(&assembly, None) })?;
+    tell(&assembly, default_class.unwrap_or_default());
+    drop(assembly);
+    add_volumes(registry, arguments, &volumes)
+}
+
+/// Makes the pool and its root directory, and closes it.
+fn make(
+    devices: Vec<NewDevice>,
+    options: &CreateOptions,
+    randomness: &mut dyn stere_pool::Randomness,
+    default_class: Option<Class>,
+) -> Result<()> {
+    let store = std::sync::Arc::new(stere_pool::create(devices, options, randomness)?);
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     FileSystem::format_for(&store, clock::now(), user, group)?;
     if let Some(class) = default_class {
         set_default_class(&store, class)?;
     }
-    store.close()?;
-    drop(store);
-    made.keep = true;
-    let assembly = Assembly::new(candidates)?;
-    registry.save(&record_of(&assembly, None))?;
-    tell(&assembly, default_class.unwrap_or_default());
-    drop(assembly);
-    add_volumes(registry, arguments, &volumes)
+    Ok(store.close()?)
 }
 
 /// With `--force`: names what goes, and on a terminal asks. Scripts that say `--force` have said enough.
@@ -144,6 +161,8 @@ fn options(arguments: &CreateArguments) -> Result<CreateOptions> {
         metadata_copies,
         force: arguments.force,
         memory_bytes: MEMORY_BYTES,
+        tail: None,
+        pool: None,
     })
 }
 

@@ -22,6 +22,7 @@ pub mod keys;
 pub mod layout;
 pub mod lose;
 pub mod man;
+mod move_log;
 pub mod plugins;
 pub mod policy;
 pub mod pool;

@@ -9,7 +9,7 @@ use stere_pool::{AssembleOptions, Assembly, WhyLeftOut};
 use crate::arguments::PoolCommand;
 use crate::arguments::device::How;
 use crate::json::to_json;
-use crate::{change, umount};
+use crate::{change, move_log, umount};
 use stere_control::change::Change;
 use stere_control::connection;
 use stere_machine::devices::{absolute, assemble_with, record_of};
@@ -19,7 +19,9 @@ use stere_machine::registry::{PoolRecord, Registry, check_name};
 pub fn run(registry: &Registry, command: &PoolCommand) -> Result<u8> {
     match command {
         PoolCommand::List { json } => list(registry, *json),
-        PoolCommand::Import { devices, choose } => import(registry, devices, choose.as_deref()),
+        PoolCommand::Import { devices, choose, log } => import(registry, devices, choose.as_deref(), log.as_deref()),
+        PoolCommand::Take { pool } => move_log::take(registry, pool),
+        PoolCommand::MoveLog { pool, log } => move_log::run(registry, pool, log),
         PoolCommand::Export { pool } => export(registry, pool),
         PoolCommand::Change { pool, metadata_copies, wait } => {
             let copies = parse_copies(metadata_copies)?;
@@ -71,14 +73,21 @@ fn list(registry: &Registry, json: bool) -> Result<u8> {
     Ok(DONE)
 }
 
-fn import(registry: &Registry, devices: &[PathBuf], choose: Option<&str>) -> Result<u8> {
+fn import(registry: &Registry, devices: &[PathBuf], choose: Option<&str>, log: Option<&str>) -> Result<u8> {
     let options = AssembleOptions { prefer: choose, ..AssembleOptions::default() };
-    let assembly = assemble_with(devices, Access::ReadOnly, &options)?;
+    let assembly = assemble_with(devices, Access::ReadOnly, &options, log)?;
     let name = &assembly.newest.pool_name;
     check_name(name)?;
     let old = registry.find(name)?;
     let mut record = record_of(&assembly, old.as_ref());
     remember_other_half(&assembly, &mut record);
+    match log {
+        Some(_) if assembly.tail.is_none() => {
+            return refused(format!("the log of the pool '{name}' is on its devices; leave out --log"));
+        }
+        Some(log) => record.log = Some(log.to_owned()),
+        None => {}
+    }
     if let Some(old) = old.filter(|old| old.id != record.id) {
         return refused(format!(
             "another pool is known by the name '{name}' (id {}); forget it first with `stere pool export {name}`",

@@ -585,7 +585,9 @@ fn attach(devices: &[DeviceIn], options: &StoreOptions) -> Result<Arc<Stripe>, E
     let first = devices.first().ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?;
     let buffers = BufferPool::new(options.budget().flying_bytes);
     let stripe = Stripe::new(first.superblock.layout.chunk_bytes, buffers);
-    if let Some(tail) = options.tail.as_ref().filter(|_| !options.read_only) {
+    // A pool that is being made is nobody else's.
+    let is_gated = !options.read_only && !first.superblock.checkpoint.is_empty();
+    if let Some(tail) = options.tail.as_ref().filter(|_| is_gated) {
         stripe.devices.set_grants(tail.grants().clone());
     }
     for device in devices {

@@ -142,6 +142,12 @@ impl Tail {
         (decided, self.begun.load(Ordering::Acquire).max(decided))
     }
 
+    /// Whether somebody put something since the log was read. Where that cannot be told, the next put tells.
+    pub fn has_moved(&self) -> bool {
+        let (decided, _) = self.ends();
+        self.log.bounds().is_ok_and(|bounds| bounds.next != decided)
+    }
+
     /// Whether this owner's root is in the log, and nobody took the pool since, as far as it knows.
     pub fn is_owner(&self) -> bool {
         let putting = self.putting.lock();

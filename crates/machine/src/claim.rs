@@ -36,6 +36,7 @@ pub fn assemble_while(
     mode: Multihost,
     goes_on: &mut dyn FnMut(&str) -> bool,
 ) -> Result<(Assembly, Guard)> {
+    let mut watched = None;
     for _ in 0..TRIES {
         let assembly = target.assemble_while(access, wait, prefer, goes_on)?;
         let mut told = |host: &str| {
@@ -46,10 +47,15 @@ pub fn assemble_while(
             );
         };
         let is_reader = access == Access::ReadOnly;
-        let guard = Guard::claim(&assembly, claimant(Some(registry.state())), mode, is_reader, &mut told)?;
+        let me = claimant(Some(registry.state()));
+        let guard = match watched.take() {
+            Some(watched) => Guard::claim_watched(&assembly, me, watched, is_reader)?,
+            None => Guard::claim(&assembly, me, mode, is_reader, &mut told)?,
+        };
         if !assembly.is_outdated() {
             return Ok((assembly, guard));
         }
+        watched = guard.log().map(|log| log.watched().clone());
     }
     refused("the pool was used by another machine while it was opened here; find out who mounts it, then try again")
 }

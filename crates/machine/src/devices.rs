@@ -12,6 +12,7 @@ use stere_format::DeviceIndex;
 use stere_pool::{AssembleOptions, Assembly, Candidate, Holds, Nameless, identify};
 
 use crate::error::{At, Error, Result, refused};
+use crate::shared_log;
 use crate::registry::{DeviceRecord, PoolRecord, Registry};
 
 const LATE_DEVICES_POLL: Duration = Duration::from_millis(500);
@@ -86,15 +87,23 @@ pub fn open_device_with_retries(path: &Path, access: Access) -> Result<Arc<dyn D
     }
 }
 
-/// Opens all of these and judges what they are together.
-pub fn assemble_with(paths: &[PathBuf], access: Access, options: &AssembleOptions<'_>) -> Result<Assembly> {
+/// Opens all of these and judges what they are together. `log` is where the pool's shared log is, if it has one and that is not remembered.
+pub fn assemble_with(
+    paths: &[PathBuf],
+    access: Access,
+    options: &AssembleOptions<'_>,
+    log: Option<&str>,
+) -> Result<Assembly> {
     check_distinct(paths)?;
     let mut candidates = Vec::with_capacity(paths.len());
     for path in paths {
         candidates
             .push(Candidate { path: path.display().to_string(), device: open_device_with_retries(path, access)? });
     }
-    Ok(Assembly::with(candidates, options)?)
+    let superblock = shared_log::any_superblock(candidates.iter().map(|candidate| &candidate.device));
+    let tail = superblock.map(|superblock| shared_log::tail_for(&superblock, log)).transpose()?.flatten();
+    let options = AssembleOptions { prefer: options.prefer, name_of: options.name_of, tail };
+    Ok(Assembly::with(candidates, &options)?)
 }
 
 /// Opens a remembered pool's devices. What is not where it was is looked for among the block devices; what is not there at all
@@ -110,7 +119,8 @@ pub fn assemble_remembered(
         let device = record.devices.iter().find(|device| device.index == index)?;
         Some(format!("device '{}', last at {}", device.name, device.describe()))
     };
-    let options = AssembleOptions { prefer: prefer.or(record.choose.as_deref()), name_of: &name_of };
+    let options = AssembleOptions { prefer: prefer.or(record.choose.as_deref()), name_of: &name_of, tail: None };
+    let log = record.log.as_deref();
     let start = Instant::now();
     loop {
         let mut paths = Vec::new();
@@ -132,7 +142,7 @@ pub fn assemble_remembered(
             paths.extend(found);
             // Who left the pool since it was remembered is not waited for.
             let is_late = |paths: &[PathBuf]| {
-                let assembly = assemble_with(paths, Access::ReadOnly, &options);
+                let assembly = assemble_with(paths, Access::ReadOnly, &options, log);
                 assembly.map_or(true, |assembly| !assembly.unexpectedly_missing().is_empty())
             };
             if !is_complete && start.elapsed() < wait && is_late(&paths) {
@@ -155,7 +165,7 @@ pub fn assemble_remembered(
                 places.join(", ")
             ));
         }
-        let mut assembly = assemble_with(&paths, access, &options)?;
+        let mut assembly = assemble_with(&paths, access, &options, log)?;
         // Who was found elsewhere is not missed.
         let missing: Vec<String> = assembly.missing().iter().map(|entry| entry.id.to_string()).collect();
         absent.retain(|device| missing.contains(&device.id));
@@ -183,9 +193,9 @@ fn opens(path: &Path, access: Access) -> bool {
 fn assemble_named(paths: &[PathBuf], access: Access, options: &AssembleOptions<'_>) -> Result<Assembly> {
     let (open, dead): (Vec<PathBuf>, Vec<PathBuf>) = paths.iter().cloned().partition(|path| opens(path, access));
     if open.is_empty() {
-        return assemble_with(paths, access, options);
+        return assemble_with(paths, access, options, None);
     }
-    let mut assembly = assemble_with(&open, access, options)?;
+    let mut assembly = assemble_with(&open, access, options, None)?;
     let cannot_be_opened = |path: PathBuf| {
         let error = label(&path).err().map_or_else(|| "refused".to_owned(), |error| error.to_string());
         Nameless { path: path.display().to_string(), found: format!("it cannot be opened ({error})") }
@@ -289,6 +299,8 @@ pub fn record_of(assembly: &Assembly, old: Option<&PoolRecord>) -> PoolRecord {
         scrub: known.map(|record| record.scrub.clone()).unwrap_or_default(),
         is_reconcile_paused: known.is_some_and(|record| record.is_reconcile_paused),
         agreed: known.map_or_else(|| Some(Vec::new()), |record| record.agreed.clone()),
+        // A log that the pool has no more is of no use.
+        log: known.and_then(|record| record.log.clone()).filter(|_| assembly.tail.is_some()),
     }
 }
 

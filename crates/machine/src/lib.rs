@@ -13,4 +13,5 @@ pub mod places;
 pub mod plugins;
 pub mod random;
 pub mod registry;
+pub mod shared_log;
 pub mod size;

@@ -5,7 +5,8 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,9 @@ pub struct PoolRecord {
     /// Whose named files are used (`agreement.rs`). None in a record from before anybody was asked: all that the pool has was added here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreed: Option<Vec<AgreedPlace>>,
+    /// Where the shared log is, secrets and all, if the pool has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
 }
 
 /// What is remembered of scrubbing between mounts; how far it is stands in the pool itself.
@@ -186,8 +190,10 @@ impl Registry {
         let path = self.path(&record.name);
         let new = path.with_extension("new");
         let text = serde_json::to_vec_pretty(record).map_err(|error| Error::System(error.into()))?;
-        fs::write(&new, text).at("write", &new)?;
-        fs::File::open(&new).and_then(|file| file.sync_all()).at("write", &new)?;
+        // The address of a shared log may hold a password.
+        let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+        let written = file.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()));
+        written.at("write", &new)?;
         fs::rename(&new, &path).at("rename to", &path)
     }
 

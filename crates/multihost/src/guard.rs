@@ -16,7 +16,7 @@ use stere_device::Device;
 use stere_format::{DeviceId, PoolId};
 use stere_pool::{Assembly, BEAT_INTERVAL_MS, Claim, Claimant, Error, Hold, Next, Shared};
 
-use crate::log_claim::LogClaim;
+use crate::log_claim::{LogClaim, Watched};
 use crate::machine::{boot_ms, has_ended};
 use crate::{Multihost, may_be_shared};
 
@@ -98,11 +98,7 @@ impl Guard {
         if let Some(tail) = &assembly.tail {
             let is_forced = mode == Multihost::Take;
             let log = LogClaim::claim(tail.clone(), me.clone(), boot_ms, is_forced, is_reader, told)?;
-            let kept = Kept { me, start, is_ending: AtomicBool::new(false), lost: Mutex::default() };
-            let guard = Guard::new(kept, assembly, mode, is_reader, Some(log));
-            let kept = guard.kept.clone();
-            tail.set_on_lost(Box::new(move |cause| kept.lose(cause)));
-            return Ok(guard);
+            return Ok(Guard::with_log(assembly, me, log, is_reader));
         }
         let shared = assembly.shared(&|path| mode.guards(path));
         let has_rivals = shared.iter().any(|one| may_be_shared(Path::new(&one.path)));
@@ -129,6 +125,28 @@ impl Guard {
     fn new(kept: Kept, assembly: &Assembly, mode: Multihost, is_reader: bool, log: Option<LogClaim>) -> Guard {
         let (beating, pool) = (Mutex::default(), assembly.newest.pool);
         Guard { kept: Arc::new(kept), mode, pool, beating, is_reader, log }
+    }
+
+    /// Claims a pool whose shared log was watched already.
+    pub fn claim_watched(
+        assembly: &Assembly,
+        me: Claimant,
+        watched: Watched,
+        is_reader: bool,
+    ) -> Result<Guard, Error> {
+        let Some(tail) = &assembly.tail else { return Err(Error::LogNeeded { pool: assembly.newest.pool_name.clone() }) };
+        let log = LogClaim::claim_watched(tail.clone(), me.clone(), boot_ms, watched, is_reader);
+        Ok(Guard::with_log(assembly, me, log, is_reader))
+    }
+
+    fn with_log(assembly: &Assembly, me: Claimant, log: LogClaim, is_reader: bool) -> Guard {
+        let (start, is_ending) = (Instant::now(), AtomicBool::new(false));
+        let tail = log.tail().clone();
+        let kept = Kept { me, start, is_ending, lost: Mutex::default() };
+        let guard = Guard::new(kept, assembly, Multihost::Off, is_reader, Some(log));
+        let kept = guard.kept.clone();
+        tail.set_on_lost(Box::new(move |cause| kept.lose(cause)));
+        guard
     }
 
     /// Where the log is shared: the claim to it.

@@ -12,7 +12,7 @@ mod machine;
 mod reach;
 
 pub use guard::{Guard, Joined};
-pub use log_claim::{FOREIGN_SLOTS_MS, LEASE_MS, LogClaim, SILENCE_MS, Seen, Silence};
+pub use log_claim::{FOREIGN_SLOTS_MS, LEASE_MS, LogClaim, SILENCE_MS, Seen, Silence, Watched};
 pub use machine::{boot_ms, claimant, has_ended};
 pub use reach::may_be_shared;
 

@@ -95,8 +95,14 @@ struct Kept {
 pub struct LogClaim {
     kept: Arc<Kept>,
     threads: Vec<JoinHandle<()>>,
-    /// What was last seen of whoever had the pool before.
+    watched: Watched,
+}
+
+/// What was last seen of whoever had the pool before.
+#[derive(Clone, Debug)]
+pub struct Watched {
     before: Option<(Seen, u64)>,
+    /// Nobody waited until it was silent.
     is_forced: bool,
 }
 
@@ -111,6 +117,22 @@ impl LogClaim {
         told: &mut dyn FnMut(&str),
     ) -> Result<LogClaim, Error> {
         let before = watch(&**tail.log(), now_ms, is_forced, told)?;
+        Ok(LogClaim::claim_watched(tail, me, now_ms, Watched { before, is_forced }, is_reader))
+    }
+
+    /// What was seen of whoever had the pool before.
+    pub fn watched(&self) -> &Watched {
+        &self.watched
+    }
+
+    /// Claims a log that was watched already.
+    pub fn claim_watched(
+        tail: Arc<Tail>,
+        me: Claimant,
+        now_ms: fn() -> u64,
+        watched: Watched,
+        is_reader: bool,
+    ) -> LogClaim {
         let (secret, address, is_ending) = (random(), Mutex::default(), AtomicBool::new(false));
         let kept = Arc::new(Kept { tail, me, secret, address, is_ending, now_ms });
         let mut threads = Vec::new();
@@ -122,20 +144,20 @@ impl LogClaim {
                 kept.tail.grants().set_on_wanted(Arc::new(move || granter.unpark()));
             }
         }
-        Ok(LogClaim { kept, threads, before, is_forced })
+        LogClaim { kept, threads, watched }
     }
 
     /// Waits until nobody else serves reads of the pool, which is this process's now.
     pub fn settle(&self) {
-        let is_same = |now: &(Seen, u64)| match (&now.0, self.before.as_ref().map(|before| &before.0)) {
+        let is_same = |now: &(Seen, u64)| match (&now.0, self.watched.before.as_ref().map(|before| &before.0)) {
             (Seen::Nobody, _) | (_, None) => true,
             // Its own beat, which begins with the root.
             (Seen::Owner(beat), _) if beat.owner == self.kept.tail.owner() => true,
             (seen, Some(before)) => seen == before,
         };
-        let was_owned = matches!(self.before, Some((Seen::Owner(_), _)));
+        let was_owned = matches!(self.watched.before, Some((Seen::Owner(_), _)));
         let has_moved = !look(&**self.kept.tail.log()).as_ref().is_ok_and(is_same);
-        if was_owned && (self.is_forced || has_moved) {
+        if was_owned && (self.watched.is_forced || has_moved) {
             tracing::info!("waiting until the lease of the owner before is over");
             std::thread::sleep(Duration::from_millis(LEASE_MS));
         }

@@ -369,6 +369,9 @@ impl Assembly {
         if is_planted(Bug::OutdatedBelieved) {
             return false;
         }
+        if let Some(tail) = &self.tail {
+            return tail.has_moved();
+        }
         self.members.iter().any(|member| match crate::identify(&*member.device) {
             crate::Holds::Member(identity) => identity.superblock.generation != member.read_generation,
             _ => true,

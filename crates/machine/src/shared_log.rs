@@ -1,0 +1,94 @@
+//! Shared logs as this machine reaches them: an address that was given or is remembered, opened for a pool.
+//!
+//! Invariant: an address is told to people without its secrets. Read next: the crate `log-engines`, the journal's `tail.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stere_device::Device;
+use stere_format::{PoolId, Superblock};
+use stere_journal::{Tail, TailWorld};
+use stere_multihost::{LEASE_MS, boot_ms};
+use stere_pool::{Holds, identify};
+use stere_shared_log::SharedLog;
+
+use crate::error::{Error, Result, refused};
+use crate::random;
+use crate::registry::Registry;
+
+/// How long whoever puts a record waits before the next try, at most.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_STEP: Duration = Duration::from_millis(100);
+
+pub use stere_log_engines::{is_address, without_secrets};
+
+fn engine(error: stere_shared_log::Error) -> Error {
+    Error::Refused(error.to_string())
+}
+
+fn world() -> TailWorld {
+    let pause = |why: &str, tries: u32| {
+        if tries == 1 {
+            tracing::warn!("{why}; what is to be durable waits for it");
+        }
+        std::thread::sleep((PAUSE_STEP * tries).min(PAUSE_MAX));
+        true
+    };
+    TailWorld { now_ms: boot_ms, pause: Box::new(pause), lease_ms: LEASE_MS }
+}
+
+fn tail_of(log: Arc<dyn SharedLog>, pool: PoolId) -> Result<Arc<Tail>> {
+    Tail::open(log, pool, random::random(), world()).map_err(|error| Error::Refused(error.to_string()))
+}
+
+/// Opens the log of a pool that has one there.
+pub fn open(address: &str, pool: PoolId) -> Result<Arc<Tail>> {
+    tail_of(stere_log_engines::open(address, pool.0).map_err(engine)?, pool)
+}
+
+/// The log alone, to see who has the pool.
+pub fn open_log(address: &str, pool: PoolId) -> Result<Arc<dyn SharedLog>> {
+    stere_log_engines::open(address, pool.0).map_err(engine)
+}
+
+/// Makes an empty log for a pool.
+pub fn create(address: &str, pool: PoolId, name: &str) -> Result<Arc<Tail>> {
+    if !is_address(address) {
+        return Err(Error::Usage(format!(
+            "'{}' is no address of a shared log; there are postgres://USER@HOST/DATABASE and etcd://HOST:PORT",
+            without_secrets(address)
+        )));
+    }
+    tail_of(stere_log_engines::create(address, pool.0, name).map_err(engine)?, pool)
+}
+
+/// Removes the log of a pool. What cannot be removed is told, and harms nobody.
+pub fn remove(address: &str, pool: PoolId) {
+    if let Err(error) = stere_log_engines::remove(address, pool.0) {
+        eprintln!("stere: the old log is left where it is: {error}");
+    }
+}
+
+/// The superblock of the first of these devices that has one.
+pub(crate) fn any_superblock<'a>(devices: impl IntoIterator<Item = &'a Arc<dyn Device>>) -> Option<Superblock> {
+    devices.into_iter().find_map(|device| match identify(&**device) {
+        Holds::Member(identity) => Some(identity.superblock),
+        _ => None,
+    })
+}
+
+/// The log of the pool that these devices are of, if it is shared: at the address that is given, or the one that is remembered.
+pub(crate) fn tail_for(superblock: &Superblock, given: Option<&str>) -> Result<Option<Arc<Tail>>> {
+    if !superblock.is_log_shared {
+        return Ok(None);
+    }
+    let id = superblock.pool.to_string();
+    let remembered = || Registry::open().list().ok()?.into_iter().find(|record| record.id == id)?.log;
+    match given.map(str::to_owned).or_else(remembered) {
+        Some(address) => open(&address, superblock.pool).map(Some),
+        None => {
+            let pool = &superblock.pool_name;
+            refused(stere_pool::Error::LogNeeded { pool: pool.clone() }.to_string())
+        }
+    }
+}
