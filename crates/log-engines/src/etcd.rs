@@ -176,7 +176,8 @@ impl SharedLog for EtcdLog {
                 // What was read is right; the next call says what is wrong with the rest.
                 _ => return Ok(records),
             };
-            let (is_last, page_bytes) = (page.len() < limit, page.iter().map(|record| record.bytes.len()).sum::<usize>());
+            let (is_last, page_bytes) =
+                (page.len() < limit, page.iter().map(|record| record.bytes.len()).sum::<usize>());
             for record in page {
                 bytes += record.bytes.len();
                 if !records.is_empty() && bytes > bytes_max {
