@@ -141,6 +141,8 @@ impl SharedLog for EtcdLog {
         if sequence > 1 {
             compare.push(keys::is_there(&self.keys.record(sequence - 1)));
         }
+        // Holes are never filled. It is asked last, when the number itself is free.
+        compare.push(keys::are_absent(&key, &self.keys.records_end()));
         let value = [&self.writer[..], record].concat();
         let mut otherwise = self.get_bounds();
         otherwise.push(keys::get(&key));

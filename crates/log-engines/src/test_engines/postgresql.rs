@@ -96,6 +96,8 @@ impl PostgreSql {
     }
 
     fn launch(&mut self) {
+        // One that was killed left it, and it would look ready.
+        let _ = std::fs::remove_file(self.data().join("postmaster.pid"));
         for attempt in 1..=ATTEMPTS {
             let mut command = self.command("postgres");
             command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
