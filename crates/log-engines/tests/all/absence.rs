@@ -47,11 +47,11 @@ fn a_paused_engine_is_away_in_time(server: Server) {
     assert!(is_away(stere_log_engines::open_with(&server.address(), POOL, SHORT).map(drop)));
     assert!(begun.elapsed() < 2 * SHORT + GRACE);
     server.resume();
-    let patient = server.open();
-    let next = patient.bounds().unwrap().next;
+    let other = server.open();
+    let next = other.bounds().unwrap().next;
     assert!((2..4).contains(&next));
     assert_eq!(log.put(2, b"two").unwrap(), Put::Mine);
-    assert_eq!(patient.put(2, b"two").unwrap(), Put::Taken);
+    assert_eq!(other.put(2, b"two").unwrap(), Put::Taken);
 }
 
 fn a_lost_answer_is_settled(server: Server) {
