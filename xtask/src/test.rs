@@ -42,7 +42,8 @@ pub fn run(root: &Path, only: Option<String>) -> Result<()> {
     steps.step("formatting and clippy", || check_style(root));
     steps.step("packages for the suites", packages::install_for_tests);
     steps.step("S3 servers for tests", || packages::install_s3_servers(root));
-    steps.step("an SSH server for tests", || packages::unpack_ssh_server(root));
+    steps.step("servers of SSH and etcd for tests", || packages::unpack_servers(root));
+    steps.step("PostgreSQL for tests", packages::install_postgresql);
     // First of what is built: all that follows finds its programs there.
     steps.step("tests of all crates", || programs::run(root));
     steps.step("manual: the command reference", || reference::run(root, true));

@@ -141,6 +141,8 @@ impl SharedLog for EtcdLog {
         if sequence > 1 {
             compare.push(keys::is_there(&self.keys.record(sequence - 1)));
         }
+        // Holes are never filled. It is asked last, when the number itself is free.
+        compare.push(keys::are_absent(&key, &self.keys.records_end()));
         let value = [&self.writer[..], record].concat();
         let mut otherwise = self.get_bounds();
         otherwise.push(keys::get(&key));
@@ -176,7 +178,8 @@ impl SharedLog for EtcdLog {
                 // What was read is right; the next call says what is wrong with the rest.
                 _ => return Ok(records),
             };
-            let (is_last, page_bytes) = (page.len() < limit, page.iter().map(|record| record.bytes.len()).sum::<usize>());
+            let (is_last, page_bytes) =
+                (page.len() < limit, page.iter().map(|record| record.bytes.len()).sum::<usize>());
             for record in page {
                 bytes += record.bytes.len();
                 if !records.is_empty() && bytes > bytes_max {

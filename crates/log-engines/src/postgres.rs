@@ -13,7 +13,7 @@ mod session;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{join4, join3};
+use futures_util::future::{join3, join4};
 use parking_lot::Mutex;
 use stere_shared_log::{Bounds, Error, Put, RECORD_BYTES_MAX, Record, SharedLog};
 use tokio_postgres::Client;
@@ -78,10 +78,7 @@ impl PostgresLog {
     }
 
     /// Does the work on a session that is unused, or a new one. It is done again when an old connection proves to be broken.
-    fn run<T>(
-        &self,
-        work: impl AsyncFn(&Client, &mut Option<Prepared>) -> Result<T, Failure>,
-    ) -> Result<T, Error> {
+    fn run<T>(&self, work: impl AsyncFn(&Client, &mut Option<Prepared>) -> Result<T, Failure>) -> Result<T, Error> {
         self.run_within(Deadline::after(self.deadline), work)
     }
 

@@ -55,7 +55,9 @@ fn no_password_is_shown() {
     assert_eq!(without_secrets("postgres://u@h/d?password=secret&x=y"), "postgres://u@h/d?password=***&x=y");
     assert_eq!(without_secrets("etcd://h:1,i:2"), "etcd://h:1,i:2");
     assert_eq!(without_secrets("/some/path"), "/some/path");
-    for wrong in ["postgres://u:secret@h", "postgres://u:secret@h/d?sslmode=x", "mysql://u:secret@h/d", "etcd://u:a?secret@h"] {
+    for wrong in
+        ["postgres://u:secret@h", "postgres://u:secret@h/d?sslmode=x", "mysql://u:secret@h/d", "etcd://u:a?secret@h"]
+    {
         assert!(!refusal(wrong).contains("secret"));
     }
 }

@@ -98,6 +98,13 @@ pub(super) fn is_absent(key: &str) -> Value {
     json!({ "key": encoded(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0" })
 }
 
+/// Whether there is no key from one to before another.
+pub(super) fn are_absent(from: &str, end: &str) -> Value {
+    let mut compare = is_absent(from);
+    compare["range_end"] = json!(encoded(end));
+    compare
+}
+
 pub(super) fn is_there(key: &str) -> Value {
     json!({ "key": encoded(key), "target": "CREATE", "result": "GREATER", "create_revision": "0" })
 }

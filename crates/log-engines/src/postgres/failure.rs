@@ -36,9 +36,9 @@ impl Failure {
     /// Whether the connection itself broke, as one that waited unused may have done long ago.
     pub(super) fn is_broken(&self) -> bool {
         match self {
-            Failure::Server(error) => {
-                error.code().is_none_or(|state| is_end_of_session(state) || *state == SqlState::READ_ONLY_SQL_TRANSACTION)
-            }
+            Failure::Server(error) => error
+                .code()
+                .is_none_or(|state| is_end_of_session(state) || *state == SqlState::READ_ONLY_SQL_TRANSACTION),
             _ => false,
         }
     }
