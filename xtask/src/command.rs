@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Result, XtaskError};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a process may take to end that was killed.
+const KILLED_MAX: Duration = Duration::from_secs(10);
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a program said, and how it ended.
@@ -130,7 +132,11 @@ pub fn kill_group(child: &mut Child) {
     forget(child);
     // SAFETY: plain system call; the group is the child's own, which we have not reaped yet.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
-    let _ = child.wait();
+    // One that waits for a mount which answers nobody cannot be killed, and is left behind.
+    let begun = Instant::now();
+    while begun.elapsed() < KILLED_MAX && matches!(child.try_wait(), Ok(None)) {
+        thread::sleep(POLL_INTERVAL);
+    }
 }
 
 pub fn describe(command: &Command) -> String {

@@ -48,6 +48,21 @@ pub fn end_when_taken_over(daemon: &Arc<Daemon>) {
     }));
 }
 
+/// Slots that the owner before may still write to are free after a while.
+pub fn release_foreign_slots(daemon: &Arc<Daemon>) {
+    if !daemon.running.store.has_shared_log() {
+        return;
+    }
+    let daemon = Arc::downgrade(daemon);
+    drop(spawn("foreign-slots", move || {
+        std::thread::sleep(Duration::from_millis(stere_multihost::FOREIGN_SLOTS_MS));
+        if let Some(daemon) = daemon.upgrade() {
+            let count = daemon.running.store.release_foreign_slots();
+            tracing::debug!(count, "slots of the owner before are free");
+        }
+    }));
+}
+
 /// Ends the process after a while, if the mount has not ended by then. Without a thread it ends when nobody uses it any more.
 pub fn end_soon(daemon: &Arc<Daemon>) {
     let daemon = daemon.clone();

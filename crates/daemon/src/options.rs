@@ -24,6 +24,8 @@ pub struct Options {
     pub wait: Duration,
     /// Which devices are guarded against other machines.
     pub multihost: Multihost,
+    /// Waits until nobody else has the pool, instead of refusing.
+    pub standby: bool,
     pub memory_bytes: usize,
     pub access_times: AccessTimes,
     /// How long a change may stay in memory before it is made durable.
@@ -67,6 +69,7 @@ impl Default for Options {
             degraded: Degraded::default(),
             wait: Duration::from_secs(30),
             multihost: Multihost::default(),
+            standby: false,
             memory_bytes: MEMORY_BYTES_DEFAULT,
             access_times: AccessTimes::default(),
             commit: Duration::from_secs(5),
@@ -131,6 +134,8 @@ impl Options {
             "nobtime" => self.fuse.no_birth_times = true,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            "take" => self.multihost = Multihost::Take,
+            "standby" => self.standby = true,
             "writeback" => self.fuse.writeback_cache = true,
             "nowriteback" => self.fuse.writeback_cache = false,
             "powersave" => self.fuse.keep_cpus_awake = false,

@@ -19,7 +19,7 @@ use crate::answer::keys;
 use crate::background::{Outcome, Ready};
 use crate::control_socket::{answer_waiting_clients, start_control};
 use crate::daemon::Daemon;
-use crate::ending::{close_soon, end_when_taken_over, start_signals, unblock_signals};
+use crate::ending::{close_soon, end_when_taken_over, release_foreign_slots, start_signals, unblock_signals};
 use crate::mount_request::MountRequest;
 use crate::notify::notify;
 use crate::worker::Served;
@@ -85,6 +85,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     }
     start_signals(daemon.clone(), signals)?;
     end_when_taken_over(&daemon);
+    release_foreign_slots(&daemon);
     ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
     tracing::info!(pool, mountpoint = %request.mountpoint.display(), ?duration, ?recovery, "ready");
@@ -199,12 +200,40 @@ fn requests_of_all(
     move || of_kernel() + daemon.library.served()
 }
 
+type OpenedPool = (Assembly, Guard, stere_pool::Opened, Duration);
+
+/// How often a standby looks whether the pool is free.
+const STANDBY_LOOK: Duration = Duration::from_millis(500);
+
+/// Opens the pool; a standby waits for that until nobody else has it.
+fn open(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> Result<OpenedPool> {
+    let mut is_told = false;
+    loop {
+        let error = match open_once(registry, request, ready) {
+            Err(error) if request.options.standby && is_anothers(&error) => error,
+            opened => return opened,
+        };
+        if !std::mem::replace(&mut is_told, true) {
+            ready.tell_waiting(&format!("standing by: {error}"));
+        }
+        if ready.is_abandoned() {
+            return refused("the command that began this mount was interrupted while it stood by");
+        }
+        std::thread::sleep(STANDBY_LOOK);
+    }
+}
+
+/// Whether another machine has the pool, or was faster.
+fn is_anothers(error: &Error) -> bool {
+    match error {
+        Error::Pool(stere_pool::Error::InUseElsewhere { .. }) => true,
+        Error::Pool(stere_pool::Error::Store(error)) => error.is_replaced(),
+        _ => false,
+    }
+}
+
 /// Opens the devices and the pool on them; also tells how long recovery took.
-fn open(
-    registry: &Registry,
-    request: &MountRequest,
-    ready: &mut Ready,
-) -> Result<(Assembly, Guard, stere_pool::Opened, Duration)> {
+fn open_once(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> Result<OpenedPool> {
     if let Target::Remembered(record) = &request.target {
         refuse_twice(registry, &record.name)?;
     }
@@ -242,6 +271,7 @@ fn open(
     let path_of =
         |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
     let opened = assembly.open(&options, &path_of)?;
+    guard.settle();
     Ok((assembly, guard, opened, start.elapsed()))
 }
 

@@ -80,6 +80,13 @@ pub enum Error {
     Pool(String),
 }
 
+impl Error {
+    /// Whether another owner has the pool.
+    pub fn is_replaced(&self) -> bool {
+        matches!(self, Error::SharedLog(JournalError::Replaced))
+    }
+}
+
 impl From<stere_tree::TreeError> for Error {
     fn from(error: stere_tree::TreeError) -> Self {
         Error::DamagedNode { detail: error.to_string() }

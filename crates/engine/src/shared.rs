@@ -34,6 +34,16 @@ impl Engine {
         }
     }
 
+    /// Whether the journal and the roots lie in a shared log.
+    pub fn has_shared_log(&self) -> bool {
+        self.options.tail.is_some()
+    }
+
+    /// Why the shared log takes nothing now, if there is one.
+    pub fn log_trouble(&self) -> Option<String> {
+        self.options.tail.as_ref()?.trouble()
+    }
+
     /// Whoever had the pool before writes nothing any more: its slots are free. How many those are.
     pub fn release_foreign_slots(&self) -> usize {
         if let Some(tail) = &self.options.tail {

@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod epochs;
+mod shared_log;
 
 const MIB: u64 = 1 << 20;
 

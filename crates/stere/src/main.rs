@@ -86,7 +86,8 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Create(arguments) => stere_cli::create::run(&registry, &arguments),
         Command::Mount(arguments) => {
             let metrics = arguments.metrics.iter().map(|address| format!("metrics={address}"));
-            let options: Vec<String> = arguments.options.iter().cloned().chain(metrics).collect();
+            let standby = arguments.standby.then(|| "standby".to_owned());
+            let options: Vec<String> = arguments.options.iter().cloned().chain(metrics).chain(standby).collect();
             let request = MountRequest::parse(&registry, &arguments.words, &options)?;
             mount::run(&registry, request, arguments.foreground)
         }

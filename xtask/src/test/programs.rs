@@ -23,7 +23,7 @@ use crate::subject::cargo;
 const AT_ONCE: usize = 3;
 const BUILD_MAX: Duration = Duration::from_secs(60 * 60);
 /// One program: the longest takes two minutes on two idle processors.
-const PROGRAM_MAX: Duration = Duration::from_secs(30 * 60);
+const PROGRAM_MAX: Duration = Duration::from_secs(12 * 60);
 /// The name of the one executable of a crate's integration tests.
 const ALL: &str = "all";
 const SLOWEST_SHOWN: usize = 8;
@@ -107,6 +107,8 @@ struct Outcome {
     program: TestProgram,
     took: Duration,
     has_failed: bool,
+    /// It was still running when its time was over: it is not run again.
+    has_hung: bool,
 }
 
 /// Runs one to its end; what it says is shown when it fails.
@@ -125,12 +127,31 @@ fn run_one(one: TestProgram, path: &std::ffi::OsStr) -> Outcome {
             None
         }
         Ok(output) => Some(format!("{}\n{}", output.stdout.trim_end(), output.stderr.trim_end())),
-        Err(error) => Some(error.to_string()),
+        Err(error) => {
+            end_what_hangs();
+            Some(error.to_string())
+        }
     };
+    let has_hung = begun.elapsed() >= PROGRAM_MAX;
     if let Some(said) = &failure {
         println!("    failed: {} ({}):\n{said}", one.name, one.executable.display());
     }
-    Outcome { program: one, took: begun.elapsed(), has_failed: failure.is_some() }
+    Outcome { program: one, took: begun.elapsed(), has_failed: failure.is_some(), has_hung }
+}
+
+/// Daemons of tests whose program is gone hold mounts for which everybody waits who syncs the machine.
+fn end_what_hangs() {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return };
+    let numbers = processes.flatten().filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
+    for number in numbers {
+        let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let owner = line.split("stere-test-").nth(1).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+            // SAFETY: plain system call, to a process that a test began.
+            unsafe { libc::kill(number as i32, libc::SIGKILL) };
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -182,6 +203,10 @@ fn repeat_alone(outcomes: Vec<Outcome>, path: &std::ffi::OsStr) -> Vec<String> {
     let mut failed = Vec::new();
     for outcome in outcomes.into_iter().filter(|outcome| outcome.has_failed) {
         let name = outcome.program.name.clone();
+        if outcome.has_hung {
+            failed.push(name);
+            continue;
+        }
         println!("    again, alone: {name}");
         if run_one(outcome.program, path).has_failed {
             failed.push(name);

@@ -34,6 +34,7 @@ pub struct Known<'a> {
 /// All there is to say; of a pool that is not mounted what its devices tell.
 pub fn find(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    findings.extend(shared_log(running));
     findings.extend(full(running, filesystem, known));
     findings.extend(catching_up(running, known.devices));
     findings.extend(slow(known.devices));
@@ -46,6 +47,13 @@ pub fn find(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_
     }
     findings.extend(stuck(running));
     findings
+}
+
+/// Whoever syncs waits while the shared log takes nothing.
+fn shared_log(running: &Running) -> Option<Finding> {
+    let why = running.store.log_trouble()?;
+    let what = format!("whoever syncs or changes names waits: {why}");
+    Some(finding("shared_log", what, "see that the engine of the shared log runs and that the network leads there".into()))
 }
 
 /// Classes that take nothing more, and that files have or are as redundant as: who says `copies=1` has no class `scratch`.

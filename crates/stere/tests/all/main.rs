@@ -8,6 +8,8 @@ mod node_servers;
 mod remote;
 #[path = "../support/s3.rs"]
 mod s3;
+#[path = "../support/site.rs"]
+mod site;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../../../robot/tests/support/mod.rs"]
@@ -66,6 +68,7 @@ mod robot;
 mod room;
 mod rules_lists;
 mod saved;
+mod shared_log;
 mod stack;
 mod stack_followers;
 mod strangers;

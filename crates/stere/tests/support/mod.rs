@@ -127,7 +127,7 @@ impl World {
         self.find_daemon().unwrap_or_else(|| panic!("no process serves {}", self.mountpoint().display()))
     }
 
-    fn find_daemon(&self) -> Option<i32> {
+    pub fn find_daemon(&self) -> Option<i32> {
         let point = self.mountpoint().display().to_string();
         std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
             let process = entry.file_name().to_string_lossy().parse::<i32>().ok()?;

@@ -1,0 +1,221 @@
+//! Pools whose journal and roots lie in a shared log, in memory here: what is acknowledged is found by the next owner, and whoever was
+//! replaced writes nothing (P-237, P-238, P-239).
+
+use std::sync::Weak;
+
+use stere_journal::{Tail, TailWorld};
+use stere_shared_log::{MemoryLog, SharedLog};
+
+use super::*;
+
+const LEASE_MS: u64 = 4000;
+
+/// Opens the log as another process does. Grants are put by whoever wants them.
+fn tail_of(log: &MemoryLog, owner: u8) -> Arc<Tail> {
+    let world = TailWorld { now_ms: || 0, pause: Box::new(|_, tries| tries < 3), lease_ms: LEASE_MS };
+    let tail = Tail::open(Arc::new(log.another()), PoolId([9; 16]), [owner; 16], world).unwrap();
+    let weak: Weak<Tail> = Arc::downgrade(&tail);
+    tail.grants().set_on_wanted(Arc::new(move || {
+        // Whoever waits for a grant that is not put hears it by his write.
+        weak.upgrade().into_iter().for_each(|tail| drop(tail.put_grants()));
+    }));
+    tail
+}
+
+fn make_shared(log: &MemoryLog, sizes: &[u64]) -> Vec<Arc<MemoryDevice>> {
+    let devices = memory_devices(sizes);
+    let options = CreateOptions { tail: Some(tail_of(log, 1)), pool: Some(PoolId([9; 16])), ..options() };
+    let store = create(new_devices(&devices), &options, &mut Counting(1)).unwrap();
+    store.close().unwrap();
+    devices
+}
+
+fn assemble_shared(log: &MemoryLog, owner: u8, devices: &[Arc<MemoryDevice>]) -> Result<Assembly, Error> {
+    let devices: Vec<&Arc<MemoryDevice>> = devices.iter().collect();
+    let options = AssembleOptions { tail: Some(tail_of(log, owner)), ..AssembleOptions::default() };
+    Assembly::with(candidates(&devices), &options)
+}
+
+fn open_shared(log: &MemoryLog, owner: u8, devices: &[Arc<MemoryDevice>]) -> crate::Opened {
+    let options = OpenOptions { epoch_nonce: u32::from(owner), ..open_options() };
+    assemble_shared(log, owner, devices).unwrap().open(&options, &nowhere).unwrap()
+}
+
+fn is_sound(store: &Store) -> bool {
+    let report = store.checker.check(true).unwrap();
+    // These tests write blobs, and no files that name them.
+    report.findings.iter().all(|finding| finding.text.ends_with("is named by no file"))
+}
+
+#[test]
+fn what_was_acknowledged_is_found_by_the_next_owner() {
+    let log = MemoryLog::new();
+    let devices = make_shared(&log, &[64 * MIB, 64 * MIB, 64 * MIB]);
+    let scheme = Scheme { data: 1, parity: 1 };
+    for owner in 2..6 {
+        let opened = open_shared(&log, owner, &devices);
+        assert_eq!(changes_in(&opened.store), usize::from(owner) - 2);
+        change(&opened.store);
+        write_blob(&opened.store, scheme, owner);
+        // Without a word: it was killed.
+        drop(opened);
+    }
+    let opened = open_shared(&log, 9, &devices);
+    assert_eq!(changes_in(&opened.store), 4);
+    assert!(is_sound(&opened.store));
+    opened.store.close().unwrap();
+    let opened = open_shared(&log, 10, &devices);
+    assert!(opened.recovery.clean);
+    assert_eq!(changes_in(&opened.store), 4);
+}
+
+#[test]
+fn who_was_replaced_acknowledges_and_writes_nothing() {
+    let log = MemoryLog::new();
+    let devices = make_shared(&log, &[64 * MIB, 64 * MIB]);
+    let old = open_shared(&log, 2, &devices);
+    change(&old.store);
+    let new = open_shared(&log, 3, &devices);
+    change(&new.store);
+    let before: Vec<Vec<u8>> = devices.iter().map(|device| contents(device)).collect();
+    let changed: Result<(), stere_store::Error> = old.store.update(Io::BLOCKING, |transaction| {
+        let inode = transaction.allocate_inode();
+        transaction.put(Key::inode(inode), &[8; 16]);
+        Ok(())
+    });
+    changed.unwrap();
+    let error = old.store.commit(Io::BLOCKING).unwrap_err();
+    assert!(error.is_replaced(), "{error}");
+    // Not by another way either.
+    assert!(old.store.checkpoint().is_err());
+    drop(old.store.close());
+    let after: Vec<Vec<u8>> = devices.iter().map(|device| contents(device)).collect();
+    assert!(before == after, "who was replaced wrote to a device");
+    drop(old);
+    assert_eq!(changes_in(&new.store), 2);
+    new.store.close().unwrap();
+    let opened = open_shared(&log, 4, &devices);
+    assert_eq!(changes_in(&opened.store), 2);
+    assert!(is_sound(&opened.store));
+}
+
+/// Slots that are given to a new segment, of all devices.
+fn slots_in_use(store: &Store) -> Vec<(u16, u32)> {
+    let segments = store.segments().all();
+    segments.iter().flat_map(|segment| segment.chunks()).map(|place| (place.device, place.slot)).collect()
+}
+
+#[test]
+fn slots_of_an_earlier_owner_are_left_alone() {
+    let log = MemoryLog::new();
+    let devices = make_shared(&log, &[64 * MIB, 64 * MIB]);
+    let scheme = Scheme { data: 1, parity: 1 };
+    let old = open_shared(&log, 2, &devices);
+    write_blob(&old.store, scheme, 1);
+    let of_old = slots_in_use(&old.store);
+    let new = open_shared(&log, 3, &devices);
+    let known = slots_in_use(&new.store);
+    for number in 2..12 {
+        write_blob(&new.store, scheme, number);
+    }
+    new.store.checkpoint().unwrap();
+    let foreign: Vec<(u16, u32)> = stere_stripe::slots_of(&tail_of(&log, 7).foreign()).collect();
+    assert!(of_old.iter().any(|slot| foreign.contains(slot)), "what the old owner had open is remembered in roots");
+    let fresh: Vec<(u16, u32)> = slots_in_use(&new.store).into_iter().filter(|slot| !known.contains(slot)).collect();
+    assert!(!fresh.is_empty());
+    let granted_to_old: Vec<(u16, u32)> = fresh.iter().filter(|slot| of_old.contains(slot)).copied().collect();
+    assert!(granted_to_old.is_empty(), "{granted_to_old:?}");
+    // The old one may still write there, until somebody knows that it does not.
+    let held = new.store.release_foreign_slots();
+    assert!(held > 0);
+    assert_eq!(new.store.release_foreign_slots(), 0);
+    // Also the owner after a close in order leaves alone what one before that was granted.
+    drop(new);
+    let third = open_shared(&log, 4, &devices);
+    third.store.close().unwrap();
+    assert!(!tail_of(&log, 5).foreign().is_empty());
+    let fourth = open_shared(&log, 5, &devices);
+    assert!(fourth.store.release_foreign_slots() > 0);
+    assert!(is_sound(&fourth.store));
+    fourth.store.close().unwrap();
+    assert!(tail_of(&log, 6).foreign().is_empty());
+}
+
+#[test]
+fn an_older_log_is_refused() {
+    let log = MemoryLog::new();
+    let devices = make_shared(&log, &[64 * MIB, 64 * MIB]);
+    let opened = open_shared(&log, 2, &devices);
+    let restored_to = log.bounds().unwrap().next;
+    change(&opened.store);
+    opened.store.checkpoint().unwrap();
+    drop(opened);
+    log.cut_to(restored_to - 1);
+    let before: Vec<Vec<u8>> = devices.iter().map(|device| contents(device)).collect();
+    let error = assemble_shared(&log, 3, &devices).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("restored from an older state"), "{error}");
+    let devices_of: Vec<&Arc<MemoryDevice>> = devices.iter().collect();
+    let error = assemble(&devices_of).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("stere pool import"), "{error}");
+    let after: Vec<Vec<u8>> = devices.iter().map(|device| contents(device)).collect();
+    assert!(before == after, "a refusal changed a device");
+}
+
+#[test]
+fn a_lost_answer_is_no_second_commit_and_an_absent_log_is_waited_for() {
+    let log = MemoryLog::new();
+    let devices = make_shared(&log, &[64 * MIB, 64 * MIB]);
+    let opened = open_shared(&log, 2, &devices);
+    let before = log.bounds().unwrap().next;
+    log.lose_answers(1);
+    change(&opened.store);
+    let after = log.bounds().unwrap().next;
+    assert_eq!(after - before, 1, "one commit is one record");
+    assert_eq!(opened.store.log_trouble(), None);
+    // Given up after three tries, by the rule of this test: nothing is acknowledged.
+    log.set_away(true);
+    let changed: Result<(), stere_store::Error> = opened.store.update(Io::BLOCKING, |transaction| {
+        let inode = transaction.allocate_inode();
+        transaction.put(Key::inode(inode), &[8; 16]);
+        Ok(())
+    });
+    changed.unwrap();
+    assert!(opened.store.commit(Io::BLOCKING).is_err());
+    assert!(opened.store.log_trouble().is_some());
+    log.set_away(false);
+    drop(opened);
+    let opened = open_shared(&log, 3, &devices);
+    assert_eq!(changes_in(&opened.store), 1);
+    assert!(is_sound(&opened.store));
+}
+
+#[test]
+fn checkpoints_keep_the_log_small() {
+    let log = MemoryLog::new();
+    let devices = make_shared(&log, &[64 * MIB, 64 * MIB]);
+    let opened = open_shared(&log, 2, &devices);
+    for _ in 0..20 {
+        change(&opened.store);
+        opened.store.checkpoint().unwrap();
+    }
+    let bounds = log.bounds().unwrap();
+    assert!(bounds.next - bounds.first < 8, "{bounds:?}");
+    assert!(bounds.next > 40);
+    drop(opened);
+    assert_eq!(changes_in(&open_shared(&log, 3, &devices).store), 20);
+}
+
+/// A device that was away, and one that is new, know of the shared log as the others do.
+#[test]
+fn devices_come_and_go() {
+    let log = MemoryLog::new();
+    let devices = make_shared(&log, &[64 * MIB, 64 * MIB, 64 * MIB]);
+    for owner in 2..30 {
+        let opened = open_shared(&log, owner, &devices[..2]);
+        change(&opened.store);
+        drop(opened);
+    }
+    let opened = open_shared(&log, 40, &devices);
+    assert_eq!(changes_in(&opened.store), 28);
+    assert!(opened.store.open_devices().len() == 3, "it was away for many owners, and is no stranger");
+}

@@ -1,0 +1,129 @@
+//! A site of several machines on this one: an engine for the shared log, nodes, and a machine for each folder with a state of its own.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use stere_log_engines::test_engines::PostgreSql;
+
+use crate::node_servers::{Kind, Node};
+use crate::support::tier::content;
+use crate::support::{World, can_mount};
+
+const NODE_BYTES: u64 = 256 << 20;
+
+/// The fields are dropped in this order: mounts end before their nodes and the engine.
+pub struct Site {
+    pub machines: Vec<World>,
+    pub standbys: Vec<Child>,
+    pub nodes: Vec<Node>,
+    pub engine: PostgreSql,
+    _folder: World,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for one in &mut self.standbys {
+            drop(one.kill());
+            drop(one.wait());
+        }
+        // A daemon that stands still, or waits for nodes, would hold its mount for ever.
+        for machine in &self.machines {
+            if let Some(daemon) = machine.find_daemon() {
+                signal(daemon, libc::SIGCONT);
+                if std::thread::panicking() {
+                    signal(daemon, libc::SIGKILL);
+                }
+            }
+        }
+    }
+}
+
+pub fn signal(process: i32, signal: i32) {
+    // SAFETY: a signal to a process that this test began.
+    let _told = unsafe { libc::kill(process, signal) };
+}
+
+impl Site {
+    /// A pool on so many nodes, known to so many machines, mounted nowhere.
+    pub fn new(test: &str, nodes: usize, machines: usize) -> Option<Site> {
+        if !can_mount(test) {
+            return None;
+        }
+        let engine = PostgreSql::start()?;
+        let folder = World::new();
+        let node = |number: usize| Node::start(test, Kind::Nbdkit, &folder.folder, &format!("n{number}"), NODE_BYTES);
+        let nodes: Vec<Node> = (1..=nodes).map(node).collect::<Option<_>>()?;
+        let machines: Vec<World> = (0..machines).map(|_| World::new()).collect();
+        let site = Site { machines, standbys: Vec::new(), nodes, engine, _folder: folder };
+        let devices: Vec<String> = site.nodes.iter().map(Node::device).collect();
+        site.machines[0].ok(&format!("create lab {} --log {}", devices.join(" "), site.engine.address()));
+        for machine in &site.machines[1..] {
+            site.import(machine);
+        }
+        Some(site)
+    }
+
+    pub fn import(&self, machine: &World) {
+        let places: Vec<String> = self.nodes.iter().map(Node::place).collect();
+        machine.ok(&format!("pool import {} --log {}", places.join(" "), self.engine.address()));
+    }
+
+    /// Begins a mount that waits until the pool is free.
+    pub fn stand_by(&mut self, machine: usize) {
+        let world = &self.machines[machine];
+        let log = fs::File::create(world.path("standby.log")).unwrap();
+        let mut command = world.command("mount lab mount --standby --foreground");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.standbys.push(command.spawn().unwrap());
+    }
+
+    /// Waits until a machine has the pool mounted; how long that took.
+    pub fn mounted(&self, machine: usize, at_most: Duration) -> Duration {
+        let begun = Instant::now();
+        let world = &self.machines[machine];
+        let point = world.mountpoint().display().to_string();
+        let is_mounted = || fs::read_to_string("/proc/mounts").unwrap().contains(&format!(" {point} fuse"));
+        while !is_mounted() {
+            let said = fs::read_to_string(world.path("standby.log")).unwrap_or_default();
+            assert!(begun.elapsed() < at_most, "machine {machine} has not mounted the pool: {said}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        begun.elapsed()
+    }
+}
+
+/// Synced files, numbered.
+#[derive(Default)]
+pub struct Synced {
+    pub names: Vec<String>,
+    pub longest: Duration,
+}
+
+impl Synced {
+    /// Writes one more, unless the mount has ended.
+    pub fn write(&mut self, world: &World, prefix: &str) -> std::io::Result<()> {
+        let number = self.names.len();
+        let name = format!("{prefix}{number}");
+        let start = Instant::now();
+        let mut file = fs::File::create(world.mountpoint().join(&name))?;
+        file.write_all(&content(number % 50))?;
+        file.sync_all()?;
+        self.longest = self.longest.max(start.elapsed());
+        self.names.push(name);
+        Ok(())
+    }
+
+    pub fn assert_right(&self, world: &World) {
+        for (number, name) in self.names.iter().enumerate() {
+            let found = fs::read(world.mountpoint().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(found == content(number % 50), "{name}");
+        }
+    }
+}
+
+/// Ends a mount whatever state it is in.
+pub fn take_away(world: &World) {
+    drop(Command::new("umount").arg("-l").arg(world.mountpoint()).stderr(Stdio::null()).status());
+}
