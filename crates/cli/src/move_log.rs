@@ -54,7 +54,9 @@ pub fn take(registry: &Registry, pool: &str) -> Result<u8> {
     }
     refuse_mounted(registry, pool)?;
     open_and_close(registry, &record, Multihost::Take)?;
-    println!("the pool {pool} is nobody's now; whoever had it writes nothing any more. Mount it: stere mount {pool} MOUNTPOINT");
+    println!(
+        "the pool {pool} is nobody's now; whoever had it writes nothing any more. Mount it: stere mount {pool} MOUNTPOINT"
+    );
     Ok(DONE)
 }
 

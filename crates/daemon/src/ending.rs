@@ -7,6 +7,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_fuse::Unmount;
 use stere_naming::Io;
+use stere_store::SharedLog;
 
 use crate::daemon::{Daemon, lock, spawn};
 use stere_control::connection;
@@ -50,14 +51,14 @@ pub fn end_when_taken_over(daemon: &Arc<Daemon>) {
 
 /// Slots that the owner before may still write to are free after a while.
 pub fn release_foreign_slots(daemon: &Arc<Daemon>) {
-    if !daemon.running.store.has_shared_log() {
+    if !SharedLog::of(&daemon.running.store).is_used() {
         return;
     }
     let daemon = Arc::downgrade(daemon);
     drop(spawn("foreign-slots", move || {
         std::thread::sleep(Duration::from_millis(stere_multihost::FOREIGN_SLOTS_MS));
         if let Some(daemon) = daemon.upgrade() {
-            let count = daemon.running.store.release_foreign_slots();
+            let count = SharedLog::of(&daemon.running.store).release_foreign_slots();
             tracing::debug!(count, "slots of the owner before are free");
         }
     }));

@@ -29,10 +29,10 @@ use crate::overlay::Overlay;
 use crate::rebuild::Mender;
 use crate::space::Space;
 use crate::transaction::Settler;
-use crate::void::Voids;
 use crate::wish::MetadataWish;
 use stere_journal::{Journal, Tail};
 use stere_recall::Volumes;
+use stere_tree::Voids;
 
 /// Limits of errors (reads, writes and checksums together, of this mount) of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

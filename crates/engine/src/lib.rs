@@ -54,9 +54,7 @@ mod twin_copies;
 mod unproven;
 mod update;
 mod upkeep;
-mod value;
 mod view;
-mod void;
 mod wish;
 mod write;
 
@@ -75,13 +73,14 @@ pub use read::Piece;
 pub use recover::{DeviceIn, Recovered, Recovery, RecoveryReport};
 pub use relocate::{Move, Moved, Recoded};
 pub use rows::{Damage, Rows, ScrubReport, Standing, parse_header, standing, stripe_error, usage_of};
+pub use shared::SharedLog;
 pub use single_steps::{HalfCheckpoint, JournalEnd, SingleSteps};
 pub use space::{Capacity, Reservation, Statistics, takes_more};
+pub use stere_tree::Value;
 pub use still::StillState;
 pub use transaction::{Settler, Transaction, blob_usage_bytes};
 pub use twin_copies::TwinCopies;
 pub use upkeep::{CheckpointHeld, ChunksHeld, SegmentChange};
-pub use value::Value;
 pub use view::View;
 pub use wish::{MetadataWish, usual_metadata_copies};
 

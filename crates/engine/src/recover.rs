@@ -28,11 +28,12 @@ use crate::freed::release_freed;
 use crate::mirrors::wanted_journal;
 use crate::overlay::Overlay;
 use crate::rebuild::Mender;
+use crate::shared::SharedLog;
 use crate::space::Space;
-use crate::void::Voids;
 use crate::{FreedSegment, Inner, LeftSlot, StoreOptions, engine::Engine};
 use stere_journal::{Group, Journal, Mirror, Scan};
 use stere_recall::Volumes;
+use stere_tree::Voids;
 
 /// A device handed to the store, with its newest superblock.
 pub struct DeviceIn {
@@ -565,9 +566,8 @@ impl Recovery<'_> {
         let changes_bytes = self.engine.inner.read().active.bytes();
         self.engine.space().reserve_for_checkpoint(changes_bytes);
         if !self.engine.options.read_only {
-            self.engine.hold_foreign_slots();
             self.begin_epoch(&newest)?;
-            self.engine.reopen_segments()?;
+            SharedLog::of(self.engine).reopen_segments()?;
             self.release_recovered()?;
             // What a crash tore is no sign of a bad device.
             self.engine.log.stripe.excusing(|| self.make_unproven_whole(&unproven))?;

@@ -1,7 +1,6 @@
-//! A pool whose log is shared: what an owner before may still do, and what this one tells of the log.
-//!
+//! A pool whose log is shared: what an owner before may still do.
 //! Invariant: slots that an owner before was granted are given to nobody, and nothing is appended to segments that lie in them, until it
-//! writes no more for certain. Read next: the journal's `tail.rs`.
+//! writes no more. Read next: the journal's `tail.rs`.
 
 use std::collections::BTreeSet;
 
@@ -12,43 +11,46 @@ use stere_stripe::slots_of;
 use crate::engine::Engine;
 use crate::error::Error;
 
-impl Engine {
-    /// Goes on in open segments, where nobody else may still write to them.
-    pub(crate) fn reopen_segments(&self) -> Result<(), Error> {
-        let foreign = self.options.tail.as_ref().map(|tail| {
+/// The engine, as far as its log is shared.
+#[derive(Clone, Copy)]
+pub struct SharedLog<'a> {
+    engine: &'a Engine,
+}
+
+impl<'a> SharedLog<'a> {
+    pub fn of(engine: &'a Engine) -> SharedLog<'a> {
+        SharedLog { engine }
+    }
+
+    /// Gives slots that an owner before may write to nobody, and goes on in open segments where none is among theirs.
+    pub(crate) fn reopen_segments(self) -> Result<(), Error> {
+        let foreign = self.engine.options.tail.as_ref().map(|tail| {
             tail.forget_records();
             tail.foreign()
         });
         let foreign = foreign.filter(|_| !is_planted(Bug::SlotGrantedTwice)).unwrap_or_default();
+        self.engine.log.stripe.slots.hold(&foreign);
         let slots: BTreeSet<_> = slots_of(&foreign).collect();
-        let is_foreign = |segment: &Segment| {
-            segment.chunks().iter().any(|place| slots.contains(&(place.device, place.slot)))
-        };
-        Ok(self.log.reopen(&|segment| !is_foreign(segment))?)
+        let is_foreign =
+            |segment: &Segment| segment.chunks().iter().any(|place| slots.contains(&(place.device, place.slot)));
+        Ok(self.engine.log.reopen(&|segment| !is_foreign(segment))?)
     }
 
-    /// Gives slots that an owner before may write to nobody.
-    pub(crate) fn hold_foreign_slots(&self) {
-        if let Some(tail) = self.options.tail.as_ref().filter(|_| !is_planted(Bug::SlotGrantedTwice)) {
-            self.log.stripe.slots.hold(&tail.foreign());
-        }
+    /// Whether the journal and the roots lie there.
+    pub fn is_used(self) -> bool {
+        self.engine.options.tail.is_some()
     }
 
-    /// Whether the journal and the roots lie in a shared log.
-    pub fn has_shared_log(&self) -> bool {
-        self.options.tail.is_some()
-    }
-
-    /// Why the shared log takes nothing now, if there is one.
-    pub fn log_trouble(&self) -> Option<String> {
-        self.options.tail.as_ref()?.trouble()
+    /// Why it takes nothing now.
+    pub fn trouble(self) -> Option<String> {
+        self.engine.options.tail.as_ref()?.trouble()
     }
 
     /// Whoever had the pool before writes nothing any more: its slots are free. How many those are.
-    pub fn release_foreign_slots(&self) -> usize {
-        if let Some(tail) = &self.options.tail {
+    pub fn release_foreign_slots(self) -> usize {
+        if let Some(tail) = &self.engine.options.tail {
             tail.forget_foreign();
         }
-        self.log.stripe.slots.release_held()
+        self.engine.log.stripe.slots.release_held()
     }
 }

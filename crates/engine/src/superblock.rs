@@ -32,7 +32,10 @@ pub(crate) fn store_superblocks_of_epoch(engine: &Engine, superblocks: &[Superbl
 /// Where the log is shared the root in it is the one that counts: before it is there, nothing may be written that speaks of it.
 fn put_root(engine: &Engine, superblocks: &[Superblock]) -> Result<(), Error> {
     match (&engine.options.tail, superblocks.first()) {
-        (Some(tail), Some(superblock)) => Ok(tail.put_root(superblock)?),
+        (Some(tail), Some(superblock)) => {
+            assert!(superblock.journal_devices.is_empty(), "a journal in a shared log has no mirrors");
+            Ok(tail.put_root(superblock)?)
+        }
         _ => Ok(()),
     }
 }

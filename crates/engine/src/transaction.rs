@@ -15,9 +15,9 @@ use stere_log::Segment;
 
 use crate::content::NewBlob;
 use crate::error::Error;
-use crate::value::Value;
 use crate::view::View;
 use stere_recall::BlobHandle;
+use stere_tree::Value;
 
 /// Live bytes a blob keeps in its segment. What is encoded is one piece: all of it is kept until its last block is dead.
 pub fn blob_usage_bytes(value: &BlobValue) -> u64 {

@@ -12,10 +12,9 @@ use stere_log::{Io, SegmentTable};
 use stere_tree::{Direction, Lookup, NodeCache};
 
 use crate::error::Error;
-use crate::value::Value;
-use crate::void::{DELETIONS_MIN, Voids};
 use crate::{Inner, engine::Engine};
 use stere_recall::BlobHandle;
+use stere_tree::{DELETIONS_MIN, Value, Voids};
 
 /// What a view does about keys whose metadata is offloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -34,15 +34,15 @@ pub mod fold;
 mod following;
 pub mod fuzz;
 pub mod heartbeat;
-pub mod log_entry;
-pub mod owner_beat;
 pub mod identity;
 pub mod inode;
 pub mod journal;
 pub mod key;
 pub mod layout;
+pub mod log_entry;
 mod named_in;
 pub mod node;
+pub mod owner_beat;
 pub mod plugin;
 pub mod row;
 pub mod rules;
@@ -80,8 +80,6 @@ pub use find_index::FindIndexValue;
 pub use fold::{Bundle, FoldValue, KeyRange, NamesUse};
 pub use following::FollowValue;
 pub use heartbeat::Heartbeat;
-pub use log_entry::{LogEntry, LogRecord, SlotExtent, extents_of};
-pub use owner_beat::OwnerBeat;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{
     ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy, RuledMore,
@@ -90,8 +88,10 @@ pub use inode::{
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;
 pub use layout::DeviceLayout;
+pub use log_entry::{LogEntry, LogRecord, SlotExtent, extents_of};
 pub use named_in::NamedInValue;
 pub use node::{NODE_BYTES_TARGET, Node, NodeBuilder};
+pub use owner_beat::OwnerBeat;
 pub use plugin::{PluginRecord, PluginStack, StackMember};
 pub use row::{RecordSubject, RowHeader, Summary, SummaryEntry};
 pub use rules::{RuleLogValue, RulesValue};

@@ -90,6 +90,7 @@ impl Journal {
 
     /// Puts what was submitted into the shared log, if there is one. All that it names is durable.
     pub fn put_submitted(&mut self) -> Result<(), JournalError> {
+        assert!(self.unput.is_empty() || self.tail.is_some(), "without a shared log nothing waits to be put");
         let records = std::mem::take(&mut self.unput);
         match &self.tail {
             Some(tail) => tail.put_journal(records),

@@ -207,6 +207,8 @@ impl Tail {
             let header = JournalHeader::decode(&record)
                 .map_err(|error| JournalError::BadRecord { detail: error.to_string() })?;
             let number = self.put(&mut putting, LogRecord::Journal(record))?;
+            let last = putting.places.back().map_or(0, |(number, _)| *number);
+            assert!(last < number, "record {number} lies behind {last}");
             putting.places.push_back((number, header.at.sequence));
         }
         Ok(())
@@ -227,6 +229,7 @@ impl Tail {
         while putting.places.front().is_some_and(|(_, sequence)| *sequence < start) {
             putting.places.pop_front();
         }
+        assert!(putting.places.iter().all(|(_, sequence)| *sequence >= start), "what a root needs is kept");
         let before = putting.places.front().map_or(number, |(first, _)| (*first).min(number));
         drop(putting);
         if let Err(error) = self.log.trim(before) {
@@ -258,12 +261,15 @@ impl Tail {
         let entry = LogEntry { pool: self.pool, owner: self.owner, record };
         let bytes = entry.encode().map_err(|error| JournalError::BadRecord { detail: error.to_string() })?;
         let number = putting.next;
+        assert!(bytes.len() <= stere_shared_log::RECORD_BYTES_MAX, "a record of {} bytes is too long", bytes.len());
+        assert!(number >= self.decided.load(Ordering::Acquire), "what is decided is not put again");
         self.begun.store(number + 1, Ordering::Release);
         let mut tries = 0;
         loop {
             let begun_ms = self.grants.now_ms();
             let why = match self.log.put(number, &bytes) {
                 Ok(Put::Mine) => {
+                    assert_eq!(putting.next, number, "records are put one after the other");
                     putting.next = number + 1;
                     self.decided.store(number + 1, Ordering::Release);
                     *self.trouble.lock() = None;
@@ -293,6 +299,3 @@ impl Tail {
         cause
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -43,6 +43,7 @@ fn failed(error: Error) -> JournalError {
 
 fn read_entries(log: &dyn SharedLog, pool: PoolId) -> Result<Option<Entries>, JournalError> {
     let bounds = log.bounds().map_err(failed)?;
+    assert!(bounds.first <= bounds.next, "a log begins at {} and ends at {}", bounds.first, bounds.next);
     let (mut entries, mut next) = (Vec::new(), bounds.first);
     loop {
         let records = match log.read(next, READ_BYTES) {
@@ -58,7 +59,8 @@ fn read_entries(log: &dyn SharedLog, pool: PoolId) -> Result<Option<Entries>, Jo
             if number != next {
                 return Err(damaged(format!("record {next} is not there, and {number} is")));
             }
-            let entry = LogEntry::decode(&record.bytes).map_err(|error| damaged(format!("record {number}: {error}")))?;
+            let entry =
+                LogEntry::decode(&record.bytes).map_err(|error| damaged(format!("record {number}: {error}")))?;
             if entry.pool != pool {
                 return Err(damaged(format!("record {number} is of pool {}", entry.pool)));
             }
@@ -67,7 +69,9 @@ fn read_entries(log: &dyn SharedLog, pool: PoolId) -> Result<Option<Entries>, Jo
         }
     }
     if next < bounds.next {
-        return Err(JournalError::LogDamaged { detail: format!("it ends before record {next} and had {}", bounds.next) });
+        return Err(JournalError::LogDamaged {
+            detail: format!("it ends before record {next} and had {}", bounds.next),
+        });
     }
     Ok(Some(Entries { entries, next }))
 }
@@ -94,13 +98,14 @@ fn judge(Entries { entries, next }: Entries) -> Result<Contents, JournalError> {
             LogRecord::Grants(extents) => foreign.extend(slots_of(&extents)),
             LogRecord::Journal(bytes) => {
                 let header = JournalHeader::decode(&bytes);
-                let header = header
-                    .map_err(|error| JournalError::LogDamaged { detail: format!("record {number}: {error}") })?;
+                let header =
+                    header.map_err(|error| JournalError::LogDamaged { detail: format!("record {number}: {error}") })?;
                 contents.places.push((number, header.at.sequence));
                 journal.push((header, bytes));
             }
         }
     }
+    assert!(contents.places.is_sorted(), "records are read in the order of their numbers");
     contents.foreign = extents_of(foreign);
     let Some(root) = &contents.root else {
         let is_empty = journal.is_empty();

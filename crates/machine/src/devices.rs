@@ -12,8 +12,8 @@ use stere_format::DeviceIndex;
 use stere_pool::{AssembleOptions, Assembly, Candidate, Holds, Nameless, identify};
 
 use crate::error::{At, Error, Result, refused};
-use crate::shared_log;
 use crate::registry::{DeviceRecord, PoolRecord, Registry};
+use crate::shared_log;
 
 const LATE_DEVICES_POLL: Duration = Duration::from_millis(500);
 

@@ -128,13 +128,10 @@ impl Guard {
     }
 
     /// Claims a pool whose shared log was watched already.
-    pub fn claim_watched(
-        assembly: &Assembly,
-        me: Claimant,
-        watched: Watched,
-        is_reader: bool,
-    ) -> Result<Guard, Error> {
-        let Some(tail) = &assembly.tail else { return Err(Error::LogNeeded { pool: assembly.newest.pool_name.clone() }) };
+    pub fn claim_watched(assembly: &Assembly, me: Claimant, watched: Watched, is_reader: bool) -> Result<Guard, Error> {
+        let Some(tail) = &assembly.tail else {
+            return Err(Error::LogNeeded { pool: assembly.newest.pool_name.clone() });
+        };
         let log = LogClaim::claim_watched(tail.clone(), me.clone(), boot_ms, watched, is_reader);
         Ok(Guard::with_log(assembly, me, log, is_reader))
     }

@@ -40,6 +40,15 @@ pub enum Seen {
     Owner(OwnerBeat),
 }
 
+impl Seen {
+    fn host(&self) -> &str {
+        match self {
+            Seen::Owner(beat) => &beat.host,
+            Seen::Nobody => "another machine",
+        }
+    }
+}
+
 /// Looks at the beat, and how far the log goes: both move while an owner lives.
 fn look(log: &dyn SharedLog) -> Result<(Seen, u64), stere_shared_log::Error> {
     let beat = log.last_beat()?;
@@ -104,6 +113,8 @@ pub struct Watched {
     before: Option<(Seen, u64)>,
     /// Nobody waited until it was silent.
     is_forced: bool,
+    /// Whether the last root said that the pool was closed in order.
+    was_closed: bool,
 }
 
 impl LogClaim {
@@ -116,8 +127,9 @@ impl LogClaim {
         is_reader: bool,
         told: &mut dyn FnMut(&str),
     ) -> Result<LogClaim, Error> {
-        let before = watch(&**tail.log(), now_ms, is_forced, told)?;
-        Ok(LogClaim::claim_watched(tail, me, now_ms, Watched { before, is_forced }, is_reader))
+        let was_closed = tail.root().is_none_or(|root| root.clean);
+        let before = watch(&**tail.log(), now_ms, (is_forced, was_closed), told)?;
+        Ok(LogClaim::claim_watched(tail, me, now_ms, Watched { before, is_forced, was_closed }, is_reader))
     }
 
     /// What was seen of whoever had the pool before.
@@ -155,7 +167,7 @@ impl LogClaim {
             (Seen::Owner(beat), _) if beat.owner == self.kept.tail.owner() => true,
             (seen, Some(before)) => seen == before,
         };
-        let was_owned = matches!(self.watched.before, Some((Seen::Owner(_), _)));
+        let was_owned = !self.watched.was_closed || matches!(self.watched.before, Some((Seen::Owner(_), _)));
         let has_moved = !look(&**self.kept.tail.log()).as_ref().is_ok_and(is_same);
         if was_owned && (self.watched.is_forced || has_moved) {
             tracing::info!("waiting until the lease of the owner before is over");
@@ -199,20 +211,21 @@ impl Drop for LogClaim {
 fn watch(
     log: &dyn SharedLog,
     now_ms: fn() -> u64,
-    is_forced: bool,
+    (is_forced, was_closed): (bool, bool),
     told: &mut dyn FnMut(&str),
 ) -> Result<Option<(Seen, u64)>, Error> {
     let mut silence = Silence::new(now_ms);
     let mut first = None;
     loop {
         let (seen, silent_ms) = silence.look(log).map_err(|error| Error::LogAway { why: error.to_string() })?;
-        let Seen::Owner(beat) = &seen else { return Ok(silence.last().cloned()) };
-        if is_forced || silent_ms >= SILENCE_MS {
+        // An owner whose root is there may not have beaten yet.
+        let is_free = seen == Seen::Nobody && was_closed;
+        if is_free || is_forced || silent_ms >= SILENCE_MS {
             return Ok(silence.last().cloned());
         }
         match &first {
-            None => told(&beat.host),
-            Some(first) if Some(first) != silence.last() => return Err(in_use(beat)),
+            None => told(seen.host()),
+            Some(first) if Some(first) != silence.last() => return Err(in_use(&seen)),
             Some(_) => {}
         }
         first = silence.last().cloned();
@@ -220,8 +233,11 @@ fn watch(
     }
 }
 
-fn in_use(beat: &OwnerBeat) -> Error {
-    let owner = format!("process {} on host {}", beat.process, beat.host);
+fn in_use(seen: &Seen) -> Error {
+    let owner = match seen {
+        Seen::Owner(beat) => format!("process {} on host {}", beat.process, beat.host),
+        Seen::Nobody => "another process".into(),
+    };
     Error::InUseElsewhere { device: "the shared log".into(), owner }
 }
 
@@ -267,7 +283,9 @@ impl Kept {
                     Err(_) => {}
                 }
             }
-            std::thread::park_timeout(Duration::from_millis(LOG_BEAT_MS));
+            // Whoever waits for its root to be there begins to beat soon after.
+            let pause_ms = if sequence == 0 { LOG_BEAT_MS / 10 } else { LOG_BEAT_MS };
+            std::thread::park_timeout(Duration::from_millis(pause_ms));
         }
         // Whoever was replaced says nothing over the beat of the owner now.
         if self.tail.is_owner() && self.tail.is_closed() {

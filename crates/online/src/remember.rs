@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use stere_format::{DeviceEntry, DeviceIndex};
+use stere_store::SharedLog;
 
 use crate::running::{Attached, Running, lock};
 use stere_machine::devices::{absolute, serial_of};
@@ -46,7 +47,7 @@ impl Running {
         // A choice is carried out by a mount for writing.
         let choose = old.as_ref().and_then(|old| old.choose.clone()).filter(|_| self.read_only);
         let is_reconcile_paused = old.as_ref().is_some_and(|old| old.is_reconcile_paused);
-        let log = old.as_ref().and_then(|old| old.log.clone()).filter(|_| self.store.has_shared_log());
+        let log = old.as_ref().and_then(|old| old.log.clone()).filter(|_| SharedLog::of(&self.store).is_used());
         let (name, id, agreed) = (self.pool.clone(), self.id.clone(), Some(self.agreed_places(old.as_ref())));
         let record = PoolRecord { name, id, devices, choose, scrub, is_reconcile_paused, agreed, log };
         if old.as_ref() == Some(&record) {

@@ -316,10 +316,7 @@ impl Assembly {
 }
 
 /// The shared log and its last root, where the devices say that they do not speak for themselves.
-fn root_of(
-    members: &[Member],
-    options: &AssembleOptions<'_>,
-) -> Result<Option<(Arc<Tail>, Superblock)>, Error> {
+fn root_of(members: &[Member], options: &AssembleOptions<'_>) -> Result<Option<(Arc<Tail>, Superblock)>, Error> {
     let Some(newest) = members.iter().max_by_key(|member| age(&member.superblock)) else { return Ok(None) };
     if !newest.superblock.is_log_shared {
         return Ok(None);

@@ -146,6 +146,7 @@ impl Assembly {
         if !read_only && self.tail.is_none() {
             warnings.extend(self.level()?);
         }
+        assert!(self.tail.is_some() == self.newest.is_log_shared, "a shared log is there where the root says so");
         let (store, recovery) = self.open_store(options, read_only)?;
         store.devices.set_deadlines(options.device_timeout);
         Ok(Opened { store, recovery, read_only, warnings, warnings_of_absent, floors })

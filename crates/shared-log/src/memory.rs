@@ -127,6 +127,7 @@ impl SharedLog for MemoryLog {
     fn trim(&self, before: u64) -> Result<(), Error> {
         self.while_there(|state| {
             let before = before.min(state.next().saturating_sub(1)).max(state.first);
+            assert!(before >= state.first, "a log that begins at {} is not trimmed back to {before}", state.first);
             state.records.retain(|sequence, _| *sequence >= before);
             state.first = before;
             Ok(())

@@ -25,7 +25,8 @@ pub use stere_engine::{
     Capacity, CleanerPolicy, Cleaning, Content, Damage, DamageLog, DeviceIn, DeviceUsage, Devices, Engine, Error,
     FoldInfo, HealthLimits, Label, Lies, MendProgress, MendStatus, MetadataWish, Move, Moved, NewBlob, Offload, Owner,
     Piece, Placement, Places, Rebuilder, Recoded, RecoveryReport, Reservation, ScrubReport, Settler, SharedDomains,
-    Statistics, StoreOptions, ToFold, Transaction, Value, View, blob_usage_bytes, takes_more, usual_metadata_copies,
+    SharedLog, Statistics, StoreOptions, ToFold, Transaction, Value, View, blob_usage_bytes, takes_more,
+    usual_metadata_copies,
 };
 pub use stere_format::ScrubCursor;
 pub use stere_log::{Io, RepairTotals};

@@ -4,8 +4,8 @@
 //! writes are counted like the rows'. Invariant: `flush` does nothing only if every write that had ended before was
 //! already covered by a successful flush.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::RwLock;

@@ -151,7 +151,9 @@ impl Grants {
         let before = state.generation;
         state.generation = generation;
         state.granted.retain(|_, last| *last >= before);
-        extents_of(state.granted.keys().copied())
+        let kept = extents_of(state.granted.keys().copied());
+        assert_eq!(slots_of(&kept).count(), state.granted.len(), "a root repeats every grant that goes on");
+        kept
     }
 
     /// How many writes wait for a grant or for the lease.
@@ -166,6 +168,7 @@ impl Grants {
             if state.lost.is_some() || self.now_ms() >= state.lease_until_ms {
                 return;
             }
+            assert!(state.lease_until_ms > 0, "whoever goes on has had a lease");
             let waiting = std::mem::take(&mut state.waiting);
             let (may_go, wait): (Vec<Waiting>, Vec<Waiting>) =
                 waiting.into_iter().partition(|one| one.slot.is_none_or(|slot| state.note_write(slot)));

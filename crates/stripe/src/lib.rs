@@ -30,8 +30,8 @@ mod write;
 
 pub use devices::{DeviceStatistics, Devices, PoolDevice};
 pub use error::{BadCause, BadChunk, StripeError};
-pub use grants::{Grants, slots_of};
 pub use geometry::{RowPiece, row_capacity, row_height, row_pieces};
+pub use grants::{Grants, slots_of};
 pub use parity::{POSITION_BYTES, xor_all, xor_into};
 pub use placement::{Capacity, Kept, SlotUsage};
 pub use pool_slots::Slots;

@@ -90,6 +90,7 @@ impl SlotMap {
     /// Ends all holds; how many there were.
     pub(crate) fn release_held(&mut self) -> usize {
         let held = std::mem::take(&mut self.held);
+        assert!(self.free_count <= self.slot_count, "no more slots are free than there are");
         let free = held.iter().filter(|slot| **slot < self.slot_count && !self.is_used(**slot)).count();
         self.free_count += free as u32;
         assert!(self.free_count <= self.slot_count, "no more slots are free than there are");

@@ -19,6 +19,8 @@ pub mod merge;
 pub mod range;
 #[cfg(test)]
 mod simulated_log;
+pub mod value;
+pub mod void;
 
 pub use cache::{CacheStatistics, NodeCache};
 pub use check::{CheckReport, check};
@@ -27,3 +29,5 @@ pub use io::NodeIo;
 pub use lookup::{Lookup, Tree, ValueRef};
 pub use merge::{Merge, MergeOutcome, Progress, Touch, merge};
 pub use range::{Direction, Range, RangeStep};
+pub use value::Value;
+pub use void::{DELETIONS_MIN, Voids};

@@ -22,6 +22,7 @@ const EDGE: &[&str] = &[
     "fuse-wire",
     "libstere",
     "library",
+    "log-engines",
     "machine",
     "medium",
     "multihost",

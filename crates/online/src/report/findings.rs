@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use stere_format::SegmentKind;
 use stere_naming::{FileSystem, Io};
+use stere_store::SharedLog;
 
 use crate::running::Running;
 use stere_control::status::{ClassReport, DeviceReport, Finding};
@@ -51,9 +52,13 @@ pub fn find(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_
 
 /// Whoever syncs waits while the shared log takes nothing.
 fn shared_log(running: &Running) -> Option<Finding> {
-    let why = running.store.log_trouble()?;
+    let why = SharedLog::of(&running.store).trouble()?;
     let what = format!("whoever syncs or changes names waits: {why}");
-    Some(finding("shared_log", what, "see that the engine of the shared log runs and that the network leads there".into()))
+    Some(finding(
+        "shared_log",
+        what,
+        "see that the engine of the shared log runs and that the network leads there".into(),
+    ))
 }
 
 /// Classes that take nothing more, and that files have or are as redundant as: who says `copies=1` has no class `scratch`.

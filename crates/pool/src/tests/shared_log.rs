@@ -1,10 +1,11 @@
 //! Pools whose journal and roots lie in a shared log, in memory here: what is acknowledged is found by the next owner, and whoever was
-//! replaced writes nothing (P-237, P-238, P-239).
+//! replaced writes nothing (P-240, P-241, P-242).
 
 use std::sync::Weak;
 
 use stere_journal::{Tail, TailWorld};
 use stere_shared_log::{MemoryLog, SharedLog};
+use stere_store::SharedLog as StoreLog;
 
 use super::*;
 
@@ -126,16 +127,16 @@ fn slots_of_an_earlier_owner_are_left_alone() {
     let granted_to_old: Vec<(u16, u32)> = fresh.iter().filter(|slot| of_old.contains(slot)).copied().collect();
     assert!(granted_to_old.is_empty(), "{granted_to_old:?}");
     // The old one may still write there, until somebody knows that it does not.
-    let held = new.store.release_foreign_slots();
+    let held = StoreLog::of(&new.store).release_foreign_slots();
     assert!(held > 0);
-    assert_eq!(new.store.release_foreign_slots(), 0);
+    assert_eq!(StoreLog::of(&new.store).release_foreign_slots(), 0);
     // Also the owner after a close in order leaves alone what one before that was granted.
     drop(new);
     let third = open_shared(&log, 4, &devices);
     third.store.close().unwrap();
     assert!(!tail_of(&log, 5).foreign().is_empty());
     let fourth = open_shared(&log, 5, &devices);
-    assert!(fourth.store.release_foreign_slots() > 0);
+    assert!(StoreLog::of(&fourth.store).release_foreign_slots() > 0);
     assert!(is_sound(&fourth.store));
     fourth.store.close().unwrap();
     assert!(tail_of(&log, 6).foreign().is_empty());
@@ -171,7 +172,7 @@ fn a_lost_answer_is_no_second_commit_and_an_absent_log_is_waited_for() {
     change(&opened.store);
     let after = log.bounds().unwrap().next;
     assert_eq!(after - before, 1, "one commit is one record");
-    assert_eq!(opened.store.log_trouble(), None);
+    assert_eq!(StoreLog::of(&opened.store).trouble(), None);
     // Given up after three tries, by the rule of this test: nothing is acknowledged.
     log.set_away(true);
     let changed: Result<(), stere_store::Error> = opened.store.update(Io::BLOCKING, |transaction| {
@@ -181,7 +182,7 @@ fn a_lost_answer_is_no_second_commit_and_an_absent_log_is_waited_for() {
     });
     changed.unwrap();
     assert!(opened.store.commit(Io::BLOCKING).is_err());
-    assert!(opened.store.log_trouble().is_some());
+    assert!(StoreLog::of(&opened.store).trouble().is_some());
     log.set_away(false);
     drop(opened);
     let opened = open_shared(&log, 3, &devices);

@@ -1,4 +1,4 @@
-//! Pools whose log is in an engine, with the real binary, real nodes and a real PostgreSQL (P-237 to P-240): what is acknowledged survives its
+//! Pools whose log is in an engine, with the real binary, real nodes and a real PostgreSQL (P-240 to P-244): what is acknowledged survives its
 //! owner, whoever was replaced writes nothing, and an engine that is away is waited for. Each folder with a state of its own is a machine.
 //! Needs root and /dev/fuse. Read next: `support/site.rs`.
 

@@ -5,7 +5,7 @@
 //!
 //! Invariants: a void holds no key in any layer; whoever puts a key takes it out of its void before anybody looks again (both under
 //! the lock that guards the layers). Merging layers changes nothing here. Voids are learned by scans, kept in memory only, and may be
-//! forgotten at any time. Read next: `view.rs` (`scan_with`).
+//! forgotten at any time. Read next: the engine's `view.rs` (`scan_with`).
 
 #[cfg(test)]
 mod tests;
@@ -17,13 +17,13 @@ use stere_faults::{Bug, is_planted};
 use stere_format::Key;
 
 /// A scan asks for a void after so many deletions in a row, and learns one where there were so many.
-pub(crate) const DELETIONS_MIN: usize = 8;
+pub const DELETIONS_MIN: usize = 8;
 /// Beyond this the first is forgotten; some 40 bytes each.
 const VOIDS_MAX: usize = 1024;
 
 /// Disjoint ranges, by where they begin; each ends before the key beside it.
 #[derive(Default)]
-pub(crate) struct Voids {
+pub struct Voids {
     ranges: Mutex<BTreeMap<Key, Key>>,
 }
 

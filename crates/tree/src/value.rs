@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use stere_tree::ValueRef;
+use crate::ValueRef;
 
 /// Immutable bytes of one key.
 #[derive(Clone, Debug)]
@@ -16,11 +16,11 @@ enum Representation {
 }
 
 impl Value {
-    pub(crate) fn owned(bytes: Arc<[u8]>) -> Self {
+    pub fn owned(bytes: Arc<[u8]>) -> Self {
         Value(Representation::Owned(bytes))
     }
 
-    pub(crate) fn in_node(value: ValueRef) -> Self {
+    pub fn in_node(value: ValueRef) -> Self {
         Value(Representation::InNode(value))
     }
 }
