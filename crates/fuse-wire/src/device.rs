@@ -51,6 +51,11 @@ impl Device {
 
     /// Serves requests until the connection ends. Run by each reader thread.
     pub fn serve(self: &Arc<Self>, dispatcher: &Dispatcher) {
+        self.serve_until_the_end(dispatcher);
+        dispatcher.ended();
+    }
+
+    fn serve_until_the_end(self: &Arc<Self>, dispatcher: &Dispatcher) {
         loop {
             let slot = self.take();
             match self.receive(slot) {

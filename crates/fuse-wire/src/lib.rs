@@ -39,7 +39,7 @@ pub use interrupt::Cancel;
 pub use mount::{BlockDevice, MountOptions, Unmount, Unmounter};
 pub use notify::Notifier;
 pub use operation::{AttributeChanges, CopyFileRange, Forgets, Ioctl, Lock, Operation, TimeChange, Write};
-pub use remote::{RemoteReply, RemoteSession};
+pub use remote::{RemoteAnswer, RemoteReply, RemoteSession};
 pub use reply::{Attributes, Entry, Statfs, Timestamp};
 pub use request::{Context, Request};
 pub use ring::{Reading, read_beside, room_beside};

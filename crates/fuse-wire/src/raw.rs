@@ -27,7 +27,7 @@ pub fn header(message: &[u8]) -> Option<InHeader> {
 pub fn message(operation: u32, node: u64, arguments: &[&[u8]]) -> Vec<u8> {
     let bytes = HEADER_BYTES + arguments.iter().map(|part| part.len()).sum::<usize>();
     let len = u32::try_from(bytes).unwrap_or(u32::MAX);
-    let header = InHeader { len, opcode: operation, unique: 0, nodeid: node, ..InHeader::default() };
+    let header = InHeader { len, opcode: operation, unique: 1, nodeid: node, ..InHeader::default() };
     let mut message = Vec::with_capacity(bytes);
     message.extend_from_slice(header.as_bytes());
     arguments.iter().for_each(|part| message.extend_from_slice(part));

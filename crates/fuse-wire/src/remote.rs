@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -21,8 +22,19 @@ use crate::request::{Body, Origin, Request};
 #[cfg(test)]
 mod tests;
 
-/// Takes an answer: a positive errno number (0: done), and the bytes behind the answer's header.
-pub type RemoteReply = Box<dyn FnOnce(i32, &[u8]) + Send>;
+/// What a request is answered with.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteAnswer<'a> {
+    /// Positive; 0: done.
+    pub errno: i32,
+    /// What lies behind the answer's header.
+    pub bytes: &'a [u8],
+    /// Where a write went, as `Request::note_place` said.
+    pub place: u64,
+}
+
+/// Takes an answer.
+pub type RemoteReply = Box<dyn FnOnce(RemoteAnswer<'_>) + Send>;
 
 /// What the requests of one far session have in common.
 #[derive(Clone, Debug)]
@@ -38,6 +50,7 @@ pub(crate) struct Remote {
     /// For answers that are written in place.
     arena: Option<Arena>,
     reply: Mutex<Option<RemoteReply>>,
+    pub place: AtomicU64,
 }
 
 impl fmt::Debug for Remote {
@@ -71,7 +84,7 @@ impl RemoteSession {
         header.unique = header.unique.max(1);
         let arena = if room > 0 { Some(Arena::new(1, room).ok()?) } else { None };
         let message_bytes = message.len();
-        let remote = Remote { tag: self.tag, message, arena, reply: Mutex::new(Some(reply)) };
+        let remote = Remote { tag: self.tag, message, arena, reply: Mutex::new(Some(reply)), place: AtomicU64::new(0) };
         let (shared, origin) = (Arc::clone(&self.shared), Origin::Remote(Box::new(remote)));
         Some(Request { header, slot: 0, message_bytes, origin, shared, answered: false })
     }
@@ -108,13 +121,15 @@ impl Remote {
 
     pub fn answer(&self, errno: i32, body: &Body<'_>) {
         let Some(reply) = self.reply.lock().take() else { return };
+        let place = self.place.load(Ordering::Relaxed);
         match (body, &self.arena) {
-            (Body::Bytes(bytes), _) => reply(errno, bytes),
-            (Body::InPlace(0), _) | (Body::InPlace(_), None) => reply(errno, &[]),
+            (Body::Bytes(bytes), _) => reply(RemoteAnswer { errno, bytes, place }),
+            (Body::InPlace(0), _) | (Body::InPlace(_), None) => reply(RemoteAnswer { errno, bytes: &[], place }),
             (Body::InPlace(bytes), Some(arena)) => {
                 assert!(*bytes <= arena.payload_bytes(), "answer of {bytes} bytes");
                 // SAFETY: in bounds of memory that is this request's alone, and initialised as zeros or by us.
-                reply(errno, unsafe { std::slice::from_raw_parts(arena.payload(0).as_ptr(), *bytes) });
+                let bytes = unsafe { std::slice::from_raw_parts(arena.payload(0).as_ptr(), *bytes) };
+                reply(RemoteAnswer { errno, bytes, place });
             }
         }
     }

@@ -155,6 +155,13 @@ impl Request {
         }
     }
 
+    /// Notes where a write goes, for a kernel of another machine, which may think otherwise.
+    pub fn note_place(&self, offset: u64) {
+        if let Origin::Remote(remote) = &self.origin {
+            remote.place.store(offset, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
     /// The whole message as /dev/fuse has it, for those who pass it on.
     #[must_use]
     pub fn message(&self) -> Vec<u8> {

@@ -7,6 +7,7 @@ use fuse_wire::{Transport, Unmount, Unmounter};
 use stere_naming::{FileSystem, Io};
 use stere_store::Store;
 
+use crate::door::Door;
 use crate::error::Error;
 use crate::front::Front;
 use crate::options::MountOptions;
@@ -143,6 +144,12 @@ impl Session {
     #[must_use]
     pub fn turns(&self) -> Arc<Turns> {
         Arc::clone(&self.front.turns)
+    }
+
+    /// For requests of other machines' kernels.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        Door(Arc::clone(&self.front))
     }
 
     /// Requests that arrived since mounting. Unchanged for a while: the mount is idle.

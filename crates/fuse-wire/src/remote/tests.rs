@@ -14,7 +14,7 @@ type Answers = Arc<Mutex<Vec<(i32, Vec<u8>)>>>;
 
 fn reply(answers: &Answers) -> RemoteReply {
     let answers = Arc::clone(answers);
-    Box::new(move |errno, bytes| answers.lock().push((errno, bytes.to_vec())))
+    Box::new(move |answer| answers.lock().push((answer.errno, answer.bytes.to_vec())))
 }
 
 fn session() -> RemoteSession {
