@@ -22,6 +22,7 @@ mod mount_namespace;
 mod named_source;
 mod notify;
 mod operation;
+pub mod ranges;
 pub mod raw;
 mod remote;
 mod reply;

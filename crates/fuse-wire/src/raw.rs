@@ -74,6 +74,13 @@ pub fn handle_places(message: &[u8]) -> Vec<(usize, u64)> {
     places.into_iter().filter(|(place, _)| place + HANDLE_BYTES <= message.len()).collect()
 }
 
+/// Whether a message of SETATTR sets the size.
+#[must_use]
+pub fn sets_size(message: &[u8]) -> bool {
+    let input = message.get(HEADER_BYTES..).and_then(split::<SetattrIn>);
+    input.is_some_and(|(input, _)| input.valid & fattr::SIZE != 0)
+}
+
 /// The number at a place that `handle_places` or `opened_place` gave.
 #[must_use]
 pub fn number_at(bytes: &[u8], place: usize) -> Option<u64> {

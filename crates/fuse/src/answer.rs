@@ -33,8 +33,8 @@ pub(crate) enum Answer {
     Bytes(Vec<u8>),
     AttributeSize(usize),
     Written(usize),
-    /// To the end of the file, which may not be where the kernel thought; so many bytes.
-    Appended(usize),
+    /// To the end of the file, which may not be where the kernel thought: where, and how many bytes.
+    Appended(u64, usize),
     Copied(u64),
     Offset(u64),
     Ioctl(Vec<u8>),
@@ -82,7 +82,7 @@ impl Answer {
             Answer::InPlace(bytes) => request.reply_data(bytes),
             Answer::Bytes(bytes) => request.reply_bytes(&bytes),
             Answer::AttributeSize(bytes) => request.reply_xattr_size(u32::try_from(bytes).unwrap_or(u32::MAX)),
-            Answer::Written(bytes) | Answer::Appended(bytes) => request.reply_written(u32::try_from(bytes).unwrap_or(u32::MAX)),
+            Answer::Written(bytes) | Answer::Appended(_, bytes) => request.reply_written(u32::try_from(bytes).unwrap_or(u32::MAX)),
             Answer::Copied(bytes) => request.reply_copied(bytes),
             Answer::Offset(offset) => request.reply_lseek(offset),
             Answer::Ioctl(output) => request.reply_ioctl(0, &output),

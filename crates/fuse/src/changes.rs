@@ -20,7 +20,7 @@ pub struct Changes {
     pub by: Option<u64>,
     pub inodes: Vec<ChangedInode>,
     pub names: Vec<(u64, Vec<u8>)>,
-    /// That kernel may have something else in memory than was done.
+    /// That kernel may have something else in memory than was done, anywhere in these inodes.
     pub tell_own: bool,
 }
 
@@ -56,12 +56,13 @@ fn may_change(operation: u32) -> bool {
     )
 }
 
-/// What a request that was done has changed; `None` if nothing. `is_moved`: a write went elsewhere than its kernel said.
-pub(crate) fn of(request: &Request, is_moved: bool) -> Option<Changes> {
+/// What a request that was done has changed; `None` if nothing. `appended`: where a write went, and how long it was, that its kernel may
+/// have thought of elsewhere.
+pub(crate) fn of(request: &Request, appended: Option<(u64, u64)>) -> Option<Changes> {
     if !may_change(request.opcode()) {
         return None;
     }
-    let mut changes = Changes { by: request.remote_tag(), tell_own: is_moved, ..Changes::default() };
+    let mut changes = Changes { by: request.remote_tag(), tell_own: appended.is_some(), ..Changes::default() };
     let mut name = |parent: u64, name: &[u8]| {
         changes.names.push((parent, name.to_vec()));
         changes.inodes.push(attributes_of(parent));
@@ -81,9 +82,9 @@ pub(crate) fn of(request: &Request, is_moved: bool) -> Option<Changes> {
             name(new_parent, new_name);
             changes.inodes.push(attributes_of(node));
         }
-        Operation::Write(Write { node, .. }) if is_moved => changes.inodes.push(content_of(node, 0, 0)),
         Operation::Write(Write { node, offset, data, .. }) => {
-            changes.inodes.push(content_of(node, offset, data.len() as u64));
+            let (offset, length) = appended.unwrap_or((offset, data.len() as u64));
+            changes.inodes.push(content_of(node, offset, length));
         }
         Operation::Setattr { node, changes: set } => {
             changes.inodes.push(if set.size.is_some() { content_of(node, 0, 0) } else { attributes_of(node) });

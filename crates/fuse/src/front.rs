@@ -159,7 +159,11 @@ impl Front {
             outcome => cached::doubtful(&request, outcome.is_ok()),
         };
         if let (Ok(answer), Some(observer)) = (&outcome, self.observer.get()) {
-            changes::of(&request, matches!(answer, Answer::Appended(_))).into_iter().for_each(observer);
+            let appended = match answer {
+                Answer::Appended(place, bytes) => Some((*place, *bytes as u64)),
+                _ => None,
+            };
+            changes::of(&request, appended).into_iter().for_each(observer);
         }
         match outcome {
             Ok(answer) => match self.paged.passed_by(&request) {

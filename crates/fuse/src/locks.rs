@@ -3,17 +3,14 @@
 //! A lock belongs to an owner, which its kernel names; the same number of two kernels means two owners. What conflicts is refused, or
 //! waits in the order of arrival. Invariants: locks of two owners that overlap are both shared; one owner's locks do not overlap;
 //! who waits is answered once. Deadlocks of waiters are not found: one of them has to be interrupted.
-//! Read next: `front.rs`, which asks here; `locks/ranges.rs`, the table without requests.
-
-mod ranges;
+//! Read next: `front.rs`, which asks here; `ranges.rs` of fuse-wire, the table without requests.
 
 use std::collections::{HashMap, VecDeque};
 
 use fuse_wire::abi::opcode;
+use fuse_wire::ranges::{Owner, Ranges, Wanted};
 use fuse_wire::{Lock, Operation, Request};
 use parking_lot::Mutex;
-
-use ranges::{Owner, Ranges, Wanted};
 
 #[cfg(test)]
 mod tests;

@@ -9,10 +9,14 @@
 pub mod frame;
 pub mod greeting;
 pub mod proof;
+mod random;
 mod reader;
+pub mod stream;
 
 pub use frame::{Frame, FrameError, Head, Notice};
 pub use greeting::{Challenge, Greeting, Hello, Refusal, Welcome};
+pub use stream::{Incoming, Outgoing, StreamError};
+pub use random::random;
 pub use proof::{Direction, SEAL_BYTES, Seal, Secret};
 
 /// This version of what is said; another one is refused.

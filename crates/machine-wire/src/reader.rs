@@ -6,12 +6,6 @@ use crate::frame::FrameError;
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], FrameError> {
-        let (front, rest) = self.0.split_at_checked(count).ok_or(FrameError::Short)?;
-        self.0 = rest;
-        Ok(front)
-    }
-
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
         let (front, rest) = self.0.split_first_chunk::<N>().ok_or(FrameError::Short)?;
         self.0 = rest;

@@ -30,7 +30,7 @@ impl Performer {
             Operation::Write(Write { node, data, flags, from_cache: false, kill_suid_sgid, .. }) if self.appends(flags) => {
                 let (place, done) = filesystem.append(&caller, node, data, kill_suid_sgid)?;
                 request.note_place(place);
-                Ok(Answer::Appended(done))
+                Ok(Answer::Appended(place, done))
             }
             Operation::Write(Write { node, offset, data, kill_suid_sgid, .. }) => {
                 request.note_place(offset);

@@ -1,10 +1,15 @@
-//! Who has which range of one inode locked; pure.
+//! Who has which range of one inode locked, for those who keep the locks of several kernels; pure.
+//!
+//! Invariants: locks of two owners that overlap are both shared, where whoever sets one has looked for conflicts; one owner's do not overlap.
 
-use fuse_wire::Lock;
+use crate::operation::Lock;
+
+#[cfg(test)]
+mod tests;
 
 /// Whom a lock belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Owner {
+pub struct Owner {
     /// A far session, or this machine's kernel.
     pub kernel: Option<u64>,
     /// The kernel's number.
@@ -13,7 +18,7 @@ pub(super) struct Owner {
 
 /// A change of what an owner has locked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub struct Wanted {
     owner: Owner,
     start: u64,
     /// The last byte.
@@ -33,6 +38,7 @@ struct Held {
 }
 
 impl Wanted {
+    #[must_use]
     pub fn new(owner: Owner, lock: &Lock) -> Wanted {
         let kind = match lock.kind.cast_signed() {
             libc::F_UNLCK => None,
@@ -44,14 +50,16 @@ impl Wanted {
 
 /// All locks of one kind on an inode.
 #[derive(Debug, Default)]
-pub(super) struct Ranges(Vec<Held>);
+pub struct Ranges(Vec<Held>);
 
 impl Ranges {
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// A lock that is in the way.
+    #[must_use]
     pub fn conflict(&self, wanted: &Wanted) -> Option<Lock> {
         let is_exclusive = wanted.kind?;
         let is_in_the_way = |held: &&Held| {
@@ -90,6 +98,15 @@ impl Ranges {
         }
     }
 
+    /// All locks, with their owners' numbers.
+    pub fn each(&self) -> impl Iterator<Item = (u64, Lock)> + '_ {
+        self.0.iter().map(|held| {
+            let kind = if held.is_exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+            (held.owner.number, Lock { start: held.start, end: held.end, kind: kind.cast_unsigned(), pid: held.pid })
+        })
+    }
+
+    /// Lets go of what belongs to these owners.
     pub fn remove(&mut self, is_over: impl Fn(Owner) -> bool) {
         self.0.retain(|held| !is_over(held.owner));
     }
