@@ -13,6 +13,7 @@ mod forwarder;
 mod greet;
 mod handles;
 mod link;
+mod mount;
 mod notices;
 mod restore;
 mod retained;
@@ -21,3 +22,4 @@ mod wire;
 
 pub use forwarder::Forwarder;
 pub use link::{Announcement, FindOwner, Link, LinkOptions};
+pub use mount::{Mount, MountError};

@@ -45,6 +45,12 @@ impl<F: Fn() -> Option<Announcement> + Send + Sync + 'static> FindOwner for F {
     }
 }
 
+impl FindOwner for Box<dyn FindOwner> {
+    fn find(&self) -> Option<Announcement> {
+        (**self).find()
+    }
+}
+
 /// Which pool, and which machine this is.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkOptions {
@@ -355,7 +361,7 @@ impl Shared {
     pub fn heard(&self, wire: &Wire, frame: &Frame<'_>) -> Result<(), StreamError> {
         match frame {
             Frame::Notify(notice) => {
-                if let Notice::Inode { node, offset, length } = *notice
+                if let Notice::Inode { node, offset, length, settled: true } = *notice
                     && let Ok(offset) = u64::try_from(offset)
                 {
                     // What others wrote is theirs to keep; what they cut is durable.

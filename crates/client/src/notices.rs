@@ -55,7 +55,7 @@ impl Notices {
             };
             let (Some(notice), Some(notifier)) = (notice, notifier()) else { continue };
             let told = match &notice {
-                Notice::Inode { node, offset, length } => notifier.invalidate_inode(*node, *offset, *length),
+                Notice::Inode { node, offset, length, .. } => notifier.invalidate_inode(*node, *offset, *length),
                 Notice::Entry { parent, name } => notifier.invalidate_entry(*parent, name),
             };
             if let Err(error) = told {

@@ -48,7 +48,7 @@ impl<'a> Restoring<'a> {
         self.shared.state.lock().is_told(self.wire.epoch);
         // Others may have changed it while nobody told this kernel.
         for (_, file) in open {
-            self.shared.notices.push(Notice::Inode { node: file.node, offset: 0, length: 0 });
+            self.shared.notices.push(Notice::Inode { node: file.node, offset: 0, length: 0, settled: false });
         }
         Ok(())
     }

@@ -47,8 +47,9 @@ pub enum FrameError {
 /// What the kernel of a client is to forget, because somebody else changed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// Attributes, and content from `offset` for `length` bytes (0: to the end; a negative offset: attributes only).
-    Inode { node: u64, offset: i64, length: i64 },
+    /// Attributes, and content from `offset` for `length` bytes (0: to the end; a negative offset: attributes only). If it is `settled`,
+    /// what this client has written there before is another's to keep now, or durable.
+    Inode { node: u64, offset: i64, length: i64, settled: bool },
     /// A name, or that there is none.
     Entry { parent: u64, name: Vec<u8> },
 }
@@ -122,7 +123,7 @@ fn bounds(kind: u8) -> Option<(usize, usize)> {
         5 => (2, 2),
         6 => (REQUEST_HEAD_BYTES + MESSAGE_BYTES_MIN, REQUEST_HEAD_BYTES + MESSAGE_BYTES_MAX),
         7 => (REPLY_HEAD_BYTES, REPLY_HEAD_BYTES + ANSWER_BYTES_MAX),
-        8 => (24, 24),
+        8 => (32, 32),
         9 => (ENTRY_HEAD_BYTES + 1, ENTRY_HEAD_BYTES + NAME_BYTES_MAX),
         10 => (8, 8),
         11 => (16, 16),
@@ -211,8 +212,9 @@ impl<'a> Frame<'a> {
                 out.extend_from_slice(&[0; 6]);
                 out.extend_from_slice(bytes);
             }
-            Frame::Notify(Notice::Inode { node, offset, length }) => {
-                [*node, offset.cast_unsigned(), length.cast_unsigned()].into_iter().for_each(number);
+            Frame::Notify(Notice::Inode { node, offset, length, settled }) => {
+                let words = [*node, offset.cast_unsigned(), length.cast_unsigned(), u64::from(*settled)];
+                words.into_iter().for_each(number);
             }
             Frame::Notify(Notice::Entry { parent, name }) => {
                 number(*parent);
@@ -241,10 +243,15 @@ impl<'a> Frame<'a> {
             7 => Self::decode_reply(&mut reader)?,
             8 => {
                 let (node, offset, length) = (reader.u64()?, reader.u64()?.cast_signed(), reader.u64()?.cast_signed());
+                let settled = match reader.u64()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(FrameError::Value),
+                };
                 if length < 0 {
                     return Err(FrameError::Value);
                 }
-                Frame::Notify(Notice::Inode { node, offset, length })
+                Frame::Notify(Notice::Inode { node, offset, length, settled })
             }
             9 => {
                 let parent = reader.u64()?;

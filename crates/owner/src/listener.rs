@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     next_tag: AtomicU64,
     greeting: AtomicUsize,
     grace_until: Instant,
+    /// Without a name when this owner began; some client may come back for them.
+    found: Mutex<Vec<u64>>,
     is_over: AtomicBool,
 }
 
@@ -78,6 +80,7 @@ impl Owner {
         let listen = |source| OwnerError::Listen { address: options.address, source };
         let listener = TcpListener::bind(options.address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
+        let found = if options.grace.is_zero() { Vec::new() } else { door.filesystem().hold_found() };
         let shared = Arc::new(Shared {
             definite: Definite::new(door.clone()),
             door,
@@ -87,6 +90,7 @@ impl Owner {
             next_tag: AtomicU64::new(1),
             greeting: AtomicUsize::new(0),
             grace_until: Instant::now() + options.grace,
+            found: Mutex::new(found),
             is_over: AtomicBool::new(false),
         });
         let told = Arc::downgrade(&shared);
@@ -133,7 +137,8 @@ impl Owner {
         self.shared.cut_all();
     }
 
-    /// Serves nobody any more. What clients have open is let go, so call it before the file system is closed.
+    /// Serves nobody any more. What clients have open stays so, and is there for the next owner if it has no name; call this before the
+    /// file system is closed.
     pub fn end(&mut self) {
         if self.threads.is_empty() {
             return;
@@ -149,7 +154,7 @@ impl Owner {
             }
         }
         let sessions: Vec<_> = self.shared.sessions.lock().drain().map(|(_, session)| session).collect();
-        sessions.iter().for_each(|session| drop(session.end()));
+        sessions.iter().for_each(|session| session.leave());
     }
 }
 
@@ -332,6 +337,10 @@ impl Shared {
             let expired: Vec<_> =
                 self.sessions.lock().values().filter(|session| session.has_expired()).cloned().collect();
             expired.iter().for_each(|session| self.end_session(session));
+            if Instant::now() > self.grace_until {
+                let found = std::mem::take(&mut *self.found.lock());
+                self.forget(&found);
+            }
             std::thread::sleep(Duration::from_millis(200));
         }
     }

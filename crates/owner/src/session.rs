@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
@@ -90,7 +89,6 @@ pub(crate) struct Session {
     door: Door,
     definite: Arc<Definite>,
     state: Mutex<State>,
-    is_over: AtomicBool,
 }
 
 /// A request that is being performed.
@@ -111,8 +109,7 @@ struct Work {
 impl Session {
     pub fn new(id: [u8; 16], tag: u64, setxattr_extended: bool, door: Door, definite: Arc<Definite>) -> Arc<Session> {
         let remote = RemoteSession::new(tag, setxattr_extended, ANSWER_BYTES_MAX);
-        let (state, is_over) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Session { id, tag, remote, door, definite, state, is_over })
+        Arc::new(Session { id, tag, remote, door, definite, state: Mutex::default() })
     }
 
     /// From now on answers go there.
@@ -150,7 +147,6 @@ impl Session {
 
     /// Lets go of all that belongs to it. Inodes that it knew are given back, for whoever counts those of all.
     pub fn end(&self) -> Vec<u64> {
-        self.is_over.store(true, Ordering::Release);
         let (open, known, connection) = {
             let mut state = self.state.lock();
             state.is_over = true;
@@ -161,6 +157,18 @@ impl Session {
         self.door.end(self.tag);
         open.into_iter().for_each(|(handle, inode)| self.door.release(inode, handle));
         known.into_keys().collect()
+    }
+
+    /// The owner ends; the client takes what belongs to it to the next one.
+    pub fn leave(&self) {
+        let connection = {
+            let mut state = self.state.lock();
+            state.is_over = true;
+            state.connection.take()
+        };
+        connection.into_iter().for_each(|connection| connection.cut());
+        self.remote.end();
+        self.door.end(self.tag);
     }
 
     pub fn knows(&self, inode: u64) -> bool {
@@ -207,8 +215,8 @@ impl Session {
         let names = names.map(|(parent, name)| Notice::Entry { parent: *parent, name: name.clone() });
         let is_own = changes.by == Some(self.tag);
         let inodes = inodes.map(|one| match is_own {
-            true => Notice::Inode { node: one.node, offset: 0, length: 0 },
-            false => Notice::Inode { node: one.node, offset: one.offset, length: one.length },
+            true => Notice::Inode { node: one.node, offset: 0, length: 0, settled: false },
+            false => Notice::Inode { node: one.node, offset: one.offset, length: one.length, settled: one.offset >= 0 },
         });
         let notices: Vec<Notice> = names.chain(inodes).collect();
         drop(state);

@@ -25,7 +25,7 @@ fn samples() -> Vec<Frame<'static>> {
         Frame::Refused(Refusal::Proof),
         Frame::Request { number: 9, acknowledged: 8, is_repeated: true, message: MESSAGE },
         Frame::Reply { number: 9, errno: 0, mark: 10, place: 4096, bytes: b"answer" },
-        Frame::Notify(Notice::Inode { node: 11, offset: -1, length: 0 }),
+        Frame::Notify(Notice::Inode { node: 11, offset: -1, length: 0, settled: true }),
         Frame::Notify(Notice::Entry { parent: 12, name: b"name".to_vec() }),
         Frame::Definite { mark: 13 },
         Frame::Hold { node: 14, count: 15 },
@@ -88,7 +88,7 @@ fn values_that_mean_nothing_are_refused() {
     };
     refuse(Frame::Reply { number: 1, errno: ERRNO_END, mark: 0, place: 0, bytes: &[] });
     refuse(Frame::Reply { number: 1, errno: 5, mark: 0, place: 0, bytes: b"x" });
-    refuse(Frame::Notify(Notice::Inode { node: 1, offset: 0, length: -1 }));
+    refuse(Frame::Notify(Notice::Inode { node: 1, offset: 0, length: -1, settled: false }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: b"a/b".to_vec() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: Vec::new() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: vec![b'n'; NAME_BYTES_MAX + 1] }));

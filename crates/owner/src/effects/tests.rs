@@ -7,13 +7,14 @@ fn write(by: u64, node: u64, offset: i64, length: i64) -> Changes {
 }
 
 #[test]
-fn writes_of_one_file_by_one_kernel_are_told_as_one() {
+fn writes_of_one_file_by_one_kernel_that_touch_are_told_as_one() {
     let effects = Effects::default();
     [write(1, 5, 0, 10), write(1, 5, 10, 10), write(1, 5, -1, 0), write(2, 5, 0, 1), write(2, 6, 0, 1)]
         .into_iter()
         .for_each(|changes| effects.push(changes));
+    effects.push(write(2, 6, 5, 1));
     let told = std::mem::take(&mut effects.queue.lock().changes);
-    assert_eq!(told, [write(1, 5, 0, 20), write(2, 5, 0, 1), write(2, 6, 0, 1)]);
+    assert_eq!(told, [write(1, 5, 0, 20), write(2, 5, 0, 1), write(2, 6, 0, 1), write(2, 6, 5, 1)]);
 }
 
 #[test]

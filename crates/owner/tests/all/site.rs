@@ -27,7 +27,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Devices that outlive their owners, and who the owner is.
 pub struct Site {
-    device: Arc<MemoryDevice>,
+    device: Mutex<Arc<MemoryDevice>>,
     owner: Arc<Mutex<Option<Announcement>>>,
     epoch: AtomicU64,
 }
@@ -61,7 +61,7 @@ impl Site {
         FileSystem::format(&store, Timestamp { seconds: 1, nanoseconds: 0 }).expect("a root");
         store.commit(Io::BLOCKING).expect("the root is durable");
         store.close().expect("it is closed");
-        Site { device, owner: Arc::default(), epoch: AtomicU64::new(0) }
+        Site { device: Mutex::new(device), owner: Arc::default(), epoch: AtomicU64::new(0) }
     }
 
     /// The pool is opened, and served by the next owner.
@@ -70,15 +70,16 @@ impl Site {
     }
 
     pub fn serve_with_grace(&self, grace: Duration) -> Serving {
+        let device = self.device.lock().expect("no panic").clone();
         let found = layout().superblock_offsets().into_iter().filter_map(|offset| {
             let mut bytes = vec![0; Superblock::SIZE];
-            self.device.read(offset, &mut bytes).expect("a superblock slot is readable");
+            device.read(offset, &mut bytes).expect("a superblock slot is readable");
             Superblock::decode(&bytes).ok()
         });
         let superblock = found.max_by_key(|superblock| superblock.generation).expect("a pool");
-        let devices = vec![DeviceIn { index: 0, superblock, device: self.device.clone(), read_cost: 1 }];
+        let devices = vec![DeviceIn { index: 0, superblock, device, read_cost: 1 }];
         let epoch = self.epoch.fetch_add(1, Ordering::SeqCst) + 1;
-        let options = StoreOptions { epoch_nonce: epoch, ..store_options() };
+        let options = StoreOptions { epoch_nonce: u32::try_from(epoch).expect("few owners"), ..store_options() };
         let (store, _) = Store::open(devices, options).expect("it opens");
         let filesystem = Arc::new(FileSystem::new(Arc::new(store), Options::default()).expect("a file system"));
         let door = Door::alone(filesystem, &MountOptions { shared: true, ..MountOptions::default() }).expect("threads");
@@ -95,22 +96,34 @@ impl Site {
     pub fn crash(&self, serving: Serving) {
         *self.owner.lock().expect("no panic") = None;
         let Serving { mut owner, door } = serving;
-        self.device.lose_unflushed(&mut |_| false);
-        // What this process of the owner still does goes to a copy that nobody looks at.
-        let kept = self.device.snapshot_for_tests();
+        // Nobody is answered any more.
+        owner.cut_all();
+        // What it still does goes to devices that nobody looks at any more.
+        let mut device = self.device.lock().expect("no panic");
+        *device = Arc::new(device.copy_as_flushed());
+        drop(device);
         owner.end();
         door.close();
-        drop((owner, door));
-        self.device.restore_for_tests(&kept);
+    }
+
+    /// The owner ends as it should.
+    pub fn hand_over(&self, serving: Serving) {
+        *self.owner.lock().expect("no panic") = None;
+        let Serving { mut owner, door } = serving;
+        owner.end();
+        door.close();
+        door.sync().expect("all is durable");
+        door.filesystem().store().close().expect("it is closed");
     }
 
     pub fn announcement(&self) -> Option<Announcement> {
         self.owner.lock().expect("no panic").clone()
     }
 
-    /// Nobody knows the owner.
-    pub fn hide(&self) {
-        *self.owner.lock().expect("no panic") = None;
+    /// Tells machines who the owner is.
+    pub fn finder(&self) -> impl Fn() -> Option<Announcement> + Send + Sync + 'static {
+        let owner = Arc::clone(&self.owner);
+        move || owner.lock().expect("no panic").clone()
     }
 
     pub fn announce(&self, announcement: Option<Announcement>) {
@@ -119,9 +132,8 @@ impl Site {
 
     /// A machine that mounts the pool.
     pub fn client(&self, machine: u8) -> Kernel {
-        let owner = Arc::clone(&self.owner);
         let options = LinkOptions { pool: POOL, machine: [machine; 16] };
-        let link = Link::start(move || owner.lock().expect("no panic").clone(), options).expect("threads");
+        let link = Link::start(self.finder(), options).expect("threads");
         link.set_kernel(45, RECOMMENDED | init::POSIX_LOCKS | init::FLOCK_LOCKS);
         Kernel { link, session: RemoteSession::new(u64::from(machine), true, 1 << 20) }
     }
