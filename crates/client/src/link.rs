@@ -378,8 +378,8 @@ impl Shared {
                 }
                 self.let_go(state);
             }
-            Frame::Ping => wire.send(&Frame::Pong),
-            Frame::Pong => {}
+            // Whoever receives never sends: the owner may wait for room until this side has received more.
+            Frame::Ping | Frame::Pong => {}
             Frame::Refused(refusal) => {
                 tracing::warn!(%refusal, "the owner ends the connection");
                 return Err(StreamError::Ended);
@@ -394,32 +394,43 @@ impl Shared {
         let Some(Answered(request, answer)) = state.answered(number, answer) else { return self.let_go(state) };
         if request.opcode() == opcode::WRITE && state.retained.is_full() {
             state.held_back.push(Answered(request, answer));
-            if std::mem::replace(&mut state.is_settling, true) {
-                return;
-            }
-            // Nobody waits for this answer: what it settles is what counts.
-            let (tell, _) = mpsc::channel();
-            let number = state.enter(Asker::Own(sync_message(), tell));
             drop(state);
-            return self.send(number);
+            self.changed.notify_all();
+            return;
         }
         drop(state);
         request.reply_raw(answer.errno, &answer.bytes);
         self.let_go(self.state.lock());
     }
 
+    /// Has the owner make everything durable, if writes wait for that.
+    fn settle_if_full(&self) {
+        let mut state = self.state.lock();
+        if state.held_back.is_empty() || std::mem::replace(&mut state.is_settling, true) {
+            return;
+        }
+        // Nobody waits for this answer: what it settles is what counts.
+        let (tell, _) = mpsc::channel();
+        let number = state.enter(Asker::Own(sync_message(), tell));
+        drop(state);
+        self.send(number);
+    }
+
     /// Answers those who wait for an owner and are being killed.
     fn let_killed_go(&self) {
         let mut state = self.state.lock();
         let interrupted = std::mem::take(&mut state.interrupted);
-        let (killed, others): (Vec<u64>, Vec<u64>) =
-            interrupted.into_iter().filter_map(|unique| Some((unique, state.asker(unique)?))).fold(
-                (Vec::new(), Vec::new()),
-                |(mut killed, mut others), (unique, process)| {
-                    if is_being_killed(process) { killed.push(unique) } else { others.push(unique) }
-                    (killed, others)
-                },
-            );
+        let (killed, others): (Vec<u64>, Vec<u64>) = interrupted
+            .into_iter()
+            .filter_map(|unique| Some((unique, state.asker(unique)?)))
+            .fold((Vec::new(), Vec::new()), |(mut killed, mut others), (unique, process)| {
+                if is_being_killed(process) {
+                    killed.push(unique)
+                } else {
+                    others.push(unique)
+                }
+                (killed, others)
+            });
         state.interrupted = others;
         let requests: Vec<Request> = killed.into_iter().filter_map(|unique| state.take(unique)).collect();
         drop(state);
@@ -428,14 +439,19 @@ impl Shared {
 
     /// Answers writes that waited for room, if there is some.
     fn let_go(&self, mut state: parking_lot::MutexGuard<'_, State>) {
-        if state.held_back.is_empty() || state.retained.is_full() {
+        let failed = state.settling_failed.take();
+        if state.held_back.is_empty() || (state.retained.is_full() && failed.is_none()) {
             return;
         }
         state.is_settling = false;
         let held_back = std::mem::take(&mut state.held_back);
         drop(state);
         for Answered(request, answer) in held_back {
-            request.reply_raw(answer.errno, &answer.bytes);
+            match failed {
+                // What cannot be made durable cannot be kept either.
+                Some(errno) => request.reply_error(errno),
+                None => drop(request.reply_raw(answer.errno, &answer.bytes)),
+            }
         }
     }
 
@@ -445,13 +461,16 @@ impl Shared {
         while !self.is_over() {
             let phase = {
                 let mut state = self.state.lock();
-                self.changed.wait_for(&mut state, every);
+                if state.held_back.is_empty() || state.is_settling {
+                    self.changed.wait_for(&mut state, every);
+                }
                 state.phase.clone()
             };
             let Phase::Ready(wire) = phase else {
                 self.let_killed_go();
                 continue;
             };
+            self.settle_if_full();
             if wire.last_sent().elapsed() >= every / 2 {
                 wire.send(&Frame::Ping);
             }

@@ -88,6 +88,8 @@ pub(crate) struct State {
     /// The kernel waits for nothing any more.
     pub is_given_up: bool,
     pub is_settling: bool,
+    /// Why it could not.
+    pub settling_failed: Option<i32>,
     /// Requests, by the kernel's numbers, whose askers got a signal while there was no owner.
     pub interrupted: Vec<u64>,
     /// Rises with each owner that knows nothing of this session.
@@ -110,6 +112,7 @@ impl Default for State {
             held_back: Vec::new(),
             is_given_up: false,
             is_settling: false,
+            settling_failed: None,
             interrupted: Vec::new(),
             incarnation: 0,
             is_complete: false,
@@ -157,7 +160,8 @@ impl State {
         let mut message = waiting.asker.message();
         let translated = self.handles.translate(&mut message);
         if translated == Err(Stale) {
-            if raw::header(&message).is_some_and(|header| matches!(header.opcode, opcode::RELEASE | opcode::RELEASEDIR)) {
+            if raw::header(&message).is_some_and(|header| matches!(header.opcode, opcode::RELEASE | opcode::RELEASEDIR))
+            {
                 self.handles.release(&message);
             }
             let stale = self.waiting.remove(&number).map(|waiting| waiting.asker);
@@ -174,6 +178,9 @@ impl State {
         match asker {
             Asker::Own(message, told) => {
                 self.settle(&message, order, &answer);
+                if answer.errno != 0 && self.is_settling {
+                    self.settling_failed = Some(answer.errno);
+                }
                 // Whoever asked may have given up.
                 drop(told.send(answer));
                 None

@@ -6,7 +6,8 @@
 use zerocopy::IntoBytes;
 
 use crate::abi::structs::{
-    BatchForgetIn, CopyFileRangeIn, Dirent, EntryOut, ForgetIn, ForgetOne, GetattrIn, InHeader, OpenOut, SetattrIn, split,
+    BatchForgetIn, CopyFileRangeIn, Dirent, EntryOut, ForgetIn, ForgetOne, GetattrIn, InHeader, OpenOut, SetattrIn,
+    split,
 };
 use crate::abi::{fattr, flag, opcode};
 
@@ -115,7 +116,10 @@ pub fn each_found(operation: u32, answer: &[u8], mut each: impl FnMut(u64)) {
         | opcode::MKDIR
         | opcode::SYMLINK
         | opcode::LINK => {
-            split::<EntryOut>(answer).into_iter().filter(|(entry, _)| entry.nodeid != 0).for_each(|(entry, _)| each(entry.nodeid));
+            split::<EntryOut>(answer)
+                .into_iter()
+                .filter(|(entry, _)| entry.nodeid != 0)
+                .for_each(|(entry, _)| each(entry.nodeid));
         }
         opcode::READDIRPLUS => {
             let mut rest = answer;

@@ -323,7 +323,8 @@ impl Request {
 
     /// Answers with what somebody else has answered to `message`; `errno` 0 says that it was done. False: it was too long, and EIO is sent.
     pub fn reply_raw(mut self, errno: i32, bytes: &[u8]) -> bool {
-        let is_good = (0..512).contains(&errno) && bytes.len() <= self.answer_room() && (errno == 0 || bytes.is_empty());
+        let is_good =
+            (0..512).contains(&errno) && bytes.len() <= self.answer_room() && (errno == 0 || bytes.is_empty());
         match is_good {
             true => self.send(errno, &Body::Bytes(bytes)),
             false => self.send(libc::EIO, &Body::Bytes(&[])),

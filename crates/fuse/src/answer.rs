@@ -82,7 +82,9 @@ impl Answer {
             Answer::InPlace(bytes) => request.reply_data(bytes),
             Answer::Bytes(bytes) => request.reply_bytes(&bytes),
             Answer::AttributeSize(bytes) => request.reply_xattr_size(u32::try_from(bytes).unwrap_or(u32::MAX)),
-            Answer::Written(bytes) | Answer::Appended(_, bytes) => request.reply_written(u32::try_from(bytes).unwrap_or(u32::MAX)),
+            Answer::Written(bytes) | Answer::Appended(_, bytes) => {
+                request.reply_written(u32::try_from(bytes).unwrap_or(u32::MAX))
+            }
             Answer::Copied(bytes) => request.reply_copied(bytes),
             Answer::Offset(offset) => request.reply_lseek(offset),
             Answer::Ioctl(output) => request.reply_ioctl(0, &output),

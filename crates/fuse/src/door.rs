@@ -56,6 +56,17 @@ impl Door {
         self.0.observe(told);
     }
 
+    /// `is_known` tells whether a far kernel knows an inode that this machine's kernel forgets. Only the first who asks is heard.
+    pub fn on_forget(&self, is_known: Box<dyn Fn(u64) -> bool + Send + Sync>) {
+        self.0.ask_before_forgetting(is_known);
+    }
+
+    /// Takes references back from a node that is only there for a search. False: it is a file's.
+    #[must_use]
+    pub fn forget_search(&self, node: u64, count: u64) -> bool {
+        self.0.forget_search(node, count)
+    }
+
     /// Tells this machine's kernel to forget what another one has changed. Never on a thread that a kernel waits for.
     pub fn forget_here(&self, changes: &Changes) {
         self.0.forget_here(changes);
@@ -105,6 +116,12 @@ impl Door {
     /// Why it is not.
     pub fn sync_file(&self, inode: u64) -> Result<(), stere_naming::Error> {
         self.filesystem().fsync(&Performer::own_caller(Io::BLOCKING), inode, false)
+    }
+
+    /// The pool has stopped writing.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.filesystem().store().failure().is_some()
     }
 
     /// What is in memory may be half a change.

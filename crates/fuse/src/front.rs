@@ -33,6 +33,9 @@ use crate::waiter::Waiter;
 /// Hears of what requests change.
 type Observer = Box<dyn Fn(Changes) + Send + Sync>;
 
+/// Tells whether another kernel knows an inode.
+type Known = Box<dyn Fn(u64) -> bool + Send + Sync>;
+
 /// What workers get.
 pub(crate) enum Job {
     Request(Request),
@@ -67,6 +70,7 @@ pub(crate) struct Front {
     pub locks: Locks,
     is_shared: bool,
     observer: OnceLock<Observer>,
+    is_known_elsewhere: OnceLock<Known>,
     panicked: AtomicBool,
     /// For what requests leave behind.
     own: Weak<Front>,
@@ -89,6 +93,7 @@ impl Front {
             locks: Locks::default(),
             is_shared: options.shared,
             observer: OnceLock::new(),
+            is_known_elsewhere: OnceLock::new(),
             panicked: AtomicBool::new(false),
             own: Weak::clone(own),
         })
@@ -206,6 +211,21 @@ impl Front {
         drop(self.observer.set(told));
     }
 
+    /// What another kernel knows is not forgotten with this machine's.
+    pub fn ask_before_forgetting(&self, is_known: Known) {
+        // Only the first who asks.
+        drop(self.is_known_elsewhere.set(is_known));
+    }
+
+    /// Forgets a node of a search; false if it is none.
+    pub fn forget_search(&self, node: u64, count: u64) -> bool {
+        let is_search = node >= searches::FIRST_NODE;
+        if is_search {
+            self.searches.iter().for_each(|searches| searches.forget(node, count));
+        }
+        is_search
+    }
+
     /// Tells this machine's kernel what another one changed.
     pub fn forget_here(&self, changes: &Changes) {
         let Some(notifier) = self.notifier.get() else { return };
@@ -230,6 +250,9 @@ impl Front {
     /// Lets a handle go whose kernel is gone.
     pub fn release(&self, inode: u64, handle: u64) {
         self.performer.listings.lock().remove(&handle);
+        if inode >= searches::FIRST_NODE {
+            return;
+        }
         let released = self.filesystem().release(&Performer::own_caller(Io::BLOCKING), inode, Handle(handle));
         if let Err(error) = released {
             tracing::warn!(inode, %error, "a file that a machine had open when it went could not be closed");
@@ -264,8 +287,8 @@ impl Front {
     fn forget(&self, request: Request) {
         let mut waiting = Vec::new();
         let mut one = |inode, lookups| {
-            if inode >= searches::FIRST_NODE {
-                self.searches.iter().for_each(|searches| searches.forget(inode, lookups));
+            let is_known = |asked: &Known| asked(inode);
+            if self.forget_search(inode, lookups) || self.is_known_elsewhere.get().is_some_and(is_known) {
                 return;
             }
             let caller = Performer::own_caller(Io::NON_BLOCKING);

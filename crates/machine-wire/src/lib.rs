@@ -15,9 +15,9 @@ pub mod stream;
 
 pub use frame::{Frame, FrameError, Head, Notice};
 pub use greeting::{Challenge, Greeting, Hello, Refusal, Welcome};
-pub use stream::{Incoming, Outgoing, StreamError};
-pub use random::random;
 pub use proof::{Direction, SEAL_BYTES, Seal, Secret};
+pub use random::random;
+pub use stream::{Incoming, Outgoing, StreamError};
 
 /// This version of what is said; another one is refused.
 pub const VERSION: u16 = 1;

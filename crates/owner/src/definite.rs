@@ -87,10 +87,21 @@ impl Definite {
         self.arrived.notify_one();
     }
 
+    /// Nobody may be answered any more.
+    pub fn fail(&self) {
+        self.has_failed.store(true, Ordering::Release);
+        let waiting = std::mem::take(&mut self.queue.lock().waiting);
+        drop(waiting);
+        self.arrived.notify_all();
+    }
+
     pub fn end(&self) {
         self.queue.lock().is_over = true;
         self.arrived.notify_all();
+        // Whoever is about to wait has looked before, with this locked.
+        let pause = self.pause.lock();
         self.due.notify_all();
+        drop(pause);
     }
 
     fn is_over(&self) -> bool {
@@ -102,23 +113,27 @@ impl Definite {
         loop {
             let waiting = {
                 let mut queue = self.queue.lock();
-                while queue.waiting.is_empty() && !queue.is_over {
+                while queue.waiting.is_empty() && !queue.is_over && !self.has_failed() {
                     self.arrived.wait(&mut queue);
                 }
+                let waiting = std::mem::take(&mut queue.waiting);
                 if queue.is_over {
-                    return;
+                    drop(queue);
+                    return drop(waiting);
                 }
-                std::mem::take(&mut queue.waiting)
+                waiting
             };
-            if !self.commit(waiting) {
-                self.has_failed.store(true, Ordering::Release);
-                self.queue.lock().waiting.clear();
+            if !self.commit(waiting) || self.has_failed() {
+                self.fail();
                 return failed();
             }
         }
     }
 
     fn commit(&self, waiting: Vec<(Need, Tell)>) -> bool {
+        if self.has_failed() {
+            return false;
+        }
         let mut files: Vec<(u64, Option<i32>)> = Vec::new();
         for (need, _) in &waiting {
             match need {

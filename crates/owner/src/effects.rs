@@ -47,14 +47,18 @@ fn both(one: ChangedInode, other: ChangedInode) -> ChangedInode {
 
 /// Whether nothing lies between two ranges: who has written there is not told that others did.
 fn touch(one: &ChangedInode, other: &ChangedInode) -> bool {
-    let end = |range: &ChangedInode| if range.length == 0 { i64::MAX } else { range.offset.saturating_add(range.length) };
+    let end =
+        |range: &ChangedInode| if range.length == 0 { i64::MAX } else { range.offset.saturating_add(range.length) };
     one.offset < 0 || other.offset < 0 || (one.offset <= end(other) && other.offset <= end(one))
 }
 
 /// Adds a change to one that is queued, if both are of the same content by the same kernel.
 fn merge(last: &mut Changes, next: &Changes) -> bool {
     let ([known], [new]) = (&mut last.inodes[..], &next.inodes[..]) else { return false };
-    let is_alike = last.by == next.by && last.names.is_empty() && next.names.is_empty() && known.node == new.node
+    let is_alike = last.by == next.by
+        && last.names.is_empty()
+        && next.names.is_empty()
+        && known.node == new.node
         && touch(known, new);
     if is_alike {
         *known = both(*known, *new);

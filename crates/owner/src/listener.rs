@@ -25,6 +25,8 @@ use crate::session::Session;
 /// Clients at a time, and connections that are not one's yet.
 const SESSIONS_MAX: usize = 256;
 const GREETING_MAX: usize = 64;
+/// How long who connects may wait for it to be noticed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// A client that takes nothing for so long is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -80,6 +82,7 @@ impl Owner {
         let listen = |source| OwnerError::Listen { address: options.address, source };
         let listener = TcpListener::bind(options.address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
+        listener.set_nonblocking(true).map_err(listen)?;
         let found = if options.grace.is_zero() { Vec::new() } else { door.filesystem().hold_found() };
         let shared = Arc::new(Shared {
             definite: Definite::new(door.clone()),
@@ -97,6 +100,8 @@ impl Owner {
         shared.door.on_changes(Box::new(move |changes| {
             told.upgrade().into_iter().for_each(|shared| shared.effects.push(changes.clone()));
         }));
+        let asked = Arc::downgrade(&shared);
+        shared.door.on_forget(Box::new(move |inode| asked.upgrade().is_some_and(|shared| shared.is_known(inode))));
         let mut owner = Owner { shared: Arc::clone(&shared), address, threads: Vec::new() };
         owner.spawn("far-accept", move |shared| shared.accept(&listener))?;
         owner.spawn("far-commit", |shared| shared.definite.commit_for_all(|| shared.cut_all()))?;
@@ -146,8 +151,6 @@ impl Owner {
         self.shared.is_over.store(true, Ordering::Release);
         self.shared.definite.end();
         self.shared.effects.end();
-        // The listener waits in accept(2).
-        drop(TcpStream::connect_timeout(&reachable(self.address), Duration::from_secs(1)));
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread that served other machines panicked");
@@ -164,31 +167,16 @@ impl Drop for Owner {
     }
 }
 
-/// An address to connect to, of one that was listened on.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let mut reachable = address;
-    if address.ip().is_unspecified() {
-        reachable.set_ip(match address {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    reachable
-}
-
 impl Shared {
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        for socket in listener.incoming() {
-            if self.is_over() {
-                return;
-            }
-            let Ok(socket) = socket else {
-                // Too many open files, perhaps: others may close some.
-                std::thread::sleep(Duration::from_millis(100));
+        while !self.is_over() {
+            // Nobody there; or too many open files, perhaps, and others may close some.
+            let Ok((socket, _)) = listener.accept() else {
+                std::thread::sleep(ACCEPT_PAUSE);
                 continue;
             };
             if self.greeting.fetch_add(1, Ordering::AcqRel) >= GREETING_MAX {
@@ -264,8 +252,7 @@ impl Shared {
             return Err(StreamError::Ended);
         }
         let sending = Arc::clone(&connection);
-        let started =
-            std::thread::Builder::new().name("far-send".to_owned()).spawn(move || sending.serve(outgoing));
+        let started = std::thread::Builder::new().name("far-send".to_owned()).spawn(move || sending.serve(outgoing));
         if let Err(error) = started {
             session.detach(&connection);
             return Err(StreamError::Io(error));
@@ -315,11 +302,14 @@ impl Shared {
         }
     }
 
+    fn is_known(&self, inode: u64) -> bool {
+        self.sessions.lock().values().any(|session| session.knows(inode))
+    }
+
     /// Inodes that one client does not know any more: when no other does, they are forgotten.
     fn forget(&self, inodes: &[u64]) {
-        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
-        let is_unknown = |inode: &&u64| !sessions.iter().any(|session| session.knows(**inode));
-        inodes.iter().filter(is_unknown).for_each(|inode| self.door.forgotten(*inode));
+        let unknown: Vec<u64> = inodes.iter().copied().filter(|inode| !self.is_known(*inode)).collect();
+        unknown.into_iter().for_each(|inode| self.door.forgotten(inode));
     }
 
     fn end_session(&self, session: &Arc<Session>) {

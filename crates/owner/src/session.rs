@@ -156,7 +156,11 @@ impl Session {
         self.remote.end();
         self.door.end(self.tag);
         open.into_iter().for_each(|(handle, inode)| self.door.release(inode, handle));
-        known.into_keys().collect()
+        known
+            .into_iter()
+            .filter(|(node, count)| !self.door.forget_search(*node, *count))
+            .map(|(node, _)| node)
+            .collect()
     }
 
     /// The owner ends; the client takes what belongs to it to the next one.
@@ -191,12 +195,15 @@ impl Session {
     fn forget(&self, message: &[u8]) -> Vec<u64> {
         let (mut state, mut forgotten) = (self.state.lock(), Vec::new());
         raw::each_forgotten(message, |node, count| {
-            if let Some(known) = state.known.get_mut(&node) {
-                *known = known.saturating_sub(count);
-                if *known == 0 {
-                    state.known.remove(&node);
-                    forgotten.push(node);
-                }
+            let Some(known) = state.known.get_mut(&node) else { return };
+            let count = count.min(*known);
+            *known -= count;
+            let is_gone = *known == 0;
+            if is_gone {
+                state.known.remove(&node);
+            }
+            if !self.door.forget_search(node, count) && is_gone {
+                forgotten.push(node);
             }
         });
         forgotten
@@ -282,7 +289,8 @@ impl Session {
         let node = raw::handle_places(&message).get(1).map_or(header.nodeid, |(_, node)| *node);
         let operation = header.opcode;
         let is_cut = operation == opcode::SETATTR && raw::sets_size(&message);
-        let work = Work { session: Arc::clone(self), number, opcode: operation, node, repeated, is_cut, written, charge };
+        let work =
+            Work { session: Arc::clone(self), number, opcode: operation, node, repeated, is_cut, written, charge };
         match self.refusal(operation, &message) {
             Some(errno) => work.finish(errno, &[], 0),
             None => self.perform(work, message),
@@ -351,6 +359,12 @@ fn need(operation: u32, node: u64, is_cut: bool) -> Option<Need> {
 impl Work {
     /// It was performed, on whatever thread that was.
     fn answered(self, answer: &RemoteAnswer<'_>) {
+        let door = &self.session.door;
+        if door.has_panicked() || (answer.errno != 0 && door.has_failed()) {
+            // This machine may not be the owner any more, so its errors are nobody's: the client asks the next one.
+            self.session.definite.fail();
+            return;
+        }
         if let Some(message) = self.repeated.as_ref().filter(|_| answer.errno != 0) {
             match repeated::meaning(message, answer.errno) {
                 Meaning::Error => {}
@@ -365,13 +379,18 @@ impl Work {
             return self.finish(answer.errno, &[], 0);
         }
         self.note(answer.bytes);
-        let Some(need) = need(self.opcode, self.node, self.is_cut) else { return self.finish(0, answer.bytes, answer.place) };
+        let Some(need) = need(self.opcode, self.node, self.is_cut) else {
+            return self.finish(0, answer.bytes, answer.place);
+        };
         let definite = Arc::clone(&self.session.definite);
         let (bytes, place) = (answer.bytes.to_vec(), answer.place);
-        definite.tell_when(need, Box::new(move |errno| match errno {
-            None => self.finish(0, &bytes, place),
-            Some(errno) => self.finish(errno, &[], 0),
-        }));
+        definite.tell_when(
+            need,
+            Box::new(move |errno| match errno {
+                None => self.finish(0, &bytes, place),
+                Some(errno) => self.finish(errno, &[], 0),
+            }),
+        );
     }
 
     /// Counts what the answer gives to the client.

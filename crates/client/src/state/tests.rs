@@ -33,8 +33,8 @@ fn a_request_waits_until_it_is_answered_and_is_repeated_to_another_owner_only() 
         state.goes_on(epoch, epoch == state.written_epoch);
         state.is_told(epoch);
         match state.prepare(number) {
-        Ok(Some(one)) => (one.acknowledged, one.is_repeated),
-        _ => panic!("it waits"),
+            Ok(Some(one)) => (one.acknowledged, one.is_repeated),
+            _ => panic!("it waits"),
         }
     };
     assert_eq!(sent(&mut state, second, 1), (first, false));
@@ -52,7 +52,7 @@ fn a_request_waits_until_it_is_answered_and_is_repeated_to_another_owner_only() 
 #[test]
 fn a_sync_settles_what_was_answered_before_it_was_sent() {
     let (mut state, answers) = (State::default(), Answers::default());
-    let mut write_and_answer = |state: &mut State, offset| {
+    let write_and_answer = |state: &mut State, offset| {
         let number = state.enter(Asker::Kernel(request(&answers, write(5, offset, b"abc"))));
         let answer = Answer { place: offset, ..done(&[3, 0, 0, 0, 0, 0, 0, 0]) };
         state.answered(number, answer).expect("the kernel waits").0.reply_raw(0, &[]);

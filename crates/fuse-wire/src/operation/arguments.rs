@@ -5,9 +5,9 @@
 
 use crate::abi::structs::{
     AccessIn, BatchForgetIn, BmapIn, CopyFileRangeIn, CreateIn, ExtHeader, FallocateIn, FlushIn, ForgetIn, FsyncIn,
-    GetattrIn, GetxattrIn, InHeader, InterruptIn, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn, NotifyRetrieveIn, OpenIn,
-    PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrInCompat, StatxIn, SuppGroups,
-    SyncfsIn, WriteIn, split,
+    GetattrIn, GetxattrIn, InHeader, InterruptIn, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn, NotifyRetrieveIn,
+    OpenIn, PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrInCompat, StatxIn,
+    SuppGroups, SyncfsIn, WriteIn, split,
 };
 use crate::abi::{extension, opcode};
 

@@ -27,7 +27,9 @@ impl Performer {
         let filesystem = &self.filesystem;
         let caller = self.caller(request, 0, io);
         match *operation {
-            Operation::Write(Write { node, data, flags, from_cache: false, kill_suid_sgid, .. }) if self.appends(flags) => {
+            Operation::Write(Write { node, data, flags, from_cache: false, kill_suid_sgid, .. })
+                if self.appends(flags) =>
+            {
                 let (place, done) = filesystem.append(&caller, node, data, kill_suid_sgid)?;
                 request.note_place(place);
                 Ok(Answer::Appended(place, done))

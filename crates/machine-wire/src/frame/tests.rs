@@ -1,4 +1,4 @@
-//! Frames: what is decoded is within bounds and encodes to the same bytes; the images in `golden/` never change.
+//! Frames (P-237): what is decoded is within bounds and encodes to the same bytes; the images in `golden/` never change.
 
 use proptest::prelude::*;
 
@@ -72,11 +72,10 @@ fn the_head_alone_refuses_what_is_too_long() {
     assert!(head(longest as u32, 6).is_ok() && head(longest as u32 + 1, 6).is_err());
     let longest = REPLY_HEAD_BYTES + ANSWER_BYTES_MAX;
     assert!(head(longest as u32, 7).is_ok() && head(longest as u32 + 1, 7).is_err());
-    assert_eq!((head(1, 13), head(0, 0), head(0, 16)), (
-        Err(FrameError::TooLong(1)),
-        Err(FrameError::Kind(0)),
-        Err(FrameError::Kind(16))
-    ));
+    assert_eq!(
+        (head(1, 13), head(0, 0), head(0, 16)),
+        (Err(FrameError::TooLong(1)), Err(FrameError::Kind(0)), Err(FrameError::Kind(16)))
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Proofs and seals: right ones are taken, and everything else is not.
+//! Proofs and seals (P-237): right ones are taken, and everything else is not.
 
 use super::*;
 use crate::VERSION;

@@ -1,4 +1,4 @@
-//! What a program does through one client, and what happens when the connection is cut meanwhile.
+//! What a program does through one client (P-239), and what happens when the connection is cut meanwhile.
 
 use std::time::Duration;
 

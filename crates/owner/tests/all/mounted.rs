@@ -1,4 +1,4 @@
-//! Real mounts of clients, where root runs the tests and the kernel has FUSE.
+//! Real mounts of clients (P-238, P-239), where root runs the tests and the kernel has FUSE.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

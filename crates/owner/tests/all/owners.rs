@@ -1,4 +1,4 @@
-//! An owner is replaced by another one over the same pool: clients wait, tell it what they have, and go on.
+//! An owner is replaced by another one over the same pool (P-239): clients wait, tell it what they have, and go on.
 
 use std::time::Duration;
 
@@ -154,8 +154,7 @@ fn more_than_is_kept_is_made_durable_on_the_way() {
     let kernel = site.client(1);
     let (node, handle) = kernel.create(ROOT, "file", libc::O_RDWR).expect("a file");
     let part = vec![7; 1 << 20];
-    let asked: Vec<_> =
-        (0..100).map(|at| kernel.ask_write(node, handle, at << 20, &part, libc::O_WRONLY)).collect();
+    let asked: Vec<_> = (0..100).map(|at| kernel.ask_write(node, handle, at << 20, &part, libc::O_WRONLY)).collect();
     asked.iter().for_each(|one| drop(one.wait().expect("written")));
     site.crash(serving);
     let next = site.serve();

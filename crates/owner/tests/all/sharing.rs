@@ -1,4 +1,4 @@
-//! Several machines at one file: close-to-open, appends, removed files, locks, and who is gone.
+//! Several machines at one file (P-238): close-to-open, appends, removed files, locks, and who is gone.
 
 use std::time::Duration;
 

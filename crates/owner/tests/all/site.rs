@@ -202,7 +202,8 @@ impl Kernel {
 
     /// Opens a file; gives the handle, and what the kernel is told of its pages.
     pub fn open(&self, node: u64, flags: i32) -> Result<(u64, u32), i32> {
-        let opened = self.call(opcode::OPEN, node, &[bytes_of(&OpenIn { flags: flags.cast_unsigned(), open_flags: 0 })])?;
+        let opened =
+            self.call(opcode::OPEN, node, &[bytes_of(&OpenIn { flags: flags.cast_unsigned(), open_flags: 0 })])?;
         let (opened, _) = split::<OpenOut>(&opened).expect("a handle");
         Ok((opened.fh, opened.open_flags))
     }

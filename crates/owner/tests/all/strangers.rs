@@ -1,4 +1,4 @@
-//! Those who are no clients, or bad ones: they are refused or cut off, and others do not notice.
+//! Those who are no clients, or bad ones (P-237): they are refused or cut off, and others do not notice.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,13 @@ fn connect(serving: &Serving) -> TcpStream {
 }
 
 /// Greets as a client does; gives what the owner says at last.
-fn greet(serving: &Serving, secret: [u8; 32], pool: [u8; 16], version: u16, epoch: u64) -> (Halves, Result<(), Refusal>) {
+fn greet(
+    serving: &Serving,
+    secret: [u8; 32],
+    pool: [u8; 16],
+    version: u16,
+    epoch: u64,
+) -> (Halves, Result<(), Refusal>) {
     let socket = connect(serving);
     let mut incoming = Incoming::new(socket.try_clone().expect("a socket"));
     let mut outgoing = Outgoing::new(socket);
@@ -30,15 +36,8 @@ fn greet(serving: &Serving, secret: [u8; 32], pool: [u8; 16], version: u16, epoc
         Frame::Refused(refusal) => return ((incoming, outgoing), Err(refusal)),
         other => panic!("answered {other:?}"),
     };
-    let hello = Hello {
-        pool,
-        machine: [1; 16],
-        session: [3; 16],
-        epoch,
-        kernel_minor: 45,
-        kernel_flags: 0,
-        proof: [0; 32],
-    };
+    let hello =
+        Hello { pool, machine: [1; 16], session: [3; 16], epoch, kernel_minor: 45, kernel_flags: 0, proof: [0; 32] };
     let proof = secret.client_proof(&greeting, &challenge, &hello);
     outgoing.send(&Frame::Hello(Hello { proof, ..hello })).expect("sent");
     let outcome = match incoming.next_frame().expect("an answer") {
@@ -139,12 +138,10 @@ fn an_unsealed_frame_and_a_handle_of_somebody_else_do_nothing() {
     let (node, handle) = kernel.create(ROOT, "file", libc::O_RDWR).expect("a file");
     let ((mut incoming, mut outgoing), _) = greet(&serving, secret, POOL, VERSION, 1);
     for guess in 0..50_u64 {
-        let message = fuse_wire::raw::message(
-            fuse_wire::abi::opcode::RELEASE,
-            node,
-            &[&guess.to_ne_bytes(), &[0; 16]],
-        );
-        outgoing.send(&Frame::Request { number: guess + 1, acknowledged: 0, is_repeated: false, message: &message }).expect("sent");
+        let message = fuse_wire::raw::message(fuse_wire::abi::opcode::RELEASE, node, &[&guess.to_ne_bytes(), &[0; 16]]);
+        outgoing
+            .send(&Frame::Request { number: guess + 1, acknowledged: 0, is_repeated: false, message: &message })
+            .expect("sent");
         let errno = loop {
             match incoming.next_frame().expect("an answer") {
                 Frame::Reply { errno, .. } => break i32::from(errno),
