@@ -1,6 +1,7 @@
 //! Real mounts of clients (P-238, P-239), where root runs the tests and the kernel has FUSE.
 
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind::NotFound;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -75,6 +76,54 @@ fn programs_on_two_machines_see_what_the_other_has_closed() {
     one.end();
     other.end();
     site.hand_over(serving);
+}
+
+#[test]
+fn the_owners_own_programs_and_those_of_others_see_the_same() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let path = std::env::temp_dir().join(format!("stere-own-{}", std::process::id()));
+    std::fs::create_dir(&path).expect("a directory of ours");
+    let (mut owner, mut session) = site.serve_mounted(&path);
+    let far = mount(&site, "own", 1);
+    for round in 0..20 {
+        let text = format!("round {round}");
+        std::fs::write(path.join("file"), &text).expect("written");
+        assert_eq!(std::fs::read_to_string(far.path.join("file")).expect("read"), text);
+        std::fs::write(far.path.join("file"), text.to_uppercase()).expect("written");
+        assert_eq!(std::fs::read_to_string(path.join("file")).expect("read"), text.to_uppercase());
+        assert_eq!(std::fs::metadata(path.join("other")).map(drop).map_err(|error| error.kind()), Err(NotFound));
+        std::fs::rename(far.path.join("file"), far.path.join("other")).expect("renamed");
+        std::fs::rename(path.join("other"), path.join("file")).expect("renamed back");
+    }
+    // What is open is told of what changes.
+    let open = File::open(path.join("file")).expect("opened");
+    let read = |file: &File| {
+        let mut bytes = [0; 5];
+        file.read_exact_at(&mut bytes, 0).map(|()| bytes)
+    };
+    read(&open).expect("read");
+    OpenOptions::new()
+        .write(true)
+        .open(far.path.join("file"))
+        .and_then(|file| file.write_all_at(b"CHANGED", 0))
+        .expect("written");
+    until("the owner's kernel was told", || read(&open).expect("read") == *b"CHANG");
+    // SAFETY: descriptors of open files.
+    let flock = |file: &File, how| unsafe { libc::flock(file.as_raw_fd(), how) };
+    assert_eq!(flock(&open, libc::LOCK_EX), 0);
+    let of_far = File::open(far.path.join("file")).expect("opened");
+    assert_eq!(flock(&of_far, libc::LOCK_EX | libc::LOCK_NB), -1);
+    drop(open);
+    until("the lock went with the file", || flock(&of_far, libc::LOCK_EX | libc::LOCK_NB) == 0);
+    drop(of_far);
+    far.end();
+    session.before_end(Box::new(move || owner.end()));
+    session.unmount(Unmount::Normal).expect("nothing is open");
+    session.wait(|| true).expect("all is durable");
+    std::fs::remove_dir(&path).expect("unmounted");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use fuse_wire::{RECOMMENDED, RemoteAnswer, RemoteSession, raw};
 use stere_client::{Announcement, Link, LinkOptions};
 use stere_device::{Device, MemoryDevice};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
-use stere_fuse::{Door, MountOptions};
+use stere_fuse::{BlockDevice, Door, MountOptions};
 use stere_naming::{FileSystem, Io, Options, Timestamp};
 use stere_owner::{Owner, OwnerOptions};
 use stere_store::{DeviceIn, Store, StoreOptions};
@@ -70,6 +70,21 @@ impl Site {
     }
 
     pub fn serve_with_grace(&self, grace: Duration) -> Serving {
+        let options = MountOptions { shared: true, ..MountOptions::default() };
+        let door = Door::alone(self.open(), &options).expect("threads");
+        Serving { owner: self.serve_through(door.clone(), grace), door }
+    }
+
+    /// The owner mounts the pool itself too.
+    pub fn serve_mounted(&self, mountpoint: &std::path::Path) -> (Owner, stere_fuse::Session) {
+        let filesystem = self.open();
+        let store = filesystem.store().clone();
+        let options = MountOptions { shared: true, sync_requests: BlockDevice::No, ..MountOptions::default() };
+        let session = stere_fuse::mount(filesystem, store, mountpoint, &options).expect("it mounts");
+        (self.serve_through(session.door(), Duration::ZERO), session)
+    }
+
+    fn open(&self) -> Arc<FileSystem> {
         let device = self.device.lock().expect("no panic").clone();
         let found = layout().superblock_offsets().into_iter().filter_map(|offset| {
             let mut bytes = vec![0; Superblock::SIZE];
@@ -81,15 +96,16 @@ impl Site {
         let epoch = self.epoch.fetch_add(1, Ordering::SeqCst) + 1;
         let options = StoreOptions { epoch_nonce: u32::try_from(epoch).expect("few owners"), ..store_options() };
         let (store, _) = Store::open(devices, options).expect("it opens");
-        let filesystem = Arc::new(FileSystem::new(Arc::new(store), Options::default()).expect("a file system"));
-        let door = Door::alone(filesystem, &MountOptions { shared: true, ..MountOptions::default() }).expect("threads");
+        Arc::new(FileSystem::new(Arc::new(store), Options::default()).expect("a file system"))
+    }
+
+    fn serve_through(&self, door: Door, grace: Duration) -> Owner {
+        let epoch = self.epoch.load(Ordering::SeqCst);
         let secret = [u8::try_from(epoch).expect("few owners"); 32];
         let address = "127.0.0.1:0".parse().expect("an address");
-        let options = OwnerOptions { address, pool: POOL, secret, epoch, grace };
-        let owner = Owner::start(door.clone(), options).expect("it listens");
-        let announcement = Announcement { address: owner.address().to_string(), secret, epoch };
-        *self.owner.lock().expect("no panic") = Some(announcement);
-        Serving { owner, door }
+        let owner = Owner::start(door, OwnerOptions { address, pool: POOL, secret, epoch, grace }).expect("it listens");
+        self.announce(Some(Announcement { address: owner.address().to_string(), secret, epoch }));
+        owner
     }
 
     /// The owner is gone at once, and with it all that was not synced.

@@ -143,9 +143,8 @@ fn an_unsealed_frame_and_a_handle_of_somebody_else_do_nothing() {
             .send(&Frame::Request { number: guess + 1, acknowledged: 0, is_repeated: false, message: &message })
             .expect("sent");
         let errno = loop {
-            match incoming.next_frame().expect("an answer") {
-                Frame::Reply { errno, .. } => break i32::from(errno),
-                _ => {}
+            if let Frame::Reply { errno, .. } = incoming.next_frame().expect("an answer") {
+                break i32::from(errno);
             }
         };
         assert_eq!(errno, libc::EBADF);
@@ -172,5 +171,33 @@ fn who_is_silent_is_cut_off() {
     let ((mut incoming, _outgoing), _) = greet(&serving, secret, POOL, VERSION, 1);
     assert!(is_ended(&mut incoming));
     until("its session is over", || serving.owner.clients() == 0);
+    site.hand_over(serving);
+}
+
+#[test]
+fn an_owner_that_falls_silent_is_left_for_another() {
+    let site = Site::new();
+    let serving = site.serve();
+    let real = site.announcement();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let secret = [50; 32];
+    site.announce(Some(stere_client::Announcement { address, secret, epoch: 1 }));
+    let kernel = site.client(1);
+    // It proves itself, and says nothing more.
+    let (socket, _) = listener.accept().expect("a client");
+    let mut incoming = Incoming::new(socket.try_clone().expect("a socket"));
+    let mut outgoing = Outgoing::new(socket);
+    let Ok(Frame::Greeting(greeting)) = incoming.next_frame() else { panic!("no greeting") };
+    let challenge = stere_machine_wire::Challenge { version: VERSION, epoch: 1, nonce: [2; 32] };
+    outgoing.send(&Frame::Challenge(challenge.clone())).expect("sent");
+    let Ok(Frame::Hello(hello)) = incoming.next_frame() else { panic!("no hello") };
+    let proof = Secret(secret).owner_proof(&greeting, &challenge, &hello, false);
+    outgoing.send(&Frame::Welcome(stere_machine_wire::Welcome { is_resumed: false, proof })).expect("sent");
+    until("the client trusts it", || kernel.link.owner() == Some(1));
+    site.announce(real);
+    let begun = std::time::Instant::now();
+    kernel.mkdir(ROOT, "made").expect("made by the other");
+    assert!(begun.elapsed() < Duration::from_secs(8), "silence is noticed after five seconds");
     site.hand_over(serving);
 }
