@@ -374,7 +374,7 @@ impl Shared {
                 let mut state = self.state.lock();
                 // Marks of an owner before this one mean nothing to it.
                 if state.written_epoch == wire.epoch {
-                    state.retained.settle_marked(*mark);
+                    state.retained.let_go_marked(*mark);
                 }
                 self.let_go(state);
             }
@@ -404,12 +404,12 @@ impl Shared {
     }
 
     /// Has the owner make everything durable, if writes wait for that.
-    fn settle_if_full(&self) {
+    fn sync_if_full(&self) {
         let mut state = self.state.lock();
         if state.held_back.is_empty() || std::mem::replace(&mut state.is_settling, true) {
             return;
         }
-        // Nobody waits for this answer: what it settles is what counts.
+        // Nobody waits for this answer: what it makes durable is what counts.
         let (tell, _) = mpsc::channel();
         let number = state.enter(Asker::Own(sync_message(), tell));
         drop(state);
@@ -470,7 +470,7 @@ impl Shared {
                 self.let_killed_go();
                 continue;
             };
-            self.settle_if_full();
+            self.sync_if_full();
             if wire.last_sent().elapsed() >= every / 2 {
                 wire.send(&Frame::Ping);
             }

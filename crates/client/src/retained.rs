@@ -106,12 +106,12 @@ impl Retained {
     }
 
     /// A file (or all, with `None`) is durable as it was when `order` was told.
-    pub fn settle(&mut self, node: Option<u64>, order: u64) {
+    pub fn let_go(&mut self, node: Option<u64>, order: u64) {
         self.retain(|of, piece| node.is_some_and(|node| node != of) || piece.order >= order);
     }
 
     /// All with this mark or a lower one is durable.
-    pub fn settle_marked(&mut self, mark: u64) {
+    pub fn let_go_marked(&mut self, mark: u64) {
         self.retain(|_, piece| piece.mark > mark);
     }
 

@@ -177,7 +177,7 @@ impl State {
         let Waiting { asker, order, .. } = self.waiting.remove(&number)?;
         match asker {
             Asker::Own(message, told) => {
-                self.settle(&message, order, &answer);
+                self.note_durable(&message, order, &answer);
                 if answer.errno != 0 && self.is_settling {
                     self.settling_failed = Some(answer.errno);
                 }
@@ -229,7 +229,7 @@ impl State {
                     | opcode::COPY_FILE_RANGE_64
             ) =>
             {
-                self.settle(&request.message(), order, answer);
+                self.note_durable(&request.message(), order, answer);
             }
             _ => {}
         }
@@ -265,16 +265,16 @@ impl State {
     }
 
     /// What was asked for says that a file, or everything, is durable as it was then.
-    fn settle(&mut self, message: &[u8], order: u64, answer: &Answer) {
+    fn note_durable(&mut self, message: &[u8], order: u64, answer: &Answer) {
         let Some(header) = raw::header(message).filter(|_| answer.errno == 0) else { return };
         match header.opcode {
-            opcode::FSYNC | opcode::FALLOCATE => self.retained.settle(Some(header.nodeid), order),
-            opcode::SETATTR if raw::sets_size(message) => self.retained.settle(Some(header.nodeid), order),
+            opcode::FSYNC | opcode::FALLOCATE => self.retained.let_go(Some(header.nodeid), order),
+            opcode::SETATTR if raw::sets_size(message) => self.retained.let_go(Some(header.nodeid), order),
             opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
                 let written = raw::handle_places(message).get(1).map(|(_, node)| *node);
-                written.into_iter().for_each(|node| self.retained.settle(Some(node), order));
+                written.into_iter().for_each(|node| self.retained.let_go(Some(node), order));
             }
-            opcode::SYNCFS => self.retained.settle(None, order),
+            opcode::SYNCFS => self.retained.let_go(None, order),
             _ => {}
         }
     }

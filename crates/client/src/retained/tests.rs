@@ -33,14 +33,14 @@ fn what_is_durable_goes() {
     let order = retained.order();
     retained.keep(1, 10, b"two", 2);
     retained.keep(2, 0, b"three", 2);
-    retained.settle(Some(1), order);
+    retained.let_go(Some(1), order);
     assert_eq!(of(&retained, 1), [(10, "two".into())]);
-    retained.settle_marked(1);
+    retained.let_go_marked(1);
     assert_eq!(of(&retained, 1).len() + of(&retained, 2).len(), 2);
     retained.mark(1, 10, 5);
-    retained.settle_marked(2);
+    retained.let_go_marked(2);
     assert_eq!((of(&retained, 1).len(), of(&retained, 2).len()), (1, 0));
-    retained.settle(None, retained.order());
+    retained.let_go(None, retained.order());
     assert!(retained.is_empty());
 }
 
@@ -57,6 +57,6 @@ fn it_gets_full() {
     let mut retained = Retained::default();
     (0..=64).for_each(|at| retained.keep(1, at << 20, &vec![1; 1 << 20], 1));
     assert!(retained.is_full());
-    retained.settle(None, retained.order());
+    retained.let_go(None, retained.order());
     assert!(!retained.is_full());
 }

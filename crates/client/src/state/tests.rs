@@ -50,7 +50,7 @@ fn a_request_waits_until_it_is_answered_and_is_repeated_to_another_owner_only() 
 }
 
 #[test]
-fn a_sync_settles_what_was_answered_before_it_was_sent() {
+fn a_sync_lets_go_of_what_was_answered_before_it_was_sent() {
     let (mut state, answers) = (State::default(), Answers::default());
     let write_and_answer = |state: &mut State, offset| {
         let number = state.enter(Asker::Kernel(request(&answers, write(5, offset, b"abc"))));

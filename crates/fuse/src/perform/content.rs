@@ -27,28 +27,7 @@ impl Performer {
         let filesystem = &self.filesystem;
         let caller = self.caller(request, 0, io);
         match *operation {
-            Operation::Write(Write { node, data, flags, from_cache: false, kill_suid_sgid, .. })
-                if self.appends(flags) =>
-            {
-                let (place, done) = filesystem.append(&caller, node, data, kill_suid_sgid)?;
-                request.note_place(place);
-                Ok(Answer::Appended(place, done))
-            }
-            Operation::Write(Write { node, offset, data, kill_suid_sgid, .. }) => {
-                request.note_place(offset);
-                let mut done = filesystem.write(&caller, node, offset, data, kill_suid_sgid)?;
-                // The kernel takes pages of its cache for written, however few bytes it is told, and makes EIO of a short direct write.
-                let is_whole = cached::must_be_whole(operation);
-                while is_whole && done < data.len() {
-                    let more = filesystem.write(&caller, node, offset + done as u64, &data[done..], kill_suid_sgid)?;
-                    if more == 0 {
-                        return Err(Failure::Errno(libc::ENOSPC));
-                    }
-                    done += more;
-                }
-                assert!(done <= data.len(), "{done} bytes were written where {} were given", data.len());
-                Ok(Answer::Written(done))
-            }
+            Operation::Write(write) => self.write(request, operation, &caller, &write),
             Operation::Open { node, flags, .. } => {
                 let shown = self.shown_flags(request, &caller, node, flags)?;
                 let handle = filesystem.open(&caller, node, open_flags(flags))?;
@@ -111,6 +90,28 @@ impl Performer {
 }
 
 impl Performer {
+    fn write(&self, request: &Request, operation: &Operation<'_>, caller: &Caller<'_>, write: &Write<'_>) -> Outcome {
+        let Write { node, offset, data, flags, from_cache, kill_suid_sgid, .. } = *write;
+        if !from_cache && self.appends(flags) {
+            let (place, done) = self.filesystem.append(caller, node, data, kill_suid_sgid)?;
+            request.note_place(place);
+            return Ok(Answer::Appended(place, done));
+        }
+        request.note_place(offset);
+        let mut done = self.filesystem.write(caller, node, offset, data, kill_suid_sgid)?;
+        // The kernel takes pages of its cache for written, however few bytes it is told, and makes EIO of a short direct write.
+        let is_whole = cached::must_be_whole(operation);
+        while is_whole && done < data.len() {
+            let more = self.filesystem.write(caller, node, offset + done as u64, &data[done..], kill_suid_sgid)?;
+            if more == 0 {
+                return Err(Failure::Errno(libc::ENOSPC));
+            }
+            done += more;
+        }
+        assert!(done <= data.len(), "{done} bytes were written where {} were given", data.len());
+        Ok(Answer::Written(done))
+    }
+
     /// Whether what is written through a file goes to its end, which only this machine knows: several machines mount the pool.
     pub(super) fn appends(&self, flags: u32) -> bool {
         self.opened.is_some() && flags.cast_signed() & libc::O_APPEND != 0
