@@ -144,9 +144,15 @@ impl Link {
             drop(state);
             return request.reply_error(libc::ENOTCONN);
         }
+        let (unique, cancel) = (request.context().unique, request.cancel());
+        let is_for_lock = request.opcode() == opcode::SETLKW;
         let number = state.enter(Asker::Kernel(request));
         drop(state);
         self.shared.send(number);
+        if is_for_lock && cancel.is_cancelled() {
+            // The signal was faster.
+            self.interrupted(unique);
+        }
     }
 
     /// The kernel's request got a signal.
@@ -420,18 +426,15 @@ impl Shared {
     fn let_killed_go(&self) {
         let mut state = self.state.lock();
         let interrupted = std::mem::take(&mut state.interrupted);
-        let (killed, others): (Vec<u64>, Vec<u64>) = interrupted
-            .into_iter()
-            .filter_map(|unique| Some((unique, state.asker(unique)?)))
-            .fold((Vec::new(), Vec::new()), |(mut killed, mut others), (unique, process)| {
-                if is_being_killed(process) {
-                    killed.push(unique)
-                } else {
-                    others.push(unique)
-                }
-                (killed, others)
-            });
-        state.interrupted = others;
+        let mut killed = Vec::new();
+        for unique in interrupted {
+            match state.asker(unique) {
+                // Who waits for a lock waits for any signal.
+                Some((thread, is_for_lock)) if is_for_lock || is_being_killed(thread) => killed.push(unique),
+                Some(_) => state.interrupted.push(unique),
+                None => {}
+            }
+        }
         let requests: Vec<Request> = killed.into_iter().filter_map(|unique| state.take(unique)).collect();
         drop(state);
         requests.into_iter().for_each(|request| request.reply_error(libc::EINTR));

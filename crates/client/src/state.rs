@@ -324,19 +324,18 @@ impl State {
         }
     }
 
-    /// The thread that waits with this request of the kernel.
-    pub fn asker(&self, unique: u64) -> Option<u32> {
+    /// The thread that waits with this request of the kernel, and whether for a lock.
+    pub fn asker(&self, unique: u64) -> Option<(u32, bool)> {
         self.waiting.values().find_map(|waiting| match &waiting.asker {
-            Asker::Kernel(request) if request.context().unique == unique => Some(request.context().pid),
+            Asker::Kernel(request) if request.context().unique == unique => {
+                Some((request.context().pid, request.opcode() == opcode::SETLKW))
+            }
             _ => None,
         })
     }
 
     /// Whether the kernel waits with this request for a lock.
     pub fn waits_for_lock(&self, unique: u64) -> bool {
-        self.waiting.values().any(|waiting| match &waiting.asker {
-            Asker::Kernel(request) => request.context().unique == unique && request.opcode() == opcode::SETLKW,
-            Asker::Own(..) => false,
-        })
+        self.asker(unique).is_some_and(|(_, is_for_lock)| is_for_lock)
     }
 }

@@ -56,6 +56,11 @@ impl<R: Read> Incoming<R> {
         self.seal = Some(seal);
     }
 
+    /// What frames are read from.
+    pub fn reader(&mut self) -> &mut R {
+        &mut self.stream
+    }
+
     /// The next frame.
     ///
     /// # Errors

@@ -6,6 +6,8 @@ use stere_machine_wire::{
     Challenge, Direction, Frame, Hello, Incoming, Outgoing, Refusal, Secret, StreamError, VERSION, Welcome, random,
 };
 
+use crate::patient::Patient;
+
 /// What the owner is, to those who greet it.
 pub(crate) struct Identity {
     pub pool: [u8; 16],
@@ -28,7 +30,7 @@ pub(crate) fn refuse(outgoing: &mut Outgoing<TcpStream>, refusal: Refusal) {
 /// Hears a client until it has proven itself. `None`: it was refused.
 pub(crate) fn greet(
     identity: &Identity,
-    incoming: &mut Incoming<TcpStream>,
+    incoming: &mut Incoming<Patient>,
     outgoing: &mut Outgoing<TcpStream>,
 ) -> Result<Option<Greeted>, StreamError> {
     let Frame::Greeting(greeting) = incoming.next_frame()? else { return Err(StreamError::Order) };
@@ -63,12 +65,13 @@ impl Greeted {
         &self,
         identity: &Identity,
         is_resumed: bool,
-        incoming: &mut Incoming<TcpStream>,
+        incoming: &mut Incoming<Patient>,
         outgoing: &mut Outgoing<TcpStream>,
     ) -> Result<(), StreamError> {
         let secret = &identity.secret;
         let proof = secret.owner_proof(&self.greeting, &self.challenge, &self.hello, is_resumed);
         outgoing.send(&Frame::Welcome(Welcome { is_resumed, proof }))?;
+        incoming.reader().trust()?;
         incoming.set_seal(secret.seal(&self.greeting, &self.challenge, Direction::ToOwner));
         outgoing.set_seal(secret.seal(&self.greeting, &self.challenge, Direction::ToClient));
         Ok(())

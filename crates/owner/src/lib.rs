@@ -14,6 +14,7 @@ mod definite;
 mod effects;
 mod greet;
 mod listener;
+mod patient;
 mod repeated;
 mod session;
 

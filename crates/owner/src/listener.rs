@@ -20,6 +20,7 @@ use crate::connection::Connection;
 use crate::definite::Definite;
 use crate::effects::Effects;
 use crate::greet::{Identity, greet, refuse};
+use crate::patient::Patient;
 use crate::session::Session;
 
 /// Clients at a time, and connections that are not one's yet.
@@ -217,11 +218,11 @@ impl Shared {
     fn let_in(
         self: &Arc<Self>,
         socket: &TcpStream,
-    ) -> Result<Option<(Arc<Session>, Arc<Connection>, Incoming<TcpStream>)>, StreamError> {
+    ) -> Result<Option<(Arc<Session>, Arc<Connection>, Incoming<Patient>)>, StreamError> {
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(Duration::from_secs(SILENCE_SECONDS_MAX)))?;
         socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
-        let mut incoming = Incoming::new(socket.try_clone()?);
+        let silence = Duration::from_secs(SILENCE_SECONDS_MAX);
+        let mut incoming = Incoming::new(Patient::new(socket.try_clone()?, silence, 2 * silence)?);
         let mut outgoing = Outgoing::new(socket.try_clone()?);
         let Some(greeted) = greet(&self.identity, &mut incoming, &mut outgoing)? else { return Ok(None) };
         if self.is_over() || self.definite.has_failed() {
@@ -265,7 +266,7 @@ impl Shared {
         self: &Arc<Self>,
         session: &Arc<Session>,
         connection: &Arc<Connection>,
-        mut incoming: Incoming<TcpStream>,
+        mut incoming: Incoming<Patient>,
     ) -> Result<(), StreamError> {
         let offended = |offence: crate::session::Offence| {
             tracing::warn!(client = session.tag, %offence, "a machine's connection is ended");

@@ -14,7 +14,7 @@ use stere_client::{Announcement, Link, LinkOptions};
 use stere_device::{Device, MemoryDevice};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
 use stere_fuse::{BlockDevice, Door, MountOptions};
-use stere_naming::{FileSystem, Io, Options, Timestamp};
+use stere_naming::{Caller, FileSystem, Io, Options, Timestamp};
 use stere_owner::{Owner, OwnerOptions};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
@@ -40,6 +40,11 @@ pub struct Serving {
 
 fn store_options() -> StoreOptions {
     StoreOptions { memory_bytes: 64 << 20, hash_key: [7; 16], ..StoreOptions::default() }
+}
+
+fn caller() -> Caller<'static> {
+    let now = Timestamp { seconds: 1, nanoseconds: 0 };
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0, now, io: Io::BLOCKING, process: 0 }
 }
 
 fn layout() -> DeviceLayout {
@@ -128,7 +133,7 @@ impl Site {
         let Serving { mut owner, door } = serving;
         owner.end();
         door.close();
-        door.sync().expect("all is durable");
+        door.filesystem().close(&caller()).expect("all is durable");
         door.filesystem().store().close().expect("it is closed");
     }
 
