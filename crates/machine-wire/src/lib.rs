@@ -28,4 +28,4 @@ pub const PING_EVERY_SECONDS: u64 = 1;
 /// How long the owner keeps what belongs to a client whose connection is gone.
 pub const SESSION_SECONDS: u64 = 10;
 /// Requests of one client that may be unanswered; the owner ends a connection that has more.
-pub const IN_FLIGHT_MAX: usize = 4096;
+pub const IN_FLIGHT_MAX: usize = 65_536;
