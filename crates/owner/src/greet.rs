@@ -6,7 +6,7 @@ use stere_machine_wire::{
     Challenge, Direction, Frame, Hello, Incoming, Outgoing, Refusal, Secret, StreamError, VERSION, Welcome, random,
 };
 
-use crate::patient::Patient;
+use crate::bounded::Bounded;
 
 /// What the owner is, to those who greet it.
 pub(crate) struct Identity {
@@ -30,7 +30,7 @@ pub(crate) fn refuse(outgoing: &mut Outgoing<TcpStream>, refusal: Refusal) {
 /// Hears a client until it has proven itself. `None`: it was refused.
 pub(crate) fn greet(
     identity: &Identity,
-    incoming: &mut Incoming<Patient>,
+    incoming: &mut Incoming<Bounded>,
     outgoing: &mut Outgoing<TcpStream>,
 ) -> Result<Option<Greeted>, StreamError> {
     let Frame::Greeting(greeting) = incoming.next_frame()? else { return Err(StreamError::Order) };
@@ -65,7 +65,7 @@ impl Greeted {
         &self,
         identity: &Identity,
         is_resumed: bool,
-        incoming: &mut Incoming<Patient>,
+        incoming: &mut Incoming<Bounded>,
         outgoing: &mut Outgoing<TcpStream>,
     ) -> Result<(), StreamError> {
         let secret = &identity.secret;

@@ -9,12 +9,12 @@
 //! Read next: `session.rs` (a client), `connection.rs` (its threads), `definite.rs` (what is durable), `effects.rs` (who is told),
 //! `docs/design/machines.md`.
 
+mod bounded;
 mod connection;
 mod definite;
 mod effects;
 mod greet;
 mod listener;
-mod patient;
 mod repeated;
 mod session;
 

@@ -16,11 +16,11 @@ use parking_lot::Mutex;
 use stere_fuse::Door;
 use stere_machine_wire::{Frame, Incoming, Outgoing, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError};
 
+use crate::bounded::Bounded;
 use crate::connection::Connection;
 use crate::definite::Definite;
 use crate::effects::Effects;
 use crate::greet::{Identity, greet, refuse};
-use crate::patient::Patient;
 use crate::session::Session;
 
 /// Clients at a time, and connections that are not one's yet.
@@ -218,11 +218,11 @@ impl Shared {
     fn let_in(
         self: &Arc<Self>,
         socket: &TcpStream,
-    ) -> Result<Option<(Arc<Session>, Arc<Connection>, Incoming<Patient>)>, StreamError> {
+    ) -> Result<Option<(Arc<Session>, Arc<Connection>, Incoming<Bounded>)>, StreamError> {
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let silence = Duration::from_secs(SILENCE_SECONDS_MAX);
-        let mut incoming = Incoming::new(Patient::new(socket.try_clone()?, silence, 2 * silence)?);
+        let mut incoming = Incoming::new(Bounded::new(socket.try_clone()?, silence, 2 * silence)?);
         let mut outgoing = Outgoing::new(socket.try_clone()?);
         let Some(greeted) = greet(&self.identity, &mut incoming, &mut outgoing)? else { return Ok(None) };
         if self.is_over() || self.definite.has_failed() {
@@ -266,7 +266,7 @@ impl Shared {
         self: &Arc<Self>,
         session: &Arc<Session>,
         connection: &Arc<Connection>,
-        mut incoming: Incoming<Patient>,
+        mut incoming: Incoming<Bounded>,
     ) -> Result<(), StreamError> {
         let offended = |offence: crate::session::Offence| {
             tracing::warn!(client = session.tag, %offence, "a machine's connection is ended");

@@ -16,11 +16,11 @@ fn a_slow_stranger_is_heard_for_so_long() {
         }
     });
     let begun = Instant::now();
-    let mut patient = Patient::new(socket, Duration::from_secs(1), Duration::from_millis(200)).expect("a socket");
-    assert!(patient.read_exact(&mut [0; 10_000]).is_err());
+    let mut bounded = Bounded::new(socket, Duration::from_secs(1), Duration::from_millis(200)).expect("a socket");
+    assert!(bounded.read_exact(&mut [0; 10_000]).is_err());
     assert!(begun.elapsed() < Duration::from_secs(1));
-    patient.trust().expect("a socket");
-    patient.read_exact(&mut [0; 20]).expect("heard again");
-    drop(patient);
+    bounded.trust().expect("a socket");
+    bounded.read_exact(&mut [0; 20]).expect("heard again");
+    drop(bounded);
     drip.join().expect("no panic");
 }

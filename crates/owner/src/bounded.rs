@@ -11,17 +11,17 @@ mod tests;
 
 /// The receiving half of a connection.
 #[derive(Debug)]
-pub(crate) struct Patient {
+pub(crate) struct Bounded {
     socket: TcpStream,
     silence: Duration,
     until: Option<Instant>,
 }
 
-impl Patient {
+impl Bounded {
     /// All that is read has to be there after `whole`; `silence` ends it earlier.
-    pub fn new(socket: TcpStream, silence: Duration, whole: Duration) -> std::io::Result<Patient> {
+    pub fn new(socket: TcpStream, silence: Duration, whole: Duration) -> std::io::Result<Bounded> {
         socket.set_read_timeout(Some(silence))?;
-        Ok(Patient { socket, silence, until: Some(Instant::now() + whole) })
+        Ok(Bounded { socket, silence, until: Some(Instant::now() + whole) })
     }
 
     /// The other side is known: only silence ends it from now on.
@@ -31,7 +31,7 @@ impl Patient {
     }
 }
 
-impl Read for Patient {
+impl Read for Bounded {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         if let Some(until) = self.until {
             let left = until.saturating_duration_since(Instant::now());
