@@ -207,6 +207,18 @@ impl Orphans {
         self.holds_removed.store(true, Ordering::Release);
     }
 
+    /// Other machines may have open what had no name any more when this one began: it is kept until `forget`. Gives what that is.
+    pub fn hold_found(&self) -> Vec<u64> {
+        let mut list = self.list.lock();
+        let removed = list.iter_mut().filter(|(_, orphan)| orphan.kind == OrphanKind::Removed);
+        removed
+            .map(|(inode, orphan)| {
+                orphan.held = true;
+                *inode
+            })
+            .collect()
+    }
+
     /// The kernel is gone and knows no inode any more: what was kept for it is freed, unless that is much work.
     pub fn forget_all(&self, context: &Context<'_>) {
         if self.holds_removed.swap(false, Ordering::AcqRel) {

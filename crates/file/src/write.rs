@@ -78,25 +78,43 @@ pub struct Writer {
 impl Writer {
     /// Writes `data` at `offset`; gives how much was accepted.
     pub fn write(&self, context: &Context<'_>, inode: u64, offset: u64, data: &[u8]) -> Result<usize, Error> {
-        let end = offset.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
+        self.write_at(context, inode, Some(offset), data).map(|(_, written)| written)
+    }
+
+    /// Writes `data` at the end, wherever that is when the file is locked for it; tells where that was, and how much was accepted.
+    pub fn append(&self, context: &Context<'_>, inode: u64, data: &[u8]) -> Result<(u64, usize), Error> {
+        self.write_at(context, inode, None, data)
+    }
+
+    fn write_at(
+        &self,
+        context: &Context<'_>,
+        inode: u64,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<(u64, usize), Error> {
+        if let Some(offset) = offset {
+            offset.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
+        }
         if data.is_empty() {
-            return Ok(0);
+            return Ok((offset.unwrap_or(0), 0));
         }
-        // A write across the largest size is cut there; only one that starts behind fails.
-        if offset >= FILE_BYTES_MAX {
-            return Err(Error::TooBig);
-        }
-        let data = &data[..(end.min(FILE_BYTES_MAX) - offset) as usize];
         let mut edges = Vec::new();
-        let range = offset..offset + data.len() as u64;
         for attempt in 0.. {
             let held = self.table.hold(inode);
             let mut state = held.write(context.io)?;
             let content = self.writeback.load(context, inode, &mut state)?;
+            let offset = offset.unwrap_or(content.size);
+            // A write across the largest size is cut there; only one that starts behind fails.
+            if offset >= FILE_BYTES_MAX {
+                return Err(Error::TooBig);
+            }
+            let data = &data[..(FILE_BYTES_MAX - offset).min(data.len() as u64) as usize];
+            let range = offset..offset + data.len() as u64;
             edges = self.edges_needed(context, inode, content, &range, edges)?;
             if attempt == EDGES_READ_MAX || !edges.iter().any(Edge::is_lacking) {
                 self.writeback.relieve(context, inode, content, data.len() as u64)?;
-                return self.write_with_edges(context, inode, content, offset, data, edges);
+                return Ok((offset, self.write_with_edges(context, inode, content, offset, data, edges)?));
             }
             // Other calls on this file do not wait for a medium.
             drop(state);

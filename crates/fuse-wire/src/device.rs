@@ -18,7 +18,7 @@ use crate::abi::structs::{InHeader, OutHeader, WriteIn, split};
 use crate::buffer::Arena;
 use crate::dispatch::Dispatcher;
 use crate::error::Error;
-use crate::operation::arguments::{Arguments, fixed_bytes};
+use crate::operation::arguments::Arguments;
 use crate::request::{Body, Origin, Request};
 
 /// How far in front of the payload a message begins.
@@ -51,6 +51,11 @@ impl Device {
 
     /// Serves requests until the connection ends. Run by each reader thread.
     pub fn serve(self: &Arc<Self>, dispatcher: &Dispatcher) {
+        self.serve_until_the_end(dispatcher);
+        dispatcher.ended();
+    }
+
+    fn serve_until_the_end(self: &Arc<Self>, dispatcher: &Dispatcher) {
         loop {
             let slot = self.take();
             match self.receive(slot) {
@@ -157,12 +162,7 @@ impl Device {
 
     pub fn arguments(&self, request: &Request) -> Arguments<'_> {
         let message = self.message(request.slot, request.message_bytes);
-        let body = message.get(size_of::<InHeader>()..).unwrap_or_default();
-        let extension_bytes = usize::from(request.header.total_extlen) * 8;
-        let (body, extensions) = body.split_at(body.len().saturating_sub(extension_bytes));
-        let fixed = fixed_bytes(request.header.opcode, &request.shared.decode).min(body.len());
-        let (fixed, variable) = body.split_at(fixed);
-        Arguments { fixed, variable, extensions }
+        Arguments::of_message(message, &request.header, &request.shared.decode)
     }
 
     /// Sends an answer and gives the slot back.

@@ -37,6 +37,10 @@ pub trait Filesystem: Send + Sync + 'static {
     fn interrupted(&self, unique: u64) {
         let _ = unique;
     }
+
+    /// The connection is over: nobody waits for an answer any more, but the session ends only when every request has one. For
+    /// handlers that keep requests without an end. May be called several times.
+    fn ended(&self) {}
 }
 
 impl<F: Filesystem> Filesystem for Arc<F> {
@@ -50,6 +54,10 @@ impl<F: Filesystem> Filesystem for Arc<F> {
 
     fn interrupted(&self, unique: u64) {
         (**self).interrupted(unique);
+    }
+
+    fn ended(&self) {
+        (**self).ended();
     }
 }
 
@@ -118,6 +126,13 @@ impl Dispatcher {
                     (self.abort)();
                 }
             }
+        }
+    }
+
+    /// A reader has found that the connection is over.
+    pub fn ended(&self) {
+        if catch_unwind(AssertUnwindSafe(|| self.filesystem.ended())).is_err() {
+            self.shared.fail(Error::HandlerPanicked);
         }
     }
 

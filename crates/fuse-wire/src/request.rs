@@ -24,6 +24,7 @@ use crate::interrupt::Cancel;
 use crate::operation::arguments::{Arguments, supplementary_groups};
 use crate::operation::decode::decode;
 use crate::operation::{Lock, Operation};
+use crate::remote::Remote;
 use crate::reply::{Attributes, Entry, Statfs, Timestamp};
 use crate::ring::RingShared;
 
@@ -32,6 +33,8 @@ use crate::ring::RingShared;
 pub(crate) enum Origin {
     Device(Arc<Device>),
     Ring(Arc<RingShared>),
+    /// From a kernel of another machine.
+    Remote(Box<Remote>),
 }
 
 /// What an answer consists of, behind its header.
@@ -131,13 +134,51 @@ impl Request {
         match &self.origin {
             Origin::Device(device) => device.payload(self.slot),
             Origin::Ring(ring) => ring.payload(self.slot),
+            Origin::Remote(remote) => remote.payload(),
         }
+    }
+
+    /// The longest answer that is given as bytes.
+    fn answer_room(&self) -> usize {
+        match &self.origin {
+            Origin::Remote(_) => self.shared.decode.payload_bytes_max,
+            _ => self.payload().1,
+        }
+    }
+
+    /// Which far session it is of; `None` for a kernel of this machine.
+    #[must_use]
+    pub fn remote_tag(&self) -> Option<u64> {
+        match &self.origin {
+            Origin::Remote(remote) => Some(remote.tag),
+            _ => None,
+        }
+    }
+
+    /// Notes where a write goes, for a kernel of another machine, which may think otherwise.
+    pub fn note_place(&self, offset: u64) {
+        if let Origin::Remote(remote) = &self.origin {
+            remote.place.store(offset, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// The whole message as /dev/fuse has it, for those who pass it on.
+    #[must_use]
+    pub fn message(&self) -> Vec<u8> {
+        let Arguments { fixed, variable, extensions } = self.arguments();
+        let bytes = size_of::<InHeader>() + fixed.len() + variable.len() + extensions.len();
+        let header = InHeader { len: u32::try_from(bytes).unwrap_or(u32::MAX), ..self.header };
+        let mut message = Vec::with_capacity(bytes);
+        message.extend_from_slice(header.as_bytes());
+        [fixed, variable, extensions].into_iter().for_each(|part| message.extend_from_slice(part));
+        message
     }
 
     fn arguments(&self) -> Arguments<'_> {
         match &self.origin {
             Origin::Device(device) => device.arguments(self),
             Origin::Ring(ring) => ring.arguments(self),
+            Origin::Remote(remote) => remote.arguments(self),
         }
     }
 
@@ -150,6 +191,7 @@ impl Request {
         match &self.origin {
             Origin::Device(device) => device.interrupt_slot(self.slot),
             Origin::Ring(ring) => ring.interrupt_slot(self.slot),
+            Origin::Remote(_) => 0,
         }
     }
 
@@ -168,6 +210,7 @@ impl Request {
         match &self.origin {
             Origin::Device(device) => device.answer(self, errno, body),
             Origin::Ring(ring) => ring.answer(self, errno, body),
+            Origin::Remote(remote) => remote.answer(errno, body),
         }
     }
 
@@ -232,7 +275,7 @@ impl Request {
 
     /// Answers read, readlink, getxattr and listxattr with bytes from elsewhere (copied).
     pub fn reply_bytes(mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.payload().1, "answer of {} bytes is too long", bytes.len());
+        assert!(bytes.len() <= self.answer_room(), "answer of {} bytes is too long", bytes.len());
         self.send(0, &Body::Bytes(bytes));
     }
 
@@ -278,6 +321,17 @@ impl Request {
         self.send_struct(&PollOut { revents: events, padding: 0 });
     }
 
+    /// Answers with what somebody else has answered to `message`; `errno` 0 says that it was done. False: it was too long, and EIO is sent.
+    pub fn reply_raw(mut self, errno: i32, bytes: &[u8]) -> bool {
+        let is_good =
+            (0..512).contains(&errno) && bytes.len() <= self.answer_room() && (errno == 0 || bytes.is_empty());
+        match is_good {
+            true => self.send(errno, &Body::Bytes(bytes)),
+            false => self.send(libc::EIO, &Body::Bytes(&[])),
+        }
+        is_good
+    }
+
     /// Answers ioctl with its result and output data (copied).
     pub fn reply_ioctl(mut self, result: i32, output: &[u8]) {
         let head = IoctlOut { result, ..IoctlOut::default() };
@@ -303,6 +357,7 @@ impl Drop for Request {
             match &self.origin {
                 Origin::Device(device) => device.release(self.slot),
                 Origin::Ring(ring) => ring.answer(self, 0, &Body::Bytes(&[])),
+                Origin::Remote(_) => {}
             }
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! An operation borrows its request and an answer consumes it, so the two are kept apart by this value.
 
-use std::time::Duration;
-
 use fuse_wire::{Entry, Request, Statfs};
 use stere_naming::{Attributes, Error, Timestamp};
+
+use crate::belief::Belief;
 
 /// One answer.
 pub(crate) enum Answer {
@@ -33,6 +33,8 @@ pub(crate) enum Answer {
     Bytes(Vec<u8>),
     AttributeSize(usize),
     Written(usize),
+    /// To the end of the file, which may not be where the kernel thought: where, and how many bytes.
+    Appended(u64, usize),
     Copied(u64),
     Offset(u64),
     Ioctl(Vec<u8>),
@@ -60,27 +62,29 @@ impl From<Error> for Failure {
 }
 
 impl Answer {
-    /// Answers the request. `ttl` is how long the kernel may believe attributes and names.
-    pub fn send(self, request: Request, ttl: Duration) {
+    /// Answers the request.
+    pub fn send(self, request: Request, belief: &Belief) {
         match self {
             Answer::Done => request.reply_ok(),
             Answer::Silence => request.reply_none(),
             Answer::Entry(entry) => request.reply_entry(&entry),
-            Answer::NoEntry => request.reply_entry(&Entry::negative(ttl)),
-            Answer::NoEntryYet => request.reply_entry(&Entry::negative(Duration::ZERO)),
+            Answer::NoEntry => request.reply_entry(&Entry::negative(belief.absence)),
+            Answer::NoEntryYet => request.reply_entry(&Entry::negative(std::time::Duration::ZERO)),
             Answer::Attributes(attributes) => {
-                request.reply_attributes(&wire_attributes(&attributes), believed(&attributes, ttl));
+                request.reply_attributes(&wire_attributes(&attributes), belief.in_attributes(&attributes));
             }
             Answer::Statx(attributes) => {
                 let born = wire_time(attributes.btime);
-                request.reply_statx(&wire_attributes(&attributes), Some(born), believed(&attributes, ttl));
+                request.reply_statx(&wire_attributes(&attributes), Some(born), belief.in_attributes(&attributes));
             }
             Answer::Opened { handle, flags } => request.reply_open(handle, flags),
             Answer::Created { entry, handle, flags } => request.reply_create(&entry, handle, flags),
             Answer::InPlace(bytes) => request.reply_data(bytes),
             Answer::Bytes(bytes) => request.reply_bytes(&bytes),
             Answer::AttributeSize(bytes) => request.reply_xattr_size(u32::try_from(bytes).unwrap_or(u32::MAX)),
-            Answer::Written(bytes) => request.reply_written(u32::try_from(bytes).unwrap_or(u32::MAX)),
+            Answer::Written(bytes) | Answer::Appended(_, bytes) => {
+                request.reply_written(u32::try_from(bytes).unwrap_or(u32::MAX))
+            }
             Answer::Copied(bytes) => request.reply_copied(bytes),
             Answer::Offset(offset) => request.reply_lseek(offset),
             Answer::Ioctl(output) => request.reply_ioctl(0, &output),
@@ -89,21 +93,15 @@ impl Answer {
     }
 }
 
-/// A node the kernel may keep for `ttl`. Node ids are inode numbers.
-pub(crate) fn entry(attributes: &Attributes, ttl: Duration) -> Entry {
-    let ttl = believed(attributes, ttl);
+/// A node for the kernel. Node ids are inode numbers.
+pub(crate) fn entry(attributes: &Attributes, belief: &Belief) -> Entry {
     Entry {
         node: attributes.inode,
         generation: u64::from(attributes.generation),
-        entry_ttl: ttl,
-        attributes_ttl: ttl,
+        entry_ttl: belief.in_name(attributes),
+        attributes_ttl: belief.in_attributes(attributes),
         attributes: wire_attributes(attributes),
     }
-}
-
-/// How long the kernel may believe them: what comes and goes without it, not at all.
-fn believed(attributes: &Attributes, ttl: Duration) -> Duration {
-    if attributes.is_fleeting { Duration::ZERO } else { ttl }
 }
 
 fn wire_attributes(attributes: &Attributes) -> fuse_wire::Attributes {

@@ -11,22 +11,30 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use fuse_wire::abi::opcode;
 use fuse_wire::{Negotiated, Notifier, Operation, Request, Unmount, Unmounter, Write};
-use stere_naming::{FileSystem, Io, ROOT};
+use stere_naming::{FileSystem, Handle, Io, ROOT};
 use stere_store::{Call, Cancellation, PendingRead};
 
 use crate::answer::{Answer, Failure};
 use crate::beside;
 use crate::cached::{self, CachedRange, Paged};
+use crate::changes::{self, Changes};
 use crate::clock::now;
 use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::lanes::{Lane, Lanes, Work};
+use crate::locks::Locks;
 use crate::options::MountOptions;
 use crate::performer::{Outcome, Performer};
 use crate::removals::Removals;
 use crate::searches::{self, Next, Searches};
 use crate::turns::{Claim, Come, Turn, Turns};
 use crate::waiter::Waiter;
+
+/// Hears of what requests change.
+type Observer = Box<dyn Fn(Changes) + Send + Sync>;
+
+/// Tells whether another kernel knows an inode.
+type Known = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// What workers get.
 pub(crate) enum Job {
@@ -58,6 +66,11 @@ pub(crate) struct Front {
     notifier: OnceLock<Notifier>,
     paged: Paged,
     removals: Removals,
+    /// Of all machines, where several mount the pool.
+    pub locks: Locks,
+    is_shared: bool,
+    observer: OnceLock<Observer>,
+    is_known_elsewhere: OnceLock<Known>,
     panicked: AtomicBool,
     /// For what requests leave behind.
     own: Weak<Front>,
@@ -77,6 +90,10 @@ impl Front {
             notifier: OnceLock::new(),
             paged: Paged::default(),
             removals: Removals::default(),
+            locks: Locks::default(),
+            is_shared: options.shared,
+            observer: OnceLock::new(),
+            is_known_elsewhere: OnceLock::new(),
             panicked: AtomicBool::new(false),
             own: Weak::clone(own),
         })
@@ -91,6 +108,7 @@ impl Front {
 
     /// Ends the workers, when no request can come any more.
     pub fn stop(&self) {
+        self.locks.end_all();
         self.turns.end();
         self.lanes.stop();
     }
@@ -145,10 +163,17 @@ impl Front {
             Err(Failure::WouldBlock) => None,
             outcome => cached::doubtful(&request, outcome.is_ok()),
         };
+        if let (Ok(answer), Some(observer)) = (&outcome, self.observer.get()) {
+            let appended = match answer {
+                Answer::Appended(place, bytes) => Some((*place, *bytes as u64)),
+                _ => None,
+            };
+            changes::of(&request, appended).into_iter().for_each(observer);
+        }
         match outcome {
             Ok(answer) => match self.paged.passed_by(&request) {
                 Some(range) => self.lanes.submit(Lane::Syncing, Job::Passed(request, answer, range)),
-                None => answer.send(request, self.performer.ttl),
+                None => answer.send(request, &self.performer.belief),
             },
             Err(Failure::Errno(errno)) => request.reply_error(errno),
             Err(Failure::WouldBlock) if !io.may_recall() => return Some(request),
@@ -180,6 +205,60 @@ impl Front {
         }
     }
 
+    /// For other kernels: what each request changes is told, before it is answered.
+    pub fn observe(&self, told: Observer) {
+        // Only the first who asks.
+        drop(self.observer.set(told));
+    }
+
+    /// What another kernel knows is not forgotten with this machine's.
+    pub fn ask_before_forgetting(&self, is_known: Known) {
+        // Only the first who asks.
+        drop(self.is_known_elsewhere.set(is_known));
+    }
+
+    /// Forgets a node of a search; false if it is none.
+    pub fn forget_search(&self, node: u64, count: u64) -> bool {
+        let is_search = node >= searches::FIRST_NODE;
+        if is_search {
+            self.searches.iter().for_each(|searches| searches.forget(node, count));
+        }
+        is_search
+    }
+
+    /// Tells this machine's kernel what another one changed.
+    pub fn forget_here(&self, changes: &Changes) {
+        let Some(notifier) = self.notifier.get() else { return };
+        let mut outcome = Ok(());
+        for (directory, name) in &changes.names {
+            outcome = outcome.and(notifier.invalidate_entry(*directory, name));
+        }
+        for inode in &changes.inodes {
+            outcome = outcome.and(notifier.invalidate_inode(inode.node, inode.offset, inode.length));
+        }
+        if let Err(error) = outcome {
+            tracing::debug!(%error, "the kernel was not told of all that another machine changed");
+        }
+    }
+
+    /// A far kernel is gone.
+    pub fn end_kernel(&self, tag: u64) {
+        self.locks.end(tag);
+        self.performer.opened.iter().for_each(|opened| opened.forget(tag));
+    }
+
+    /// Lets a handle go whose kernel is gone.
+    pub fn release(&self, inode: u64, handle: u64) {
+        self.performer.listings.lock().remove(&handle);
+        if inode >= searches::FIRST_NODE {
+            return;
+        }
+        let released = self.filesystem().release(&Performer::own_caller(Io::BLOCKING), inode, Handle(handle));
+        if let Err(error) = released {
+            tracing::warn!(inode, %error, "a file that a machine had open when it went could not be closed");
+        }
+    }
+
     /// A read: its own thread has the ring make small ones.
     fn read_beside(&self, request: Request) {
         let call = Call::collecting();
@@ -208,8 +287,8 @@ impl Front {
     fn forget(&self, request: Request) {
         let mut waiting = Vec::new();
         let mut one = |inode, lookups| {
-            if inode >= searches::FIRST_NODE {
-                self.searches.iter().for_each(|searches| searches.forget(inode, lookups));
+            let is_known = |asked: &Known| asked(inode);
+            if self.forget_search(inode, lookups) || self.is_known_elsewhere.get().is_some_and(is_known) {
                 return;
             }
             let caller = Performer::own_caller(Io::NON_BLOCKING);
@@ -300,7 +379,7 @@ impl Front {
             }
             Job::Passed(request, answer, range) => {
                 self.invalidate(&range);
-                answer.send(request, self.performer.ttl);
+                answer.send(request, &self.performer.belief);
             }
             Job::Invalidate(range) => self.invalidate(&range),
             Job::Forgets(inodes) => {
@@ -395,6 +474,12 @@ impl fuse_wire::Filesystem for Front {
         if let Some(searches) = self.searches.as_ref().filter(|_| Searches::concerns(&request)) {
             return self.answer_search(searches, request, Io::NON_BLOCKING);
         }
+        if self.is_shared && Locks::concern(request.opcode()) {
+            return self.locks.serve(request);
+        }
+        if self.is_shared && request.opcode() == opcode::RELEASE {
+            self.locks.closed(&request);
+        }
         if cached::retains(&request) {
             return self.lanes.submit(Lane::Syncing, Job::Retain(request));
         }
@@ -407,6 +492,16 @@ impl fuse_wire::Filesystem for Front {
         if let Some(request) = self.attempt(request, Io::NON_BLOCKING) {
             self.hand_over(request);
         }
+    }
+
+    fn interrupted(&self, unique: u64) {
+        if self.is_shared {
+            self.locks.interrupt(None, unique);
+        }
+    }
+
+    fn ended(&self) {
+        self.locks.end_local();
     }
 }
 

@@ -10,13 +10,18 @@
 #![cfg(target_os = "linux")]
 
 mod answer;
+mod belief;
 mod beside;
 mod cached;
+mod changes;
 mod clock;
 mod complaints;
+mod door;
 mod error;
 mod front;
 mod lanes;
+mod locks;
+mod opened;
 mod options;
 mod perform;
 mod performer;
@@ -26,6 +31,8 @@ mod session;
 mod turns;
 mod waiter;
 
+pub use changes::{ChangedInode, Changes};
+pub use door::Door;
 pub use error::Error;
 pub use fuse_wire::{Awake, BlockDevice, TransportChoice, Unmount, Unmounter};
 pub use options::{Limits, MountOptions};

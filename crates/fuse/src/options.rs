@@ -61,6 +61,8 @@ pub struct MountOptions {
     pub cache_directories: bool,
     /// Mount so that sync(2) and syncfs(2) arrive (as `fuseblk`); only root can.
     pub sync_requests: BlockDevice,
+    /// Other machines mount the pool too: what the kernel has in memory is good for a moment only, and locks are everybody's.
+    pub shared: bool,
     /// How long the kernel may believe what it was told. Long, for nothing changes but through it.
     pub time_to_live: Duration,
     /// How far the kernel reads ahead; only root can set it.
@@ -94,6 +96,7 @@ impl Default for MountOptions {
             writeback_cache: false,
             cache_directories: false,
             sync_requests: BlockDevice::Preferred,
+            shared: false,
             time_to_live: Duration::from_secs(24 * 3600),
             read_ahead_bytes: 4 << 20,
             transport: TransportChoice::Auto,
@@ -108,8 +111,9 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// The same for the wire.
-    pub(crate) fn wire(&self, root: bool) -> fuse_wire::Options {
+    /// The same for the wire; `root` says whether root mounts.
+    #[must_use]
+    pub fn wire(&self, root: bool) -> fuse_wire::Options {
         let mount = fuse_wire::MountOptions {
             source: self.source.clone(),
             subtype: "stere".to_owned(),
@@ -124,15 +128,18 @@ impl MountOptions {
             read_ahead_bytes: Some(self.read_ahead_bytes),
         };
         // RECOMMENDED leaves locks to the kernel: no lock costs a round trip.
-        let writeback = if self.writeback_cache { init::WRITEBACK_CACHE } else { 0 };
+        let of_all = if self.shared { init::POSIX_LOCKS | init::FLOCK_LOCKS } else { 0 };
+        // What other machines are to see does not wait in this one.
+        let writeback = if self.writeback_cache && !self.shared { init::WRITEBACK_CACHE } else { 0 };
         let init = InitOptions {
-            flags: RECOMMENDED | writeback,
+            flags: RECOMMENDED | writeback | of_all,
             max_write_bytes: 1 << 20,
             max_readahead_bytes: self.read_ahead_bytes,
             max_background: 64,
             congestion_threshold: 48,
             time_granularity_ns: 1,
-            flush_unsupported: true,
+            // Closing lets locks go, which who keeps them has to hear.
+            flush_unsupported: !self.shared,
         };
         let transport = TransportOptions {
             choice: self.transport,

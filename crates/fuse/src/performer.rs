@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fuse_wire::Request;
 use fuse_wire::abi::fopen;
@@ -12,7 +11,9 @@ use parking_lot::Mutex;
 use stere_naming::{Caller, FileSystem, Io};
 
 use crate::answer::{Answer, Failure};
+use crate::belief::Belief;
 use crate::clock::now;
+use crate::opened::Opened;
 use crate::options::MountOptions;
 
 pub(crate) type Outcome = Result<Answer, Failure>;
@@ -23,12 +24,14 @@ pub(crate) const UNSUPPORTED: Outcome = Err(Failure::Errno(libc::ENOSYS));
 pub(crate) struct Performer {
     pub filesystem: Arc<FileSystem>,
     /// How long the kernel may believe what it is told.
-    pub ttl: Duration,
+    pub belief: Belief,
     /// Flags for opened files and directories.
     pub open_flags: u32,
     pub open_directory_flags: u32,
     /// The kernel is to give up asking for times of birth.
     pub no_birth_times: bool,
+    /// What each kernel saw last of files, where others change them too.
+    pub opened: Option<Opened>,
     /// Where the listings of open directories end, by handle.
     pub listings: Mutex<HashMap<u64, u64>>,
 }
@@ -38,8 +41,9 @@ impl Performer {
         let cache_directories = if options.cache_directories { fopen::CACHE_DIR } else { 0 };
         Performer {
             filesystem,
-            ttl: options.time_to_live,
-            // The mount is the only writer: what the kernel has cached stays true over close and open.
+            belief: if options.shared { Belief::shared() } else { Belief::alone(options.time_to_live) },
+            opened: options.shared.then(Opened::default),
+            // Where the mount is the only writer, what the kernel has cached stays true over close and open.
             open_flags: fopen::KEEP_CACHE,
             open_directory_flags: fopen::KEEP_CACHE | cache_directories,
             no_birth_times: options.no_birth_times,

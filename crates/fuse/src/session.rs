@@ -7,6 +7,7 @@ use fuse_wire::{Transport, Unmount, Unmounter};
 use stere_naming::{FileSystem, Io};
 use stere_store::Store;
 
+use crate::door::Door;
 use crate::error::Error;
 use crate::front::Front;
 use crate::options::MountOptions;
@@ -50,6 +51,8 @@ impl Forgetter {
 pub struct Session {
     wire: Option<fuse_wire::Session>,
     front: Arc<Front>,
+    /// Ends those who send requests through the door.
+    before_end: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Mounts `filesystem`, which lives in `store`, on `mountpoint` and serves it on threads of its own.
@@ -80,7 +83,7 @@ pub fn mount(
             let over_io_uring = wire.negotiated().transport == Transport::IoUring;
             let sync_requests = wire.negotiated().syncfs;
             tracing::info!(mountpoint = %mountpoint.display(), over_io_uring, sync_requests, "mounted");
-            Ok(Session { wire: Some(wire), front })
+            Ok(Session { wire: Some(wire), front, before_end: None })
         }
         Err(error) => {
             front.stop();
@@ -101,6 +104,7 @@ impl Session {
             Some(wire) => wire.join().map_err(Error::from),
             None => Ok(()),
         };
+        self.before_end.take().into_iter().for_each(|end| end());
         self.front.stop();
         if !end_others() || self.front.has_panicked() {
             // Memory may hold half a change: what is durable is what can be trusted.
@@ -145,6 +149,17 @@ impl Session {
         Arc::clone(&self.front.turns)
     }
 
+    /// `end` is called when the kernel sends nothing more, and before nobody else's requests are performed any more.
+    pub fn before_end(&mut self, end: Box<dyn FnOnce() + Send>) {
+        self.before_end = Some(end);
+    }
+
+    /// For requests of other machines' kernels.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        Door(Arc::clone(&self.front))
+    }
+
     /// Requests that arrived since mounting. Unchanged for a while: the mount is idle.
     #[must_use]
     pub fn requests_served(&self) -> u64 {
@@ -175,6 +190,7 @@ impl Drop for Session {
         if let Some(wire) = self.wire.take() {
             // Unmounts by force and waits for its threads.
             drop(wire);
+            self.before_end.take().into_iter().for_each(|end| end());
             self.front.stop();
         }
     }

@@ -54,6 +54,18 @@ impl ContentChanges {
         Ok(done)
     }
 
+    /// As `write`, at the end; tells where that was.
+    pub fn append(&self, caller: &Caller<'_>, inode: u64, data: &[u8]) -> Result<(u64, usize), Error> {
+        let (offset, done) = self.eviction.with_room(caller, || {
+            self.core.told(caller.io, inode, self.core.files.writer.append(&caller.context(), inode, data))
+        })?;
+        let rest = match done {
+            done if done == data.len() || done == 0 => 0,
+            done => self.write(caller, inode, offset + done as u64, &data[done..]).unwrap_or(0),
+        };
+        Ok((offset, done + rest))
+    }
+
     /// Copies between files. What is shared lies as the source wants it, until it is looked at: requested before, so that no crash
     /// comes between, and after, so that a look that came too early is repeated.
     pub fn copy(

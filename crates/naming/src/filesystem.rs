@@ -288,6 +288,12 @@ impl FileSystem {
         self.namespace.core.files.orphans.hold_removed();
     }
 
+    /// Other machines' kernels may have open what has no name any more, from an owner of the pool before this one: it is kept until
+    /// `forget`, which has to be called for each inode that this gives.
+    pub fn hold_found(&self) -> Vec<u64> {
+        self.namespace.core.files.orphans.hold_found()
+    }
+
     /// The kernel forgot an inode: if it has no name and nobody has it open, it is freed now.
     pub fn forget(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
         self.namespace.encryption.unsee(inode);

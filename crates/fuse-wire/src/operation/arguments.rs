@@ -5,9 +5,9 @@
 
 use crate::abi::structs::{
     AccessIn, BatchForgetIn, BmapIn, CopyFileRangeIn, CreateIn, ExtHeader, FallocateIn, FlushIn, ForgetIn, FsyncIn,
-    GetattrIn, GetxattrIn, InterruptIn, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn, NotifyRetrieveIn, OpenIn,
-    PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrInCompat, StatxIn, SuppGroups,
-    SyncfsIn, WriteIn, split,
+    GetattrIn, GetxattrIn, InHeader, InterruptIn, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn, NotifyRetrieveIn,
+    OpenIn, PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrInCompat, StatxIn,
+    SuppGroups, SyncfsIn, WriteIn, split,
 };
 use crate::abi::{extension, opcode};
 
@@ -20,6 +20,18 @@ pub(crate) struct Arguments<'a> {
     pub variable: &'a [u8],
     /// Extensions, `total_extlen` long.
     pub extensions: &'a [u8],
+}
+
+impl<'a> Arguments<'a> {
+    /// Of a message that is one run of bytes, header first.
+    pub fn of_message(message: &'a [u8], header: &InHeader, context: &DecodeContext) -> Self {
+        let body = message.get(size_of::<InHeader>()..).unwrap_or_default();
+        let extension_bytes = usize::from(header.total_extlen) * 8;
+        let (body, extensions) = body.split_at(body.len().saturating_sub(extension_bytes));
+        let fixed = fixed_bytes(header.opcode, context).min(body.len());
+        let (fixed, variable) = body.split_at(fixed);
+        Self { fixed, variable, extensions }
+    }
 }
 
 /// What decoding has to know of the session.

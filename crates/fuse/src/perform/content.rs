@@ -1,7 +1,8 @@
 //! Operations on contents and open files, and what the mount as a whole is asked.
 
+use fuse_wire::abi::fopen;
 use fuse_wire::{CopyFileRange, Operation, Request, Write};
-use stere_naming::{Error, Handle, Io, Whence};
+use stere_naming::{Caller, Error, Handle, Io, Whence};
 
 use super::names::open_flags;
 use crate::answer::{Answer, Failure};
@@ -26,23 +27,11 @@ impl Performer {
         let filesystem = &self.filesystem;
         let caller = self.caller(request, 0, io);
         match *operation {
-            Operation::Write(Write { node, offset, data, kill_suid_sgid, .. }) => {
-                let mut done = filesystem.write(&caller, node, offset, data, kill_suid_sgid)?;
-                // The kernel takes pages of its cache for written, however few bytes it is told, and makes EIO of a short direct write.
-                let is_whole = cached::must_be_whole(operation);
-                while is_whole && done < data.len() {
-                    let more = filesystem.write(&caller, node, offset + done as u64, &data[done..], kill_suid_sgid)?;
-                    if more == 0 {
-                        return Err(Failure::Errno(libc::ENOSPC));
-                    }
-                    done += more;
-                }
-                assert!(done <= data.len(), "{done} bytes were written where {} were given", data.len());
-                Ok(Answer::Written(done))
-            }
+            Operation::Write(write) => self.write(request, operation, &caller, &write),
             Operation::Open { node, flags, .. } => {
+                let shown = self.shown_flags(request, &caller, node, flags)?;
                 let handle = filesystem.open(&caller, node, open_flags(flags))?;
-                Ok(Answer::Opened { handle: handle.0, flags: self.open_flags })
+                Ok(Answer::Opened { handle: handle.0, flags: shown })
             }
             Operation::Opendir { node, .. } => {
                 // Open directories are noted below, so that one that is removed meanwhile can still be looked at.
@@ -97,6 +86,48 @@ impl Performer {
             // ACCESS, BMAP, POLL, FLUSH and locks: the kernel does them itself once it got this answer.
             _ => UNSUPPORTED,
         }
+    }
+}
+
+impl Performer {
+    fn write(&self, request: &Request, operation: &Operation<'_>, caller: &Caller<'_>, write: &Write<'_>) -> Outcome {
+        let Write { node, offset, data, flags, from_cache, kill_suid_sgid, .. } = *write;
+        if !from_cache && self.appends(flags) {
+            let (place, done) = self.filesystem.append(caller, node, data, kill_suid_sgid)?;
+            request.note_place(place);
+            return Ok(Answer::Appended(place, done));
+        }
+        request.note_place(offset);
+        let mut done = self.filesystem.write(caller, node, offset, data, kill_suid_sgid)?;
+        // The kernel takes pages of its cache for written, however few bytes it is told, and makes EIO of a short direct write.
+        let is_whole = cached::must_be_whole(operation);
+        while is_whole && done < data.len() {
+            let more = self.filesystem.write(caller, node, offset + done as u64, &data[done..], kill_suid_sgid)?;
+            if more == 0 {
+                return Err(Failure::Errno(libc::ENOSPC));
+            }
+            done += more;
+        }
+        assert!(done <= data.len(), "{done} bytes were written where {} were given", data.len());
+        Ok(Answer::Written(done))
+    }
+
+    /// Whether what is written through a file goes to its end, which only this machine knows: several machines mount the pool.
+    pub(super) fn appends(&self, flags: u32) -> bool {
+        self.opened.is_some() && flags.cast_signed() & libc::O_APPEND != 0
+    }
+
+    /// What the kernel may do with the pages it has of a file that it opens. Asked before the file is opened, so that what is changed
+    /// meanwhile is seen at the next time.
+    fn shown_flags(&self, request: &Request, caller: &Caller<'_>, node: u64, flags: u32) -> Result<u32, Failure> {
+        let Some(opened) = &self.opened else { return Ok(self.open_flags) };
+        if self.appends(flags) {
+            // Pages would be kept at the place where the kernel thinks the end is.
+            return Ok(fopen::DIRECT_IO);
+        }
+        let attributes = self.filesystem.getattr(caller, node)?;
+        let is_unchanged = opened.is_unchanged(request.remote_tag(), &attributes);
+        Ok(if is_unchanged { self.open_flags } else { self.open_flags & !fopen::KEEP_CACHE })
     }
 }
 

@@ -40,7 +40,7 @@ impl Performer {
             };
             let added = if plus {
                 // Node 0 gives the name alone: "." and "..", which the kernel has, and what was removed meanwhile.
-                let known = found.attributes.map_or_else(Entry::default, |attributes| entry(&attributes, self.ttl));
+                let known = found.attributes.map_or_else(Entry::default, |attributes| entry(&attributes, &self.belief));
                 add_plus(&mut writer, &shown, &known)
             } else {
                 writer.add(&shown)

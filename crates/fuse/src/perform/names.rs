@@ -1,5 +1,6 @@
 //! Operations on names: finding, making, removing, moving.
 
+use fuse_wire::abi::fopen;
 use fuse_wire::{Operation, Request};
 use stere_naming::{Attributes, Error, Handle, Io, OpenFlags};
 
@@ -39,10 +40,10 @@ impl Performer {
             }
             Operation::Create { parent, name, mode, umask, flags, .. } => {
                 let created = filesystem.create(&caller(umask), parent, name, mode, open_flags(flags))?;
-                self.created(&created)
+                self.created(&created, flags)
             }
             Operation::Tmpfile { parent, mode, umask, flags } => {
-                self.created(&filesystem.tmpfile(&caller(umask), parent, mode, open_flags(flags))?)
+                self.created(&filesystem.tmpfile(&caller(umask), parent, mode, open_flags(flags))?, flags)
             }
             _ => UNSUPPORTED,
         }
@@ -59,12 +60,13 @@ impl Performer {
     }
 
     fn made(&self, attributes: &Attributes) -> Outcome {
-        Ok(Answer::Entry(entry(attributes, self.ttl)))
+        Ok(Answer::Entry(entry(attributes, &self.belief)))
     }
 
-    fn created(&self, (attributes, handle): &(Attributes, Handle)) -> Outcome {
-        let entry = entry(attributes, self.ttl);
-        Ok(Answer::Created { entry, handle: handle.0, flags: self.open_flags })
+    fn created(&self, (attributes, handle): &(Attributes, Handle), flags: u32) -> Outcome {
+        let entry = entry(attributes, &self.belief);
+        let flags = if self.appends(flags) { fopen::DIRECT_IO } else { self.open_flags };
+        Ok(Answer::Created { entry, handle: handle.0, flags })
     }
 }
 

@@ -68,6 +68,22 @@ impl FileSystem {
         self.pipeline.run(&op, write, |_| Done { is_changed: true, ..Done::default() })
     }
 
+    /// Writes at the end, wherever that is by then, and tells where that was: for callers that may not know how long the file is.
+    pub fn append(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        data: &[u8],
+        kill_suid_sgid: bool,
+    ) -> Result<(u64, usize), Error> {
+        // What looks at ranges sees that of the moment.
+        let known = self.namespace.core.files.attributes(caller.io, inode)?.map_or(0, |value| value.size);
+        let kind = Kind::Write { kill_set_id: kill_suid_sgid };
+        let op = Op::new(caller, inode, kind).at(known, data.len() as u64);
+        let append = || self.contents.append(caller, inode, data);
+        self.pipeline.run(&op, append, |_| Done { is_changed: true, ..Done::default() })
+    }
+
     /// Changes allocation as fallocate(2) does with `mode`.
     pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
         let op = Op::new(caller, inode, Kind::Allocate { mode }).at(offset, length);

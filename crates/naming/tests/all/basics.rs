@@ -311,3 +311,29 @@ fn extended_attributes_and_policy() {
     assert!(matches!(fs.removexattr(&c, file, b"user.colour"), Err(Error::NoAttribute)));
     let _ = Handle(0);
 }
+
+#[test]
+fn appends_go_to_the_end_and_tell_where_it_was() {
+    let (_rig, fs) = small();
+    let inode = make_file(&fs, b"log", b"begin ");
+    assert_eq!(fs.append(&caller(13), inode, b"one ", false).expect("an append"), (6, 4));
+    fs.write(&caller(13), inode, 200_000, b"far ", false).expect("a write");
+    assert_eq!(fs.append(&caller(13), inode, &pattern(300_000, 3), false).expect("an append"), (200_004, 300_000));
+    assert_eq!(fs.append(&caller(13), inode, b"", false).expect("nothing").1, 0);
+    let found = content(&fs, inode);
+    assert_eq!((found.len(), &found[..10]), (500_004, &b"begin one "[..]));
+    assert!(found[200_004..] == pattern(300_000, 3));
+    std::thread::scope(|scope| {
+        for letter in [b'a', b'b', b'c'] {
+            let fs = &fs;
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    fs.append(&caller(14), inode, &[letter; 10], false).expect("an append");
+                }
+            });
+        }
+    });
+    let found = content(&fs, inode);
+    assert_eq!(found.len(), 500_004 + 3000);
+    assert!(found[500_004..].chunks(10).all(|line| line.iter().all(|byte| *byte == line[0])), "none is torn");
+}

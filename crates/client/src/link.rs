@@ -1,0 +1,486 @@
+//! The link to the owner: finds it, stays connected, sends requests and takes answers.
+//!
+//! One thread connects and receives; another sends pings and looks whether there is a newer owner; a third tells the kernel what others
+//! changed. Requests are sent by the threads that bring them. Invariant: while there is no owner requests wait in the table, and all of
+//! them are sent when there is one. Read next: `state.rs`, `restore.rs`.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fuse_wire::abi::opcode;
+use fuse_wire::{Notifier, Request, raw};
+use parking_lot::{Condvar, Mutex};
+use stere_machine_wire::{Frame, Incoming, Notice, PING_EVERY_SECONDS, StreamError, random};
+
+use crate::greet::{Connected, Own, greet};
+use crate::notices::Notices;
+use crate::restore::Restoring;
+use crate::state::{Answer, Answered, Asker, Phase, State};
+use crate::wire::Wire;
+
+/// Between two attempts to find an owner.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What an owner tells the members of its pool.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// HOST:PORT.
+    pub address: String,
+    pub secret: [u8; 32],
+    /// Rises with each owner.
+    pub epoch: u64,
+}
+
+/// Tells who the owner is; `None` where nobody knows. Called once a second and whenever a connection is gone.
+pub trait FindOwner: Send + Sync + 'static {
+    fn find(&self) -> Option<Announcement>;
+}
+
+impl<F: Fn() -> Option<Announcement> + Send + Sync + 'static> FindOwner for F {
+    fn find(&self) -> Option<Announcement> {
+        self()
+    }
+}
+
+impl FindOwner for Box<dyn FindOwner> {
+    fn find(&self) -> Option<Announcement> {
+        (**self).find()
+    }
+}
+
+/// Which pool, and which machine this is.
+#[derive(Debug, Clone, Copy)]
+pub struct LinkOptions {
+    pub pool: [u8; 16],
+    pub machine: [u8; 16],
+}
+
+pub(crate) struct Shared {
+    find: Box<dyn FindOwner>,
+    options: LinkOptions,
+    session: [u8; 16],
+    kernel: OnceLock<(u32, u64)>,
+    notifier: OnceLock<Notifier>,
+    pub state: Mutex<State>,
+    /// The phase, or the end.
+    changed: Condvar,
+    pub notices: Notices,
+    is_over: AtomicBool,
+}
+
+/// The link of one mount. Dropping it ends its threads.
+pub struct Link {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Link {
+    /// Starts the threads. They connect once the kernel's side is known (`set_kernel`).
+    ///
+    /// # Errors
+    /// Without random bytes or threads.
+    pub fn start(find: impl FindOwner, options: LinkOptions) -> std::io::Result<Arc<Link>> {
+        let shared = Arc::new(Shared {
+            find: Box::new(find),
+            options,
+            session: random()?,
+            kernel: OnceLock::new(),
+            notifier: OnceLock::new(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            notices: Notices::default(),
+            is_over: AtomicBool::new(false),
+        });
+        let link = Arc::new(Link { shared, threads: Mutex::default() });
+        link.spawn("link", |shared| shared.stay_connected())?;
+        link.spawn("link-ping", Shared::ping)?;
+        link.spawn("link-notices", |shared| shared.notices.tell(|| shared.notifier.get().cloned()))?;
+        Ok(link)
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce(&Shared) + Send + 'static) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// What was agreed on with the kernel: minor version, and flags of INIT.
+    pub fn set_kernel(&self, minor: u32, flags: u64) {
+        self.shared.kernel.get_or_init(|| (minor, flags));
+        self.shared.changed.notify_all();
+    }
+
+    /// With what the kernel is told what others change.
+    pub fn set_notifier(&self, notifier: Notifier) {
+        drop(self.shared.notifier.set(notifier));
+    }
+
+    /// Whether requests are sent to an owner now, and of which term it is.
+    #[must_use]
+    pub fn owner(&self) -> Option<u64> {
+        match &self.shared.state.lock().phase {
+            Phase::Ready(wire) => Some(wire.epoch),
+            Phase::Away => None,
+        }
+    }
+
+    /// Whether something was written that may be lost with the owner and this machine together.
+    #[must_use]
+    pub fn has_unsynced(&self) -> bool {
+        !self.shared.state.lock().retained.is_empty()
+    }
+
+    /// Has a request answered by the owner.
+    pub fn forward(&self, request: Request) {
+        if !request.wants_answer() {
+            return self.shared.take_note(request);
+        }
+        let mut state = self.shared.state.lock();
+        if state.is_given_up {
+            drop(state);
+            return request.reply_error(libc::ENOTCONN);
+        }
+        let (unique, cancel) = (request.context().unique, request.cancel());
+        let is_for_lock = request.opcode() == opcode::SETLKW;
+        let number = state.enter(Asker::Kernel(request));
+        drop(state);
+        self.shared.send(number);
+        if is_for_lock && cancel.is_cancelled() {
+            // The signal was faster.
+            self.interrupted(unique);
+        }
+    }
+
+    /// The kernel's request got a signal.
+    pub fn interrupted(&self, unique: u64) {
+        let mut state = self.shared.state.lock();
+        match state.phase.clone() {
+            // Whoever waits for a lock waits at the owner.
+            Phase::Ready(wire) if state.waits_for_lock(unique) => {
+                drop(state);
+                let message = raw::message(opcode::INTERRUPT, 0, &[&unique.to_ne_bytes()]);
+                wire.send(&Frame::Request { number: 0, acknowledged: 0, is_repeated: false, message: &message });
+            }
+            Phase::Ready(_) => {}
+            // Nobody knows how long: who is being killed may go.
+            Phase::Away => {
+                state.interrupted.push(unique);
+                drop(state);
+                self.shared.let_killed_go();
+            }
+        }
+    }
+
+    /// The kernel is gone, or is to be told that it waits in vain: all its requests are answered with ENOTCONN, now and from now on.
+    pub fn give_up(&self) {
+        let requests = self.shared.state.lock().give_up();
+        requests.into_iter().for_each(|request| request.reply_error(libc::ENOTCONN));
+    }
+
+    /// Breaks the connection; the link looks for the owner again.
+    pub fn cut(&self) {
+        if let Phase::Ready(wire) = &self.shared.state.lock().phase {
+            wire.cut();
+        }
+    }
+
+    /// Makes durable what was written, and ends the session at the owner. False: what was written and not synced may be lost,
+    /// because no owner could be asked in time.
+    pub fn finish(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        self.give_up();
+        let is_safe = !self.has_unsynced() || self.sync(deadline);
+        if let Phase::Ready(wire) = self.shared.state.lock().phase.clone() {
+            wire.send(&Frame::Bye);
+        }
+        self.shared.end();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the link to the owner panicked");
+            }
+        }
+        is_safe
+    }
+
+    /// Has the owner make everything durable.
+    fn sync(&self, deadline: Instant) -> bool {
+        let (tell, told) = mpsc::channel();
+        let number = self.shared.state.lock().enter(Asker::Own(sync_message(), tell));
+        self.shared.send(number);
+        let answer = told.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        answer.is_ok_and(|answer| answer.errno == 0)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.give_up();
+        self.shared.end();
+        for thread in self.threads.lock().drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Whether a thread is about to end by a signal. One that is not seen from here is taken for it: it was interrupted.
+fn is_being_killed(thread: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{thread}/status")) else { return true };
+    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let pending = ["SigPnd:", "ShdPnd:"].into_iter().filter_map(|name| u64::from_str_radix(value(name)?, 16).ok());
+    let is_killed = pending.fold(0, |all, some| all | some) >> (libc::SIGKILL - 1) & 1 == 1;
+    is_killed || value("State:").is_some_and(|state| state.starts_with(['Z', 'X']))
+}
+
+fn sync_message() -> Vec<u8> {
+    raw::message(opcode::SYNCFS, fuse_wire::abi::ROOT_ID, &[&[0; 8]])
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.notices.end();
+        if let Phase::Ready(wire) = &self.state.lock().phase {
+            wire.cut();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Forgets: told to the owner while there is one; another owner is told what is known then.
+    fn take_note(&self, request: Request) {
+        let message = request.message();
+        let mut state = self.state.lock();
+        state.forget(&message);
+        let phase = state.phase.clone();
+        drop(state);
+        request.reply_none();
+        if let Phase::Ready(wire) = phase {
+            wire.send(&Frame::Request { number: 0, acknowledged: 0, is_repeated: false, message: &message });
+        }
+    }
+
+    /// Sends a request that waits, if there is an owner.
+    fn send(&self, number: u64) {
+        let mut state = self.state.lock();
+        let Phase::Ready(wire) = state.phase.clone() else { return };
+        let prepared = state.prepare(number);
+        drop(state);
+        match prepared {
+            Ok(Some(one)) => wire.send(&Frame::Request {
+                number: one.number,
+                acknowledged: one.acknowledged,
+                is_repeated: one.is_repeated,
+                message: &one.message,
+            }),
+            Ok(None) => {}
+            Err(Asker::Kernel(request)) if request.opcode() == opcode::RELEASE => request.reply_ok(),
+            Err(Asker::Kernel(request)) => request.reply_error(libc::ESTALE),
+            Err(Asker::Own(..)) => {}
+        }
+    }
+
+    /// Finds owners and serves what they answer, until the end. For a thread of its own.
+    fn stay_connected(&self) {
+        let mut last_complaint = String::new();
+        while !self.is_over() {
+            let Some((kernel_minor, kernel_flags)) = self.kernel.get().copied() else {
+                self.rest();
+                continue;
+            };
+            let Some(owner) = self.find.find() else {
+                self.rest();
+                continue;
+            };
+            let LinkOptions { pool, machine } = self.options;
+            let own = Own { pool, machine, session: self.session, kernel_minor, kernel_flags };
+            let outcome = match greet(&owner, &own) {
+                Ok(connected) => {
+                    last_complaint.clear();
+                    tracing::info!(address = owner.address, epoch = owner.epoch, "connected to the owner");
+                    self.serve(connected).err().map(|error| error.to_string())
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            let complaint = outcome.unwrap_or_default();
+            if complaint != last_complaint && !self.is_over() {
+                tracing::warn!(address = owner.address, error = complaint, "there is no owner at the moment");
+                last_complaint = complaint;
+            }
+            self.rest();
+        }
+    }
+
+    fn rest(&self) {
+        let mut state = self.state.lock();
+        if !self.is_over() {
+            self.changed.wait_for(&mut state, PAUSE);
+        }
+    }
+
+    /// Serves a connection until it is gone.
+    fn serve(&self, connected: Connected) -> Result<(), StreamError> {
+        let Connected { wire, mut incoming, is_resumed } = connected;
+        let wire = Arc::new(wire);
+        if !self.state.lock().goes_on(wire.epoch, is_resumed) {
+            Restoring::new(self, &wire, &mut incoming).tell_all()?;
+        }
+        let waiting: Vec<u64> = {
+            let mut state = self.state.lock();
+            state.phase = Phase::Ready(Arc::clone(&wire));
+            state.waiting.keys().copied().collect()
+        };
+        if self.is_over() {
+            wire.cut();
+        }
+        // Answers are taken meanwhile, so that the two sides do not wait for each other.
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| waiting.into_iter().for_each(|number| self.send(number)));
+            let outcome = self.receive(&wire, &mut incoming);
+            self.state.lock().phase = Phase::Away;
+            wire.cut();
+            outcome
+        });
+        self.changed.notify_all();
+        outcome
+    }
+
+    fn receive(&self, wire: &Wire, incoming: &mut Incoming<TcpStream>) -> Result<(), StreamError> {
+        loop {
+            match incoming.next_frame()? {
+                Frame::Reply { number, errno, mark, place, bytes } => {
+                    let answer = Answer { errno: i32::from(errno), mark, place, bytes: bytes.to_vec() };
+                    self.answer(number, answer);
+                }
+                other => self.heard(wire, &other)?,
+            }
+        }
+    }
+
+    /// What is no answer.
+    pub fn heard(&self, wire: &Wire, frame: &Frame<'_>) -> Result<(), StreamError> {
+        match frame {
+            Frame::Notify(notice) => {
+                if let Notice::Inode { node, offset, length, settled: true } = *notice
+                    && let Ok(offset) = u64::try_from(offset)
+                {
+                    // What others wrote is theirs to keep; what they cut is durable.
+                    let length = if length == 0 { u64::MAX } else { length.unsigned_abs() };
+                    self.state.lock().retained.cut(node, offset, length);
+                }
+                self.notices.push(notice.clone());
+            }
+            Frame::Definite { mark } => {
+                let mut state = self.state.lock();
+                // Marks of an owner before this one mean nothing to it.
+                if state.written_epoch == wire.epoch {
+                    state.retained.let_go_marked(*mark);
+                }
+                self.let_go(state);
+            }
+            // Whoever receives never sends: the owner may wait for room until this side has received more.
+            Frame::Ping | Frame::Pong => {}
+            Frame::Refused(refusal) => {
+                tracing::warn!(%refusal, "the owner ends the connection");
+                return Err(StreamError::Ended);
+            }
+            _ => return Err(StreamError::Order),
+        }
+        Ok(())
+    }
+
+    fn answer(&self, number: u64, answer: Answer) {
+        let mut state = self.state.lock();
+        let Some(Answered(request, answer)) = state.answered(number, answer) else { return self.let_go(state) };
+        if request.opcode() == opcode::WRITE && state.retained.is_full() {
+            state.held_back.push(Answered(request, answer));
+            drop(state);
+            self.changed.notify_all();
+            return;
+        }
+        drop(state);
+        request.reply_raw(answer.errno, &answer.bytes);
+        self.let_go(self.state.lock());
+    }
+
+    /// Has the owner make everything durable, if writes wait for that.
+    fn sync_if_full(&self) {
+        let mut state = self.state.lock();
+        if state.held_back.is_empty() || std::mem::replace(&mut state.is_settling, true) {
+            return;
+        }
+        // Nobody waits for this answer: what it makes durable is what counts.
+        let (tell, _) = mpsc::channel();
+        let number = state.enter(Asker::Own(sync_message(), tell));
+        drop(state);
+        self.send(number);
+    }
+
+    /// Answers those who wait for an owner and are being killed.
+    fn let_killed_go(&self) {
+        let mut state = self.state.lock();
+        let interrupted = std::mem::take(&mut state.interrupted);
+        let mut killed = Vec::new();
+        for unique in interrupted {
+            match state.asker(unique) {
+                // Who waits for a lock waits for any signal.
+                Some((thread, is_for_lock)) if is_for_lock || is_being_killed(thread) => killed.push(unique),
+                Some(_) => state.interrupted.push(unique),
+                None => {}
+            }
+        }
+        let requests: Vec<Request> = killed.into_iter().filter_map(|unique| state.take(unique)).collect();
+        drop(state);
+        requests.into_iter().for_each(|request| request.reply_error(libc::EINTR));
+    }
+
+    /// Answers writes that waited for room, if there is some.
+    fn let_go(&self, mut state: parking_lot::MutexGuard<'_, State>) {
+        let failed = state.settling_failed.take();
+        if state.held_back.is_empty() || (state.retained.is_full() && failed.is_none()) {
+            return;
+        }
+        state.is_settling = false;
+        let held_back = std::mem::take(&mut state.held_back);
+        drop(state);
+        for Answered(request, answer) in held_back {
+            match failed {
+                // What cannot be made durable cannot be kept either.
+                Some(errno) => request.reply_error(errno),
+                None => drop(request.reply_raw(answer.errno, &answer.bytes)),
+            }
+        }
+    }
+
+    /// Tells the owner that this side is there, and looks whether there is a newer one, until the end. For a thread of its own.
+    fn ping(&self) {
+        let every = Duration::from_secs(PING_EVERY_SECONDS);
+        while !self.is_over() {
+            let phase = {
+                let mut state = self.state.lock();
+                if state.held_back.is_empty() || state.is_settling {
+                    self.changed.wait_for(&mut state, every);
+                }
+                state.phase.clone()
+            };
+            let Phase::Ready(wire) = phase else {
+                self.let_killed_go();
+                continue;
+            };
+            self.sync_if_full();
+            if wire.last_sent().elapsed() >= every / 2 {
+                wire.send(&Frame::Ping);
+            }
+            if self.find.find().is_some_and(|owner| owner.epoch > wire.epoch) {
+                tracing::info!("there is a newer owner");
+                wire.cut();
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! An owner that does not know this session is told all that belongs to it, before anything else is asked of it.
+//!
+//! In this order: what the kernel knows, what it has open, what was written and may be lost, what it has locked. What the same owner
+//! forgot because the connection was away for long is told too, but not what was written: that is there, and others may have written since.
+//! Read next: `state.rs`.
+
+use std::net::TcpStream;
+
+use fuse_wire::abi::opcode;
+use fuse_wire::raw;
+use stere_machine_wire::{Frame, Incoming, Notice, StreamError};
+
+use crate::link::Shared;
+use crate::state::Answer;
+use crate::wire::Wire;
+
+/// Requests that are sent before their answers are waited for.
+const WINDOW: usize = 64;
+
+/// A conversation with an owner before others may use the connection.
+pub(crate) struct Restoring<'a> {
+    shared: &'a Shared,
+    wire: &'a Wire,
+    incoming: &'a mut Incoming<TcpStream>,
+}
+
+impl<'a> Restoring<'a> {
+    pub fn new(shared: &'a Shared, wire: &'a Wire, incoming: &'a mut Incoming<TcpStream>) -> Restoring<'a> {
+        Restoring { shared, wire, incoming }
+    }
+
+    /// Tells everything.
+    pub fn tell_all(&mut self) -> Result<(), StreamError> {
+        let (known, open, locks, pieces) = {
+            let state = self.shared.state.lock();
+            let known: Vec<(u64, u64)> = state.known.iter().map(|(node, count)| (*node, *count)).collect();
+            let is_new = state.written_epoch != self.wire.epoch;
+            let pieces = if is_new { state.retained.pieces() } else { Vec::new() };
+            (known, state.handles.all(), self.locks(&state), pieces)
+        };
+        for (node, count) in known {
+            self.wire.send(&Frame::Hold { node, count });
+        }
+        self.reopen(&open)?;
+        self.write_again(&pieces)?;
+        self.lock_again(&locks)?;
+        self.wire.send(&Frame::Settled);
+        self.shared.state.lock().is_told(self.wire.epoch);
+        // Others may have changed it while nobody told this kernel.
+        for (_, file) in open {
+            self.shared.notices.push(Notice::Inode { node: file.node, offset: 0, length: 0, settled: false });
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self, open: &[(u64, crate::handles::OpenFile)]) -> Result<(), StreamError> {
+        let message = |file: &crate::handles::OpenFile| {
+            let operation = if file.is_directory { opcode::OPENDIR } else { opcode::OPEN };
+            raw::message(operation, file.node, &[&file.flags.to_ne_bytes(), &[0; 4]])
+        };
+        let messages: Vec<_> = open.iter().map(|(_, file)| message(file)).collect();
+        let answers = self.ask(&messages)?;
+        let mut state = self.shared.state.lock();
+        for ((handle, file), answer) in open.iter().zip(answers) {
+            let at_owner = if answer.errno == 0 { raw::number_at(&answer.bytes, 0) } else { None };
+            if at_owner.is_none() {
+                tracing::warn!(inode = file.node, errno = answer.errno, "an open file is gone with the owner before");
+            }
+            state.handles.reopened(*handle, at_owner);
+        }
+        Ok(())
+    }
+
+    fn write_again(&mut self, pieces: &[(u64, u64, Vec<u8>)]) -> Result<(), StreamError> {
+        const PART_BYTES_MAX: usize = 1 << 20;
+        for (node, offset, bytes) in pieces {
+            for (index, part) in bytes.chunks(PART_BYTES_MAX).enumerate() {
+                let at = offset + (index * PART_BYTES_MAX) as u64;
+                let size = u32::try_from(part.len()).unwrap_or(u32::MAX);
+                let head: [&[u8]; 6] = [
+                    &0_u64.to_ne_bytes(),
+                    &at.to_ne_bytes(),
+                    &size.to_ne_bytes(),
+                    &[0; 12],
+                    &libc::O_WRONLY.to_ne_bytes(),
+                    &[0; 4],
+                ];
+                let message = raw::message(opcode::WRITE, *node, &[&head.concat(), part]);
+                let answer = self.ask(&[message])?.pop();
+                let mut state = self.shared.state.lock();
+                match answer {
+                    Some(answer) if answer.errno == 0 => state.retained.mark(*node, *offset, answer.mark),
+                    answer => {
+                        let errno = answer.map_or(libc::EIO, |answer| answer.errno);
+                        tracing::error!(inode = node, errno, "what was written and not synced cannot be written again");
+                        state.retained.lose(*node, at, part.len() as u64);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages of SETLK for all that is locked.
+    fn locks(&self, state: &crate::state::State) -> Vec<Vec<u8>> {
+        let one = |node: u64, is_flock: bool, owner: u64, lock: fuse_wire::Lock| {
+            let arguments: [&[u8]; 8] = [
+                &0_u64.to_ne_bytes(),
+                &owner.to_ne_bytes(),
+                &lock.start.to_ne_bytes(),
+                &lock.end.to_ne_bytes(),
+                &lock.kind.to_ne_bytes(),
+                &lock.pid.to_ne_bytes(),
+                &u32::from(is_flock).to_ne_bytes(),
+                &[0; 4],
+            ];
+            raw::message(opcode::SETLK, node, &arguments)
+        };
+        let all = state.locks.iter();
+        all.flat_map(|((node, is_flock), ranges)| {
+            ranges.each().map(move |(owner, lock)| one(*node, *is_flock, owner, lock))
+        })
+        .collect()
+    }
+
+    fn lock_again(&mut self, messages: &[Vec<u8>]) -> Result<(), StreamError> {
+        let lost = self.ask(messages)?.iter().filter(|answer| answer.errno != 0).count();
+        if lost > 0 {
+            tracing::warn!(lost, "locks that were held are another's now");
+        }
+        Ok(())
+    }
+
+    /// Asks, several at once, and gives the answers in the order of the questions.
+    fn ask(&mut self, messages: &[Vec<u8>]) -> Result<Vec<Answer>, StreamError> {
+        let mut answers = Vec::with_capacity(messages.len());
+        for window in messages.chunks(WINDOW) {
+            let first = self.shared.state.lock().take_numbers(window.len() as u64);
+            for (number, message) in (first..).zip(window) {
+                self.wire.send(&Frame::Request { number, acknowledged: 0, is_repeated: false, message });
+            }
+            let mut missing = window.len();
+            let mut found: Vec<Option<Answer>> = vec![None; window.len()];
+            while missing > 0 {
+                match self.incoming.next_frame()? {
+                    Frame::Reply { number, errno, mark, place, bytes } => {
+                        let at = usize::try_from(number.wrapping_sub(first)).unwrap_or(usize::MAX);
+                        let slot = found.get_mut(at).ok_or(StreamError::Order)?;
+                        missing -= usize::from(slot.is_none());
+                        *slot = Some(Answer { errno: i32::from(errno), mark, place, bytes: bytes.to_vec() });
+                    }
+                    other => self.shared.heard(self.wire, &other)?,
+                }
+            }
+            answers.extend(found.into_iter().flatten());
+        }
+        Ok(answers)
+    }
+}

@@ -1,0 +1,141 @@
+//! What was written and is not durable yet: it is written again to the next owner if this one goes before it is.
+//!
+//! Invariants: pieces of one file do not overlap, the newest bytes win; a piece goes when it is known to be durable, or when somebody
+//! else has written there (then it is theirs to keep). Read next: `restore.rs`, which writes them again.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+#[cfg(test)]
+mod tests;
+
+/// More than this is not kept: the owner is asked to make all durable, and who writes waits for that.
+pub(crate) const RETAINED_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of a file that lie together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub bytes: Vec<u8>,
+    /// When it was answered, counted.
+    order: u64,
+    /// The owner's: when that is durable, this is.
+    mark: u64,
+}
+
+/// All writes that may have to be repeated.
+#[derive(Debug, Default)]
+pub(crate) struct Retained {
+    files: HashMap<u64, BTreeMap<u64, Piece>>,
+    bytes: usize,
+    next_order: u64,
+    /// Files of which something could not be written again.
+    lost: HashSet<u64>,
+}
+
+impl Retained {
+    pub fn is_full(&self) -> bool {
+        self.bytes > RETAINED_BYTES_MAX
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// What is kept from now on has this order or a higher one.
+    pub fn order(&self) -> u64 {
+        self.next_order
+    }
+
+    /// A write was answered.
+    pub fn keep(&mut self, node: u64, offset: u64, bytes: &[u8], mark: u64) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.cut(node, offset, bytes.len() as u64);
+        let order = self.next_order;
+        self.next_order += 1;
+        self.bytes += bytes.len();
+        let piece = Piece { bytes: bytes.to_vec(), order, mark };
+        self.files.entry(node).or_default().insert(offset, piece);
+    }
+
+    /// Somebody else has written there.
+    pub fn cut(&mut self, node: u64, offset: u64, length: u64) {
+        let Some(file) = self.files.get_mut(&node) else { return };
+        let end = offset.saturating_add(length);
+        let before = file.range(..offset).next_back().map(|(start, _)| *start);
+        let touched: Vec<u64> = before.into_iter().chain(file.range(offset..end).map(|(start, _)| *start)).collect();
+        for start in touched {
+            let Some(piece) = file.remove(&start) else { continue };
+            let piece_end = start + piece.bytes.len() as u64;
+            self.bytes -= piece.bytes.len();
+            if piece_end <= offset {
+                self.bytes += piece.bytes.len();
+                file.insert(start, piece);
+                continue;
+            }
+            let mut put = |at: u64, bytes: &[u8]| {
+                if !bytes.is_empty() {
+                    self.bytes += bytes.len();
+                    file.insert(at, Piece { bytes: bytes.to_vec(), order: piece.order, mark: piece.mark });
+                }
+            };
+            if start < offset {
+                put(start, &piece.bytes[..(offset - start) as usize]);
+            }
+            if piece_end > end {
+                put(end, &piece.bytes[(end - start) as usize..]);
+            }
+        }
+        if file.is_empty() {
+            self.files.remove(&node);
+        }
+    }
+
+    fn retain(&mut self, mut is_kept: impl FnMut(u64, &Piece) -> bool) {
+        let bytes = &mut self.bytes;
+        self.files.retain(|node, file| {
+            file.retain(|_, piece| {
+                let stays = is_kept(*node, piece);
+                if !stays {
+                    *bytes -= piece.bytes.len();
+                }
+                stays
+            });
+            !file.is_empty()
+        });
+    }
+
+    /// A file (or all, with `None`) is durable as it was when `order` was told.
+    pub fn let_go(&mut self, node: Option<u64>, order: u64) {
+        self.retain(|of, piece| node.is_some_and(|node| node != of) || piece.order >= order);
+    }
+
+    /// All with this mark or a lower one is durable.
+    pub fn let_go_marked(&mut self, mark: u64) {
+        self.retain(|_, piece| piece.mark > mark);
+    }
+
+    /// All pieces, to be written again: file, offset and bytes.
+    pub fn pieces(&self) -> Vec<(u64, u64, Vec<u8>)> {
+        let all = self.files.iter().flat_map(|(node, file)| file.iter().map(move |(at, piece)| (*node, *at, piece)));
+        all.map(|(node, at, piece)| (node, at, piece.bytes.clone())).collect()
+    }
+
+    /// A piece was written again; the mark is that of the new owner.
+    pub fn mark(&mut self, node: u64, offset: u64, mark: u64) {
+        if let Some(piece) = self.files.get_mut(&node).and_then(|file| file.get_mut(&offset)) {
+            piece.mark = mark;
+        }
+    }
+
+    /// A piece could not be written again.
+    pub fn lose(&mut self, node: u64, offset: u64, length: u64) {
+        self.cut(node, offset, length);
+        self.lost.insert(node);
+    }
+
+    /// Whether something of the file was lost, which whoever syncs it is told once.
+    pub fn tell_loss(&mut self, node: u64) -> bool {
+        self.lost.remove(&node)
+    }
+}

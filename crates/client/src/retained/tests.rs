@@ -1,0 +1,62 @@
+//! What is kept is what was written last, until it is durable.
+
+use super::*;
+
+/// The kept bytes of a file as (offset, text).
+fn of(retained: &Retained, node: u64) -> Vec<(u64, String)> {
+    let text = |piece: &Piece| String::from_utf8(piece.bytes.clone()).expect("letters");
+    let file = retained.files.get(&node).cloned().unwrap_or_default();
+    let kept: Vec<_> = file.iter().map(|(at, piece)| (*at, text(piece))).collect();
+    let bytes: usize = retained.files.values().flatten().map(|(_, piece)| piece.bytes.len()).sum();
+    assert_eq!(bytes, retained.bytes);
+    kept
+}
+
+#[test]
+fn the_newest_bytes_win() {
+    let mut retained = Retained::default();
+    retained.keep(1, 0, b"aaaaaaaaaa", 1);
+    retained.keep(1, 3, b"bbb", 1);
+    assert_eq!(of(&retained, 1), [(0, "aaa".into()), (3, "bbb".into()), (6, "aaaa".into())]);
+    retained.keep(1, 2, b"cccccccccc", 1);
+    assert_eq!(of(&retained, 1), [(0, "aa".into()), (2, "cccccccccc".into())]);
+    retained.cut(1, 1, 4);
+    assert_eq!(of(&retained, 1), [(0, "a".into()), (5, "ccccccc".into())]);
+    retained.cut(1, 0, u64::MAX);
+    assert!(retained.is_empty() && retained.bytes == 0);
+}
+
+#[test]
+fn what_is_durable_goes() {
+    let mut retained = Retained::default();
+    retained.keep(1, 0, b"one", 1);
+    let order = retained.order();
+    retained.keep(1, 10, b"two", 2);
+    retained.keep(2, 0, b"three", 2);
+    retained.let_go(Some(1), order);
+    assert_eq!(of(&retained, 1), [(10, "two".into())]);
+    retained.let_go_marked(1);
+    assert_eq!(of(&retained, 1).len() + of(&retained, 2).len(), 2);
+    retained.mark(1, 10, 5);
+    retained.let_go_marked(2);
+    assert_eq!((of(&retained, 1).len(), of(&retained, 2).len()), (1, 0));
+    retained.let_go(None, retained.order());
+    assert!(retained.is_empty());
+}
+
+#[test]
+fn a_loss_is_told_once() {
+    let mut retained = Retained::default();
+    retained.keep(1, 0, b"one", 1);
+    retained.lose(1, 0, 3);
+    assert!(retained.is_empty() && retained.tell_loss(1) && !retained.tell_loss(1) && !retained.tell_loss(2));
+}
+
+#[test]
+fn it_gets_full() {
+    let mut retained = Retained::default();
+    (0..=64).for_each(|at| retained.keep(1, at << 20, &vec![1; 1 << 20], 1));
+    assert!(retained.is_full());
+    retained.let_go(None, retained.order());
+    assert!(!retained.is_full());
+}

@@ -1,0 +1,341 @@
+//! Requests that wait for their answers, and what answers change: what the kernel has open, knows, has locked and has written.
+//!
+//! Invariants: a request is in the table until it is answered, whatever connections come and go; its number is never used again; what
+//! an answer says is noted before the kernel gets it. Read next: `link.rs`, `restore.rs`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, mpsc};
+
+use fuse_wire::abi::opcode;
+use fuse_wire::ranges::{Owner, Ranges, Wanted};
+use fuse_wire::{Operation, Request, Write, raw};
+
+use crate::handles::{Handles, Stale};
+use crate::retained::Retained;
+use crate::wire::Wire;
+
+#[cfg(test)]
+mod tests;
+
+/// An answer of the owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub errno: i32,
+    pub mark: u64,
+    pub place: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// Who waits for an answer.
+pub(crate) enum Asker {
+    Kernel(Request),
+    /// This side itself, with what it asked.
+    Own(Vec<u8>, mpsc::Sender<Answer>),
+}
+
+impl Asker {
+    fn message(&self) -> Vec<u8> {
+        match self {
+            Asker::Kernel(request) => request.message(),
+            Asker::Own(message, _) => message.clone(),
+        }
+    }
+}
+
+/// A request without an answer.
+pub(crate) struct Waiting {
+    pub asker: Asker,
+    /// It was sent to an owner that counted sessions so.
+    sent_to: Option<u64>,
+    /// It was sent to an owner before, who may have performed it.
+    is_repeated: bool,
+    /// What is kept from this order on was written after it was sent.
+    order: u64,
+}
+
+/// A request as it is sent.
+pub(crate) struct Prepared {
+    pub number: u64,
+    pub acknowledged: u64,
+    pub is_repeated: bool,
+    pub message: Vec<u8>,
+}
+
+/// Where the link is.
+#[derive(Clone)]
+pub(crate) enum Phase {
+    /// There is no owner.
+    Away,
+    /// Requests are sent there.
+    Ready(Arc<Wire>),
+}
+
+/// An answer on its way to the kernel.
+pub(crate) struct Answered(pub Request, pub Answer);
+
+pub(crate) struct State {
+    pub phase: Phase,
+    pub waiting: BTreeMap<u64, Waiting>,
+    next_number: u64,
+    pub handles: Handles,
+    pub known: HashMap<u64, u64>,
+    pub locks: HashMap<(u64, bool), Ranges>,
+    pub retained: Retained,
+    /// The owner's term in which the kept writes were written.
+    pub written_epoch: u64,
+    /// Writes that are answered when there is room to keep more.
+    pub held_back: Vec<Answered>,
+    /// The kernel waits for nothing any more.
+    pub is_given_up: bool,
+    pub is_settling: bool,
+    /// Why it could not.
+    pub settling_failed: Option<i32>,
+    /// Requests, by the kernel's numbers, whose askers got a signal while there was no owner.
+    pub interrupted: Vec<u64>,
+    /// Rises with each owner that knows nothing of this session.
+    incarnation: u64,
+    /// An owner that knows the session has been told all of it.
+    is_complete: bool,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            phase: Phase::Away,
+            waiting: BTreeMap::new(),
+            next_number: 1,
+            handles: Handles::default(),
+            known: HashMap::new(),
+            locks: HashMap::new(),
+            retained: Retained::default(),
+            written_epoch: 0,
+            held_back: Vec::new(),
+            is_given_up: false,
+            is_settling: false,
+            settling_failed: None,
+            interrupted: Vec::new(),
+            incarnation: 0,
+            is_complete: false,
+        }
+    }
+}
+
+impl State {
+    /// Takes a request in.
+    pub fn enter(&mut self, asker: Asker) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        let order = self.retained.order();
+        self.waiting.insert(number, Waiting { asker, sent_to: None, is_repeated: false, order });
+        number
+    }
+
+    /// Numbers for requests that are not in the table.
+    pub fn take_numbers(&mut self, count: u64) -> u64 {
+        let first = self.next_number;
+        self.next_number += count;
+        first
+    }
+
+    /// There is a connection. Whether the owner has all that belongs to the session; else it has to be told.
+    pub fn goes_on(&mut self, epoch: u64, is_resumed: bool) -> bool {
+        let goes_on = is_resumed && self.is_complete && self.written_epoch == epoch;
+        if !is_resumed {
+            self.incarnation += 1;
+        }
+        self.is_complete = goes_on;
+        goes_on
+    }
+
+    /// The owner of this term has been told everything.
+    pub fn is_told(&mut self, epoch: u64) {
+        self.written_epoch = epoch;
+        self.is_complete = true;
+    }
+
+    /// What to send of a request; `None` if it is not waiting any more. One that uses a stale handle is taken out.
+    pub fn prepare(&mut self, number: u64) -> Result<Option<Prepared>, Asker> {
+        let acknowledged = self.waiting.first_key_value().map_or(self.next_number, |(first, _)| *first);
+        let Some(waiting) = self.waiting.get_mut(&number) else { return Ok(None) };
+        let mut message = waiting.asker.message();
+        let translated = self.handles.translate(&mut message);
+        if translated == Err(Stale) {
+            if raw::header(&message).is_some_and(|header| matches!(header.opcode, opcode::RELEASE | opcode::RELEASEDIR))
+            {
+                self.handles.release(&message);
+            }
+            let stale = self.waiting.remove(&number).map(|waiting| waiting.asker);
+            return stale.map_or(Ok(None), Err);
+        }
+        waiting.is_repeated |= waiting.sent_to.is_some_and(|before| before != self.incarnation);
+        waiting.sent_to = Some(self.incarnation);
+        Ok(Some(Prepared { number, acknowledged, is_repeated: waiting.is_repeated, message }))
+    }
+
+    /// An answer came. Gives it on to the kernel, if it waits for it.
+    pub fn answered(&mut self, number: u64, mut answer: Answer) -> Option<Answered> {
+        let Waiting { asker, order, .. } = self.waiting.remove(&number)?;
+        match asker {
+            Asker::Own(message, told) => {
+                self.note_durable(&message, order, &answer);
+                if answer.errno != 0 && self.is_settling {
+                    self.settling_failed = Some(answer.errno);
+                }
+                // Whoever asked may have given up.
+                drop(told.send(answer));
+                None
+            }
+            Asker::Kernel(request) => {
+                self.note(&request, order, &mut answer);
+                Some(Answered(request, answer))
+            }
+        }
+    }
+
+    /// Notes what an answer says.
+    fn note(&mut self, request: &Request, order: u64, answer: &mut Answer) {
+        let operation = request.opcode();
+        if matches!(operation, opcode::RELEASE | opcode::RELEASEDIR) {
+            // Whatever the owner says, the kernel will not use it again.
+            self.handles.release(&request.message());
+        }
+        if answer.errno != 0 {
+            return;
+        }
+        raw::each_found(operation, &answer.bytes, |node| *self.known.entry(node).or_insert(0) += 1);
+        self.note_opened(request, answer);
+        match request.operation() {
+            Operation::Write(Write { node, data, .. }) => {
+                let written = raw::number_at(&answer.bytes, 0).unwrap_or(0) & u64::from(u32::MAX);
+                let written = data.len().min(usize::try_from(written).unwrap_or(0));
+                self.retained.keep(node, answer.place, &data[..written], answer.mark);
+            }
+            Operation::Setlk { node, owner, lock, flock, .. } => {
+                let wanted = Wanted::new(Owner { kernel: None, number: owner }, &lock);
+                self.locks.entry((node, flock)).or_default().set(&wanted);
+            }
+            Operation::Flush { node, lock_owner, .. } => self.unlock(node, false, lock_owner),
+            Operation::Release { node, lock_owner, flock_unlock: true, .. } => self.unlock(node, true, lock_owner),
+            Operation::Fsync { node, .. } if self.retained.tell_loss(node) => {
+                (answer.errno, answer.bytes) = (libc::EIO, Vec::new());
+            }
+            _ if matches!(
+                operation,
+                opcode::FSYNC
+                    | opcode::SYNCFS
+                    | opcode::SETATTR
+                    | opcode::FALLOCATE
+                    | opcode::COPY_FILE_RANGE
+                    | opcode::COPY_FILE_RANGE_64
+            ) =>
+            {
+                self.note_durable(&request.message(), order, answer);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_opened(&mut self, request: &Request, answer: &mut Answer) {
+        let Some(place) = raw::opened_place(request.opcode(), &answer.bytes) else { return };
+        let Some(at_owner) = raw::number_at(&answer.bytes, place) else { return };
+        let (mut node, mut is_directory) = (request.node(), false);
+        let flags = match request.operation() {
+            Operation::Open { flags, .. } => flags,
+            Operation::Opendir { flags, .. } => {
+                is_directory = true;
+                flags
+            }
+            Operation::Create { flags, .. } | Operation::Tmpfile { flags, .. } => {
+                raw::each_found(request.opcode(), &answer.bytes, |made| node = made);
+                flags
+            }
+            _ => return,
+        };
+        let handle = self.handles.open(node, flags, is_directory, at_owner);
+        raw::set_number(&mut answer.bytes, place, handle);
+    }
+
+    fn unlock(&mut self, node: u64, is_flock: bool, number: u64) {
+        if let Some(ranges) = self.locks.get_mut(&(node, is_flock)) {
+            ranges.remove(|owner| owner.number == number);
+            if ranges.is_empty() {
+                self.locks.remove(&(node, is_flock));
+            }
+        }
+    }
+
+    /// What was asked for says that a file, or everything, is durable as it was then.
+    fn note_durable(&mut self, message: &[u8], order: u64, answer: &Answer) {
+        let Some(header) = raw::header(message).filter(|_| answer.errno == 0) else { return };
+        match header.opcode {
+            opcode::FSYNC | opcode::FALLOCATE => self.retained.let_go(Some(header.nodeid), order),
+            opcode::SETATTR if raw::sets_size(message) => self.retained.let_go(Some(header.nodeid), order),
+            opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
+                let written = raw::handle_places(message).get(1).map(|(_, node)| *node);
+                written.into_iter().for_each(|node| self.retained.let_go(Some(node), order));
+            }
+            opcode::SYNCFS => self.retained.let_go(None, order),
+            _ => {}
+        }
+    }
+
+    /// The kernel takes references back.
+    pub fn forget(&mut self, message: &[u8]) {
+        raw::each_forgotten(message, |node, count| {
+            if let Some(known) = self.known.get_mut(&node) {
+                *known = known.saturating_sub(count);
+                if *known == 0 {
+                    self.known.remove(&node);
+                }
+            }
+        });
+    }
+
+    /// The kernel waits for nothing any more; gives all that it waited for.
+    pub fn give_up(&mut self) -> Vec<Request> {
+        self.is_given_up = true;
+        let kernels: Vec<u64> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| matches!(waiting.asker, Asker::Kernel(_)))
+            .map(|(number, _)| *number)
+            .collect();
+        let waiting = kernels.into_iter().filter_map(|number| self.waiting.remove(&number));
+        let mut requests: Vec<Request> = waiting
+            .filter_map(|waiting| match waiting.asker {
+                Asker::Kernel(request) => Some(request),
+                Asker::Own(..) => None,
+            })
+            .collect();
+        requests.extend(self.held_back.drain(..).map(|Answered(request, _)| request));
+        requests
+    }
+
+    /// Takes out a request of the kernel, by the kernel's number.
+    pub fn take(&mut self, unique: u64) -> Option<Request> {
+        let is_it = |waiting: &Waiting| match &waiting.asker {
+            Asker::Kernel(request) => request.context().unique == unique,
+            Asker::Own(..) => false,
+        };
+        let number = self.waiting.iter().find(|(_, waiting)| is_it(waiting)).map(|(number, _)| *number)?;
+        match self.waiting.remove(&number)?.asker {
+            Asker::Kernel(request) => Some(request),
+            Asker::Own(..) => None,
+        }
+    }
+
+    /// The thread that waits with this request of the kernel, and whether for a lock.
+    pub fn asker(&self, unique: u64) -> Option<(u32, bool)> {
+        self.waiting.values().find_map(|waiting| match &waiting.asker {
+            Asker::Kernel(request) if request.context().unique == unique => {
+                Some((request.context().pid, request.opcode() == opcode::SETLKW))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the kernel waits with this request for a lock.
+    pub fn waits_for_lock(&self, unique: u64) -> bool {
+        self.asker(unique).is_some_and(|(_, is_for_lock)| is_for_lock)
+    }
+}

@@ -1,0 +1,44 @@
+//! A connection to an owner, as those who send over it see it.
+
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use stere_machine_wire::{Frame, Outgoing};
+
+/// The sending half.
+pub(crate) struct Wire {
+    outgoing: Mutex<Outgoing<TcpStream>>,
+    socket: TcpStream,
+    /// Of the owner at the other end.
+    pub epoch: u64,
+    last_sent: Mutex<Instant>,
+}
+
+impl Wire {
+    pub fn new(outgoing: Outgoing<TcpStream>, socket: TcpStream, epoch: u64) -> Wire {
+        Wire { outgoing: Mutex::new(outgoing), socket, epoch, last_sent: Mutex::new(Instant::now()) }
+    }
+
+    /// Sends a frame. If that fails the connection is cut, which its reader notices, and all is sent again elsewhere.
+    pub fn send(&self, frame: &Frame<'_>) {
+        let encoded = frame.encode();
+        let sent = self.outgoing.lock().send_encoded(encoded);
+        match sent {
+            Ok(()) => *self.last_sent.lock() = Instant::now(),
+            Err(error) => {
+                tracing::debug!(%error, "nothing can be sent to the owner any more");
+                self.cut();
+            }
+        }
+    }
+
+    pub fn last_sent(&self) -> Instant {
+        *self.last_sent.lock()
+    }
+
+    pub fn cut(&self) {
+        // It may be gone already.
+        drop(self.socket.shutdown(Shutdown::Both));
+    }
+}

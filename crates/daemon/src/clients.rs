@@ -1,0 +1,48 @@
+//! Other machines that mount the pool which this one owns: their requests come through the same session as the kernel's.
+//!
+//! What is done with them is in `crates/owner`; here it is tied to the mount: it ends when the kernel sends nothing more, before the file
+//! system is closed. Read next: `serve_client.rs`, the other side.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use stere_fuse::Session;
+use stere_machine::error::{Error, Result};
+use stere_owner::{Owner, OwnerOptions};
+
+use crate::daemon::lock;
+
+/// Serves other machines as long as the mount lives.
+#[derive(Clone)]
+pub struct Clients(Arc<Mutex<Owner>>);
+
+impl Clients {
+    /// Listens. The session has to be mounted as shared (`stere_fuse::MountOptions::shared`).
+    pub fn start(session: &mut Session, options: OwnerOptions) -> Result<Clients> {
+        let owner = Owner::start(session.door(), options).map_err(|error| Error::Refused(error.to_string()))?;
+        let clients = Clients(Arc::new(Mutex::new(owner)));
+        let ending = clients.clone();
+        session.before_end(Box::new(move || ending.end()));
+        Ok(clients)
+    }
+
+    /// Where they find it: to be announced.
+    pub fn address(&self) -> SocketAddr {
+        lock(&self.0).address()
+    }
+
+    /// Machines that have something here, connected or not.
+    pub fn count(&self) -> usize {
+        lock(&self.0).clients()
+    }
+
+    /// A commit has failed, so none is served any more: this machine should own the pool no longer.
+    pub fn have_failed(&self) -> bool {
+        lock(&self.0).has_failed()
+    }
+
+    /// Serves none any more; they look for the next owner.
+    pub fn end(&self) {
+        lock(&self.0).end();
+    }
+}

@@ -1,0 +1,89 @@
+//! The process of a mount on a machine that does not own the pool: forwards the kernel's requests until it is unmounted or told to stop.
+//!
+//! Read next: `crates/client`, which does it; `serve.rs`, the owner's mount.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use stere_client::{FindOwner, Link, LinkOptions, Mount, MountError};
+use stere_fuse::{BlockDevice, MountOptions, Unmount, Unmounter};
+use stere_machine::error::{DONE, Error, Result};
+
+use crate::daemon::spawn;
+use crate::ending::unblock_signals;
+
+/// How long files may stay open after a signal before the mount is broken off.
+const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A mount that was asked for.
+pub struct ClientMount {
+    /// Tells who the owner is.
+    pub find: Box<dyn FindOwner>,
+    /// The pool's name, for /proc/mounts and the log.
+    pub pool: String,
+    pub pool_id: [u8; 16],
+    pub machine_id: [u8; 16],
+    pub mountpoint: PathBuf,
+    pub options: MountOptions,
+}
+
+/// Mounts and serves until the mount ends. `ready` is called when it is mounted, whether there is an owner at the moment or not; it gets
+/// the link, for those who want to know.
+pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>)) -> Result<u8> {
+    unblock_signals();
+    let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
+    // SAFETY: takes nothing and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let options = MountOptions {
+        source: request.pool.clone(),
+        shared: true,
+        // sync(2) of the whole machine would wait for an owner that may be away.
+        sync_requests: BlockDevice::No,
+        ..request.options
+    };
+    let link = LinkOptions { pool: request.pool_id, machine: request.machine_id };
+    let mount = Mount::new(request.find, link, &request.mountpoint, &options.wire(is_root)).map_err(told)?;
+    start_signals(mount.unmounter(), mount.link(), signals)?;
+    tracing::info!(pool = request.pool, mountpoint = %request.mountpoint.display(), "mounted through the pool's owner");
+    ready(&mount.link());
+    mount.wait().map_err(told)?;
+    tracing::info!(pool = request.pool, "unmounted, everything is durable");
+    Ok(DONE)
+}
+
+fn told(error: MountError) -> Error {
+    match error {
+        MountError::Wire(error) => Error::Mount(error.into()),
+        MountError::Start(error) => Error::System(error),
+        other => Error::Refused(other.to_string()),
+    }
+}
+
+/// SIGTERM, SIGINT and SIGHUP end the mount in order. Who still has files open, or waits for an owner, gets a little time.
+fn start_signals(unmounter: Unmounter, link: Arc<Link>, mut signals: signal_hook::iterator::Signals) -> Result<()> {
+    spawn("signals", move || {
+        for signal in signals.forever() {
+            tracing::info!(signal, "told to stop");
+            if unmounter.unmount(Unmount::Normal).is_ok() {
+                continue;
+            }
+            tracing::warn!("files are open: the mount leaves the name space now and ends when they are closed");
+            if let Err(error) = unmounter.unmount(Unmount::Lazy) {
+                tracing::error!(%error, "the mount cannot be ended");
+            }
+            end_soon(link.clone());
+        }
+    })
+}
+
+/// Ends the process after a while, if the mount has not ended by then: a lazy mount cannot be unmounted any more.
+fn end_soon(link: Arc<Link>) {
+    drop(spawn("patience", move || {
+        std::thread::sleep(OPEN_FILES_PATIENCE);
+        tracing::warn!("the mount is still in use: whoever uses it gets errors");
+        let is_safe = link.finish(OPEN_FILES_PATIENCE);
+        std::process::exit(i32::from(if is_safe { DONE } else { stere_machine::error::ERROR }));
+    }));
+}

@@ -1,0 +1,158 @@
+//! What the bytes of requests and answers tell to those who pass them on: which handles and nodes are in them.
+//!
+//! Messages are as /dev/fuse has them, header first; answers are what lies behind their header. Whatever does not fit tells nothing.
+//! Read next: `remote.rs`.
+
+use zerocopy::IntoBytes;
+
+use crate::abi::structs::{
+    BatchForgetIn, CopyFileRangeIn, Dirent, EntryOut, ForgetIn, ForgetOne, GetattrIn, InHeader, OpenOut, SetattrIn,
+    split,
+};
+use crate::abi::{fattr, flag, opcode};
+
+#[cfg(test)]
+mod tests;
+
+pub const HEADER_BYTES: usize = size_of::<InHeader>();
+const HANDLE_BYTES: usize = size_of::<u64>();
+
+/// The header of a message.
+#[must_use]
+pub fn header(message: &[u8]) -> Option<InHeader> {
+    split::<InHeader>(message).map(|(header, _)| header)
+}
+
+/// A message of an operation, made here and not by a kernel: as root, about `node`.
+#[must_use]
+pub fn message(operation: u32, node: u64, arguments: &[&[u8]]) -> Vec<u8> {
+    let bytes = HEADER_BYTES + arguments.iter().map(|part| part.len()).sum::<usize>();
+    let len = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let header = InHeader { len, opcode: operation, unique: 1, nodeid: node, ..InHeader::default() };
+    let mut message = Vec::with_capacity(bytes);
+    message.extend_from_slice(header.as_bytes());
+    arguments.iter().for_each(|part| message.extend_from_slice(part));
+    message
+}
+
+/// Where handles lie in a message, counted from its first byte, each with the node that it is of.
+#[must_use]
+pub fn handle_places(message: &[u8]) -> Vec<(usize, u64)> {
+    let Some((header, body)) = split::<InHeader>(message) else { return Vec::new() };
+    let node = header.nodeid;
+    let at = |place: usize, node: u64| (HEADER_BYTES + place, node);
+    let places = match header.opcode {
+        opcode::READ
+        | opcode::WRITE
+        | opcode::READDIR
+        | opcode::READDIRPLUS
+        | opcode::RELEASE
+        | opcode::RELEASEDIR
+        | opcode::FLUSH
+        | opcode::FSYNC
+        | opcode::FSYNCDIR
+        | opcode::GETLK
+        | opcode::SETLK
+        | opcode::SETLKW
+        | opcode::IOCTL
+        | opcode::POLL
+        | opcode::FALLOCATE
+        | opcode::LSEEK => vec![at(0, node)],
+        opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => match split::<CopyFileRangeIn>(body) {
+            Some((input, _)) => vec![at(0, node), at(24, input.nodeid_out)],
+            None => Vec::new(),
+        },
+        opcode::GETATTR | opcode::STATX => match split::<GetattrIn>(body) {
+            Some((input, _)) if input.getattr_flags & flag::GETATTR_FH != 0 => vec![at(8, node)],
+            _ => Vec::new(),
+        },
+        opcode::SETATTR => match split::<SetattrIn>(body) {
+            Some((input, _)) if input.valid & fattr::FH != 0 => vec![at(8, node)],
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    places.into_iter().filter(|(place, _)| place + HANDLE_BYTES <= message.len()).collect()
+}
+
+/// Whether a message of SETATTR sets the size.
+#[must_use]
+pub fn sets_size(message: &[u8]) -> bool {
+    let input = message.get(HEADER_BYTES..).and_then(split::<SetattrIn>);
+    input.is_some_and(|(input, _)| input.valid & fattr::SIZE != 0)
+}
+
+/// The number at a place that `handle_places` or `opened_place` gave.
+#[must_use]
+pub fn number_at(bytes: &[u8], place: usize) -> Option<u64> {
+    split::<u64>(bytes.get(place..)?).map(|(number, _)| number)
+}
+
+/// Puts another number there.
+pub fn set_number(bytes: &mut [u8], place: usize, number: u64) {
+    if let Some(room) = bytes.get_mut(place..).and_then(|rest| rest.get_mut(..HANDLE_BYTES)) {
+        room.copy_from_slice(&number.to_ne_bytes());
+    }
+}
+
+/// Where the answer to an operation that opens has its handle.
+#[must_use]
+pub fn opened_place(operation: u32, answer: &[u8]) -> Option<usize> {
+    let place = match operation {
+        opcode::OPEN | opcode::OPENDIR => 0,
+        opcode::CREATE | opcode::TMPFILE => size_of::<EntryOut>(),
+        _ => return None,
+    };
+    (answer.len() >= place + size_of::<OpenOut>()).then_some(place)
+}
+
+/// Tells each node that an answer gives the kernel one more reference to.
+pub fn each_found(operation: u32, answer: &[u8], mut each: impl FnMut(u64)) {
+    match operation {
+        opcode::LOOKUP
+        | opcode::CREATE
+        | opcode::TMPFILE
+        | opcode::MKNOD
+        | opcode::MKDIR
+        | opcode::SYMLINK
+        | opcode::LINK => {
+            split::<EntryOut>(answer)
+                .into_iter()
+                .filter(|(entry, _)| entry.nodeid != 0)
+                .for_each(|(entry, _)| each(entry.nodeid));
+        }
+        opcode::READDIRPLUS => {
+            let mut rest = answer;
+            while let Some((entry, after)) = split::<EntryOut>(rest) {
+                let Some((name, after)) = split::<Dirent>(after) else { return };
+                if entry.nodeid != 0 {
+                    each(entry.nodeid);
+                }
+                // Records begin on 8 bytes, and so do both structures end.
+                let padded = (name.namelen as usize).next_multiple_of(8);
+                let Some(next) = after.get(padded..) else { return };
+                rest = next;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Tells each node that a message takes references back from, and how many.
+pub fn each_forgotten(message: &[u8], mut each: impl FnMut(u64, u64)) {
+    let Some((header, body)) = split::<InHeader>(message) else { return };
+    match header.opcode {
+        opcode::FORGET => {
+            split::<ForgetIn>(body).into_iter().for_each(|(input, _)| each(header.nodeid, input.nlookup));
+        }
+        opcode::BATCH_FORGET => {
+            let Some((input, mut rest)) = split::<BatchForgetIn>(body) else { return };
+            for _ in 0..input.count {
+                let Some((one, after)) = split::<ForgetOne>(rest) else { return };
+                each(one.nodeid, one.nlookup);
+                rest = after;
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,186 @@
+//! What is durable: answers that wait for a commit, and marks that tell clients which of their writes they need not keep.
+//!
+//! Whoever waits is answered by one thread, which commits once for all that came meanwhile. Every few seconds, or when much was
+//! written, another makes everything durable and tells the mark. A write's mark is taken after it was performed, and the mark that is
+//! told was taken before the sync began, so what has it or a lower one is durable.
+//!
+//! Invariant: after a commit has failed nothing is answered and nothing told, because this machine may not be the owner any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use stere_fuse::Door;
+
+/// How often what clients wrote is made durable unasked.
+const EVERY: Duration = Duration::from_secs(5);
+/// Bytes of writes after which that is done at once.
+const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
+
+/// What has to be durable before an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Names and attributes.
+    Names,
+    /// All of one file.
+    File(u64),
+}
+
+/// Gives an answer; with an errno if what was done is not durable.
+pub(crate) type Tell = Box<dyn FnOnce(Option<i32>) + Send>;
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<(Need, Tell)>,
+    is_over: bool,
+}
+
+/// Makes things durable for clients.
+pub(crate) struct Definite {
+    door: Door,
+    mark: AtomicU64,
+    unsynced: AtomicU64,
+    has_failed: AtomicBool,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    /// For the thread of the marks.
+    pause: Mutex<()>,
+    due: Condvar,
+}
+
+impl Definite {
+    pub fn new(door: Door) -> Arc<Definite> {
+        Arc::new(Definite {
+            door,
+            mark: AtomicU64::new(1),
+            unsynced: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
+            queue: Mutex::default(),
+            arrived: Condvar::new(),
+            pause: Mutex::new(()),
+            due: Condvar::new(),
+        })
+    }
+
+    /// Whether nobody may be answered any more.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// The mark of what was performed just now.
+    pub fn mark(&self, written_bytes: u64) -> u64 {
+        if written_bytes > 0 && self.unsynced.fetch_add(written_bytes, Ordering::AcqRel) > UNSYNCED_BYTES_MAX {
+            self.due.notify_one();
+        }
+        self.mark.load(Ordering::SeqCst)
+    }
+
+    /// Answers when what is needed is durable; not at all when it will not be.
+    pub fn tell_when(&self, need: Need, tell: Tell) {
+        let mut queue = self.queue.lock();
+        if queue.is_over || self.has_failed() {
+            return;
+        }
+        queue.waiting.push((need, tell));
+        drop(queue);
+        self.arrived.notify_one();
+    }
+
+    /// Nobody may be answered any more.
+    pub fn fail(&self) {
+        self.has_failed.store(true, Ordering::Release);
+        let waiting = std::mem::take(&mut self.queue.lock().waiting);
+        drop(waiting);
+        self.arrived.notify_all();
+    }
+
+    pub fn end(&self) {
+        self.queue.lock().is_over = true;
+        self.arrived.notify_all();
+        // Whoever is about to wait has looked before, with this locked.
+        let pause = self.pause.lock();
+        self.due.notify_all();
+        drop(pause);
+    }
+
+    fn is_over(&self) -> bool {
+        self.queue.lock().is_over
+    }
+
+    /// Answers those who wait, until the end. `failed` hears once that a commit has failed. For a thread of its own.
+    pub fn commit_for_all(&self, failed: impl Fn()) {
+        loop {
+            let waiting = {
+                let mut queue = self.queue.lock();
+                while queue.waiting.is_empty() && !queue.is_over && !self.has_failed() {
+                    self.arrived.wait(&mut queue);
+                }
+                let waiting = std::mem::take(&mut queue.waiting);
+                if queue.is_over {
+                    drop(queue);
+                    return drop(waiting);
+                }
+                waiting
+            };
+            if !self.commit(waiting) || self.has_failed() {
+                self.fail();
+                return failed();
+            }
+        }
+    }
+
+    fn commit(&self, waiting: Vec<(Need, Tell)>) -> bool {
+        if self.has_failed() {
+            return false;
+        }
+        let mut files: Vec<(u64, Option<i32>)> = Vec::new();
+        for (need, _) in &waiting {
+            match need {
+                Need::File(inode) if !files.iter().any(|(known, _)| known == inode) => {
+                    let saved = self.door.sync_file(*inode);
+                    files.push((*inode, saved.err().map(|error| error.errno())));
+                }
+                _ => {}
+            }
+        }
+        if let Err(error) = self.door.commit() {
+            tracing::error!(%error, "what other machines changed cannot be made durable: they are served no more");
+            return false;
+        }
+        for (need, tell) in waiting {
+            let errno = match need {
+                Need::Names => None,
+                Need::File(inode) => files.iter().find(|(known, _)| *known == inode).and_then(|(_, errno)| *errno),
+            };
+            tell(errno);
+        }
+        true
+    }
+
+    /// Makes everything durable now and then, until the end, and tells the mark. For a thread of its own.
+    pub fn mark_now_and_then(&self, tell: impl Fn(u64)) {
+        while !self.is_over() && !self.has_failed() {
+            let deadline = Instant::now() + EVERY;
+            let mut pause = self.pause.lock();
+            while self.unsynced.load(Ordering::Acquire) <= UNSYNCED_BYTES_MAX && !self.is_over() {
+                if self.due.wait_until(&mut pause, deadline).timed_out() {
+                    break;
+                }
+            }
+            drop(pause);
+            if self.unsynced.swap(0, Ordering::AcqRel) == 0 || self.is_over() {
+                continue;
+            }
+            let mark = self.mark.fetch_add(1, Ordering::SeqCst);
+            match self.door.sync() {
+                Ok(()) => tell(mark),
+                Err(error) => {
+                    self.unsynced.fetch_add(1, Ordering::AcqRel);
+                    tracing::warn!(%error, "what other machines wrote could not be made durable yet");
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            }
+        }
+    }
+}

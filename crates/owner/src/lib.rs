@@ -1,0 +1,21 @@
+//! The owner's side of a pool that several machines mount: their kernels' requests are served as those of this machine's kernel.
+//!
+//! [`Owner::start`] listens; each client that proves that it knows the secret has a session: what it has open, what its kernel knows,
+//! what it was answered. A session outlives its connection by ten seconds, so that a request which is sent again is performed once.
+//! What changes through one kernel, those of others are told.
+//!
+//! Invariants: no client is believed: lengths and handles are checked, and what one does wrong ends its own connection and nothing
+//! else; names are answered when they are durable; after a commit has failed nobody is answered any more.
+//! Read next: `session.rs` (a client), `connection.rs` (its threads), `definite.rs` (what is durable), `effects.rs` (who is told),
+//! `docs/design/machines.md`.
+
+mod bounded;
+mod connection;
+mod definite;
+mod effects;
+mod greet;
+mod listener;
+mod repeated;
+mod session;
+
+pub use listener::{Owner, OwnerError, OwnerOptions};

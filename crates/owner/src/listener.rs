@@ -1,0 +1,372 @@
+//! Where clients arrive: the listener, the table of sessions, and the threads that serve all of them.
+//!
+//! Invariant: a session is in the table from its first connection until it ends, and ends once. An inode is forgotten in the file
+//! system when no session knows it. Read next: `session.rs`.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fuse_wire::abi::{init, opcode};
+use fuse_wire::raw;
+use parking_lot::Mutex;
+use stere_fuse::Door;
+use stere_machine_wire::{Frame, Incoming, Outgoing, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError};
+
+use crate::bounded::Bounded;
+use crate::connection::Connection;
+use crate::definite::Definite;
+use crate::effects::Effects;
+use crate::greet::{Identity, greet, refuse};
+use crate::session::Session;
+
+/// Clients at a time, and connections that are not one's yet.
+const SESSIONS_MAX: usize = 256;
+const GREETING_MAX: usize = 64;
+/// How long who connects may wait for it to be noticed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// A client that takes nothing for so long is given up.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Why the owner cannot serve other machines.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnerError {
+    #[error("the address {address} for other machines cannot be used: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("a thread for other machines could not be started: {0}; check the limits on processes and memory")]
+    Thread(std::io::Error),
+}
+
+/// How a pool is served to other machines.
+#[derive(Debug, Clone)]
+pub struct OwnerOptions {
+    /// Port 0 takes a free one, which `Owner::address` tells.
+    pub address: SocketAddr,
+    pub pool: [u8; 16],
+    /// Random for this term, and told to the members only.
+    pub secret: [u8; 32],
+    pub epoch: u64,
+    /// How long, after an owner before this one, clients may tell what they have before others change anything.
+    pub grace: Duration,
+}
+
+pub(crate) struct Shared {
+    door: Door,
+    identity: Identity,
+    definite: Arc<Definite>,
+    effects: Effects,
+    sessions: Mutex<HashMap<[u8; 16], Arc<Session>>>,
+    next_tag: AtomicU64,
+    greeting: AtomicUsize,
+    grace_until: Instant,
+    /// Without a name when this owner began; some client may come back for them.
+    found: Mutex<Vec<u64>>,
+    is_over: AtomicBool,
+}
+
+/// Serves a pool to other machines until it is dropped.
+pub struct Owner {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Owner {
+    /// Listens, and serves what comes through `door`.
+    ///
+    /// # Errors
+    /// Where the address cannot be used, or for want of threads.
+    pub fn start(door: Door, options: OwnerOptions) -> Result<Owner, OwnerError> {
+        let listen = |source| OwnerError::Listen { address: options.address, source };
+        let listener = TcpListener::bind(options.address).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        listener.set_nonblocking(true).map_err(listen)?;
+        let found = if options.grace.is_zero() { Vec::new() } else { door.filesystem().hold_found() };
+        let shared = Arc::new(Shared {
+            definite: Definite::new(door.clone()),
+            door,
+            identity: Identity { pool: options.pool, secret: Secret(options.secret), epoch: options.epoch },
+            effects: Effects::default(),
+            sessions: Mutex::default(),
+            next_tag: AtomicU64::new(1),
+            greeting: AtomicUsize::new(0),
+            grace_until: Instant::now() + options.grace,
+            found: Mutex::new(found),
+            is_over: AtomicBool::new(false),
+        });
+        let told = Arc::downgrade(&shared);
+        shared.door.on_changes(Box::new(move |changes| {
+            told.upgrade().into_iter().for_each(|shared| shared.effects.push(changes.clone()));
+        }));
+        let asked = Arc::downgrade(&shared);
+        shared.door.on_forget(Box::new(move |inode| asked.upgrade().is_some_and(|shared| shared.is_known(inode))));
+        let mut owner = Owner { shared: Arc::clone(&shared), address, threads: Vec::new() };
+        owner.spawn("far-accept", move |shared| shared.accept(&listener))?;
+        owner.spawn("far-commit", |shared| shared.definite.commit_for_all(|| shared.cut_all()))?;
+        owner.spawn("far-marks", |shared| shared.definite.mark_now_and_then(|mark| shared.tell_definite(mark)))?;
+        owner.spawn("far-effects", |shared| shared.tell_effects())?;
+        owner.spawn("far-expiry", |shared| shared.expire())?;
+        tracing::info!(%address, epoch = options.epoch, "other machines are served");
+        Ok(owner)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), OwnerError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared));
+        self.threads.push(thread.map_err(OwnerError::Thread)?);
+        Ok(())
+    }
+
+    /// Where clients find it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Clients that have something here, connected or not.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.shared.sessions.lock().len()
+    }
+
+    /// Whether a commit has failed, so that nobody is served any more.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.shared.definite.has_failed()
+    }
+
+    /// Breaks all connections; their clients come back.
+    pub fn cut_all(&self) {
+        self.shared.cut_all();
+    }
+
+    /// Serves nobody any more. What clients have open stays so, and is there for the next owner if it has no name; call this before the
+    /// file system is closed.
+    pub fn end(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.shared.is_over.store(true, Ordering::Release);
+        self.shared.definite.end();
+        self.shared.effects.end();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread that served other machines panicked");
+            }
+        }
+        let sessions: Vec<_> = self.shared.sessions.lock().drain().map(|(_, session)| session).collect();
+        sessions.iter().for_each(|session| session.leave());
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        while !self.is_over() {
+            // Nobody there; or too many open files, perhaps, and others may close some.
+            let Ok((socket, _)) = listener.accept() else {
+                std::thread::sleep(ACCEPT_PAUSE);
+                continue;
+            };
+            if self.greeting.fetch_add(1, Ordering::AcqRel) >= GREETING_MAX {
+                self.greeting.fetch_sub(1, Ordering::AcqRel);
+                continue;
+            }
+            let shared = Arc::clone(self);
+            let started = std::thread::Builder::new().name("far-client".to_owned()).spawn(move || shared.hear(socket));
+            if let Err(error) = started {
+                self.greeting.fetch_sub(1, Ordering::AcqRel);
+                tracing::warn!(%error, "no thread for another machine");
+            }
+        }
+    }
+
+    /// One connection, from its first byte to its last.
+    fn hear(self: &Arc<Self>, socket: TcpStream) {
+        let greeted = self.let_in(&socket);
+        self.greeting.fetch_sub(1, Ordering::AcqRel);
+        let peer = socket.peer_addr().ok();
+        match greeted {
+            Ok(Some((session, connection, incoming))) => {
+                tracing::info!(?peer, client = session.tag, "another machine is connected");
+                let outcome = self.serve(&session, &connection, incoming);
+                connection.cut();
+                session.detach(&connection);
+                match outcome {
+                    Ok(()) => self.end_session(&session),
+                    Err(error) => tracing::info!(?peer, client = session.tag, %error, "a machine's connection ended"),
+                }
+            }
+            Ok(None) => tracing::warn!(?peer, "a machine was refused"),
+            Err(error) => tracing::debug!(?peer, %error, "a connection ended before it was one of a client"),
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn let_in(
+        self: &Arc<Self>,
+        socket: &TcpStream,
+    ) -> Result<Option<(Arc<Session>, Arc<Connection>, Incoming<Bounded>)>, StreamError> {
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        let silence = Duration::from_secs(SILENCE_SECONDS_MAX);
+        let mut incoming = Incoming::new(Bounded::new(socket.try_clone()?, silence, 2 * silence)?);
+        let mut outgoing = Outgoing::new(socket.try_clone()?);
+        let Some(greeted) = greet(&self.identity, &mut incoming, &mut outgoing)? else { return Ok(None) };
+        if self.is_over() || self.definite.has_failed() {
+            refuse(&mut outgoing, Refusal::Ending);
+            return Ok(None);
+        }
+        let (session, is_resumed) = {
+            let mut sessions = self.sessions.lock();
+            let known = sessions.get(&greeted.hello.session).cloned();
+            match known {
+                Some(known) => (known, true),
+                None if sessions.len() >= SESSIONS_MAX => {
+                    refuse(&mut outgoing, Refusal::Full);
+                    return Ok(None);
+                }
+                None => {
+                    let (id, tag) = (greeted.hello.session, self.next_tag.fetch_add(1, Ordering::Relaxed));
+                    let extended = greeted.hello.kernel_flags & init::SETXATTR_EXT != 0;
+                    let session = Session::new(id, tag, extended, self.door.clone(), Arc::clone(&self.definite));
+                    sessions.insert(id, Arc::clone(&session));
+                    (session, false)
+                }
+            }
+        };
+        greeted.welcome(&self.identity, is_resumed, &mut incoming, &mut outgoing)?;
+        let connection = Connection::new(socket.try_clone()?);
+        if !session.attach(Arc::clone(&connection)) {
+            return Err(StreamError::Ended);
+        }
+        let sending = Arc::clone(&connection);
+        let started = std::thread::Builder::new().name("far-send".to_owned()).spawn(move || sending.serve(outgoing));
+        if let Err(error) = started {
+            session.detach(&connection);
+            return Err(StreamError::Io(error));
+        }
+        Ok(Some((session, connection, incoming)))
+    }
+
+    /// Serves a client's frames. `Ok`: it said that its session is over.
+    fn serve(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        connection: &Arc<Connection>,
+        mut incoming: Incoming<Bounded>,
+    ) -> Result<(), StreamError> {
+        let offended = |offence: crate::session::Offence| {
+            tracing::warn!(client = session.tag, %offence, "a machine's connection is ended");
+            StreamError::Order
+        };
+        loop {
+            match incoming.next_frame()? {
+                Frame::Request { number: 0, message, .. } => {
+                    let forgotten = session.take_note(message).map_err(offended)?;
+                    self.forget(&forgotten);
+                }
+                Frame::Request { number, acknowledged, is_repeated, message } => {
+                    let bytes = message.len() + answer_bytes(message);
+                    let charge = connection.charge(bytes).ok_or(StreamError::Ended)?;
+                    session.request((number, acknowledged, is_repeated), message, charge).map_err(offended)?;
+                }
+                Frame::Hold { node, count } => session.hold(node, count).map_err(offended)?,
+                // Others may have to tell first what they had at the owner before.
+                Frame::Settled => self.wait_for_grace(),
+                Frame::Ping => connection.tell(&Frame::Pong),
+                Frame::Pong => {}
+                Frame::Bye => return Ok(()),
+                _ => return Err(StreamError::Order),
+            }
+            if connection.is_cut() {
+                return Err(StreamError::Ended);
+            }
+        }
+    }
+
+    fn wait_for_grace(&self) {
+        while Instant::now() < self.grace_until && !self.is_over() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn is_known(&self, inode: u64) -> bool {
+        self.sessions.lock().values().any(|session| session.knows(inode))
+    }
+
+    /// Inodes that one client does not know any more: when no other does, they are forgotten.
+    fn forget(&self, inodes: &[u64]) {
+        let unknown: Vec<u64> = inodes.iter().copied().filter(|inode| !self.is_known(*inode)).collect();
+        unknown.into_iter().for_each(|inode| self.door.forgotten(inode));
+    }
+
+    fn end_session(&self, session: &Arc<Session>) {
+        let is_first = self.sessions.lock().remove(&session.id).is_some();
+        if is_first {
+            let forgotten = session.end();
+            self.forget(&forgotten);
+            tracing::info!(client = session.tag, "a machine's session is over");
+        }
+    }
+
+    /// Ends sessions that nobody came back for, until the end.
+    fn expire(&self) {
+        while !self.is_over() {
+            let expired: Vec<_> =
+                self.sessions.lock().values().filter(|session| session.has_expired()).cloned().collect();
+            expired.iter().for_each(|session| self.end_session(session));
+            if Instant::now() > self.grace_until {
+                let found = std::mem::take(&mut *self.found.lock());
+                self.forget(&found);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn tell_effects(&self) {
+        self.effects.tell(|changes| {
+            let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+            sessions.iter().for_each(|session| session.tell(changes));
+            if changes.by.is_some() || changes.tell_own {
+                self.door.forget_here(changes);
+            }
+        });
+    }
+
+    fn tell_definite(&self, mark: u64) {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        sessions.iter().for_each(|session| session.tell_definite(mark));
+    }
+
+    fn cut_all(&self) {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        sessions.iter().for_each(|session| session.cut());
+    }
+}
+
+/// How long the answer to a request may be; what is not told in it is short.
+fn answer_bytes(message: &[u8]) -> usize {
+    const SHORT: usize = 4096;
+    /// Where READ and its like have the size that they ask for.
+    const SIZE_AT: usize = raw::HEADER_BYTES + 16;
+    let asks = raw::header(message)
+        .is_some_and(|header| matches!(header.opcode, opcode::READ | opcode::READDIR | opcode::READDIRPLUS));
+    let size = message.get(SIZE_AT..).and_then(|rest| rest.first_chunk::<4>()).map(|bytes| u32::from_ne_bytes(*bytes));
+    match size.filter(|_| asks) {
+        Some(size) => SHORT + (size as usize).min(stere_machine_wire::frame::ANSWER_BYTES_MAX),
+        None => SHORT,
+    }
+}

@@ -1,0 +1,436 @@
+//! A client: what it has open, what its kernel knows, which of its requests are under way, and which answers it may ask for again.
+//!
+//! Invariants: a request is under way once; its answer is kept until the client says that it has it (content that was read is read again
+//! instead); a handle is let go once, by the client or when the session ends; references are counted as the client's kernel counts them.
+//! Read next: `definite.rs`, for which answers wait; `listener.rs`, where sessions begin and end.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fuse_wire::abi::opcode;
+use fuse_wire::{RemoteAnswer, RemoteSession, raw};
+use parking_lot::Mutex;
+use stere_fuse::{Changes, Door};
+use stere_machine_wire::frame::ANSWER_BYTES_MAX;
+use stere_machine_wire::{Frame, IN_FLIGHT_MAX, Notice, SESSION_SECONDS};
+
+use crate::connection::{Charge, Connection};
+use crate::definite::{Definite, Need};
+use crate::repeated::{self, Meaning};
+
+#[cfg(test)]
+mod tests;
+
+/// A longer answer is not kept.
+const KEPT_ANSWER_BYTES_MAX: usize = 256 << 10;
+/// Of all answers of a session that are kept; then the oldest is let go.
+const KEPT_BYTES_MAX: usize = 16 << 20;
+/// Inodes and handles that a client may have; more end its connection.
+const KNOWN_MAX: usize = 16 << 20;
+const OPEN_MAX: usize = 1 << 20;
+
+/// Answers that may be asked for again.
+#[derive(Default)]
+struct Kept {
+    answers: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn keep(&mut self, number: u64, frame: &[u8]) {
+        self.bytes += frame.len();
+        if let Some(before) = self.answers.insert(number, frame.to_vec()) {
+            self.bytes -= before.len();
+        }
+        while self.bytes > KEPT_BYTES_MAX {
+            let Some((_, oldest)) = self.answers.pop_first() else { break };
+            self.bytes -= oldest.len();
+        }
+    }
+
+    /// The client has all answers with lower numbers.
+    fn acknowledge(&mut self, number: u64) {
+        while let Some(first) = self.answers.first_entry().filter(|first| *first.key() < number) {
+            self.bytes -= first.remove().len();
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<Arc<Connection>>,
+    gone_since: Option<Instant>,
+    under_way: HashSet<u64>,
+    kept: Kept,
+    /// Handles with their inodes.
+    open: HashMap<u64, u64>,
+    /// References of the client's kernel.
+    known: HashMap<u64, u64>,
+    is_over: bool,
+}
+
+/// What a client did that none of ours does.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Offence {
+    #[error("it has too many requests under way")]
+    TooMany,
+    #[error("it has too many inodes or files open")]
+    TooMuch,
+    #[error("it sent what no kernel sends")]
+    Message,
+}
+
+/// One client.
+pub(crate) struct Session {
+    pub id: [u8; 16],
+    pub tag: u64,
+    remote: RemoteSession,
+    door: Door,
+    definite: Arc<Definite>,
+    state: Mutex<State>,
+}
+
+/// A request that is being performed.
+struct Work {
+    session: Arc<Session>,
+    number: u64,
+    opcode: u32,
+    node: u64,
+    /// As it came, for one that may have been performed before.
+    repeated: Option<Vec<u8>>,
+    /// It sets the size.
+    is_cut: bool,
+    /// Bytes that it writes.
+    written: u64,
+    charge: Charge,
+}
+
+impl Session {
+    pub fn new(id: [u8; 16], tag: u64, setxattr_extended: bool, door: Door, definite: Arc<Definite>) -> Arc<Session> {
+        let remote = RemoteSession::new(tag, setxattr_extended, ANSWER_BYTES_MAX);
+        Arc::new(Session { id, tag, remote, door, definite, state: Mutex::default() })
+    }
+
+    /// From now on answers go there.
+    pub fn attach(&self, connection: Arc<Connection>) -> bool {
+        let mut state = self.state.lock();
+        if state.is_over {
+            return false;
+        }
+        state.gone_since = None;
+        let before = state.connection.replace(connection);
+        drop(state);
+        before.into_iter().for_each(|before| before.cut());
+        true
+    }
+
+    /// The connection is gone; another one may come.
+    pub fn detach(&self, connection: &Arc<Connection>) {
+        let mut state = self.state.lock();
+        if state.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
+            state.connection = None;
+            state.gone_since = Some(Instant::now());
+        }
+    }
+
+    /// Whether nobody has come back for it in time.
+    pub fn has_expired(&self) -> bool {
+        let gone_since = self.state.lock().gone_since;
+        gone_since.is_some_and(|since| since.elapsed() > Duration::from_secs(SESSION_SECONDS))
+    }
+
+    pub fn cut(&self) {
+        let connection = self.state.lock().connection.clone();
+        connection.into_iter().for_each(|connection| connection.cut());
+    }
+
+    /// Lets go of all that belongs to it. Inodes that it knew are given back, for whoever counts those of all.
+    pub fn end(&self) -> Vec<u64> {
+        let (open, known, connection) = {
+            let mut state = self.state.lock();
+            state.is_over = true;
+            (std::mem::take(&mut state.open), std::mem::take(&mut state.known), state.connection.take())
+        };
+        connection.into_iter().for_each(|connection| connection.cut());
+        self.remote.end();
+        self.door.end(self.tag);
+        open.into_iter().for_each(|(handle, inode)| self.door.release(inode, handle));
+        known
+            .into_iter()
+            .filter(|(node, count)| !self.door.forget_search(*node, *count))
+            .map(|(node, _)| node)
+            .collect()
+    }
+
+    /// The owner ends; the client takes what belongs to it to the next one.
+    pub fn leave(&self) {
+        let connection = {
+            let mut state = self.state.lock();
+            state.is_over = true;
+            state.connection.take()
+        };
+        connection.into_iter().for_each(|connection| connection.cut());
+        self.remote.end();
+        self.door.end(self.tag);
+    }
+
+    pub fn knows(&self, inode: u64) -> bool {
+        self.state.lock().known.contains_key(&inode)
+    }
+
+    /// The client's kernel has references that this owner did not give it.
+    pub fn hold(&self, node: u64, count: u64) -> Result<(), Offence> {
+        let mut state = self.state.lock();
+        if state.known.len() >= KNOWN_MAX {
+            return Err(Offence::TooMuch);
+        }
+        if count > 0 {
+            state.known.insert(node, count);
+        }
+        Ok(())
+    }
+
+    /// The client's kernel takes references back. Gives those inodes that it does not know any more.
+    fn forget(&self, message: &[u8]) -> Vec<u64> {
+        let (mut state, mut forgotten) = (self.state.lock(), Vec::new());
+        raw::each_forgotten(message, |node, count| {
+            let Some(known) = state.known.get_mut(&node) else { return };
+            let count = count.min(*known);
+            *known -= count;
+            let is_gone = *known == 0;
+            if is_gone {
+                state.known.remove(&node);
+            }
+            if !self.door.forget_search(node, count) && is_gone {
+                forgotten.push(node);
+            }
+        });
+        forgotten
+    }
+
+    /// What others changed, as far as this client's kernel may have it in memory.
+    pub fn tell(&self, changes: &Changes) {
+        if changes.by == Some(self.tag) && !changes.tell_own {
+            return;
+        }
+        let state = self.state.lock();
+        let Some(connection) = state.connection.clone() else { return };
+        let knows = |node: u64| node == stere_naming::ROOT || state.known.contains_key(&node);
+        let names = changes.names.iter().filter(|(parent, _)| knows(*parent));
+        let inodes = changes.inodes.iter().filter(|inode| knows(inode.node));
+        let names = names.map(|(parent, name)| Notice::Entry { parent: *parent, name: name.clone() });
+        let is_own = changes.by == Some(self.tag);
+        let inodes = inodes.map(|one| match is_own {
+            true => Notice::Inode { node: one.node, offset: 0, length: 0, settled: false },
+            false => Notice::Inode { node: one.node, offset: one.offset, length: one.length, settled: one.offset >= 0 },
+        });
+        let notices: Vec<Notice> = names.chain(inodes).collect();
+        drop(state);
+        notices.into_iter().for_each(|notice| connection.tell(&Frame::Notify(notice)));
+    }
+
+    pub fn tell_definite(&self, mark: u64) {
+        let connection = self.state.lock().connection.clone();
+        connection.into_iter().for_each(|connection| connection.tell(&Frame::Definite { mark }));
+    }
+
+    /// What wants no answer. Gives inodes that this client does not know any more.
+    pub fn take_note(&self, message: &[u8]) -> Result<Vec<u64>, Offence> {
+        let header = raw::header(message).ok_or(Offence::Message)?;
+        match header.opcode {
+            opcode::FORGET | opcode::BATCH_FORGET => Ok(self.forget(message)),
+            opcode::INTERRUPT => {
+                let unique = raw::number_at(message, raw::HEADER_BYTES).ok_or(Offence::Message)?;
+                self.door.interrupt(self.tag, unique);
+                Ok(Vec::new())
+            }
+            _ => Err(Offence::Message),
+        }
+    }
+
+    /// A request; `acknowledged` says which answers the client has.
+    pub fn request(
+        self: &Arc<Self>,
+        (number, acknowledged, is_repeated): (u64, u64, bool),
+        message: &[u8],
+        charge: Charge,
+    ) -> Result<(), Offence> {
+        let header = raw::header(message).ok_or(Offence::Message)?;
+        {
+            let mut state = self.state.lock();
+            state.kept.acknowledge(acknowledged);
+            if number < acknowledged || state.under_way.contains(&number) {
+                return Ok(());
+            }
+            if let Some(frame) = state.kept.answers.get(&number).cloned() {
+                let connection = state.connection.clone();
+                drop(state);
+                if let Some(connection) = connection {
+                    connection.send(frame, Some(charge));
+                }
+                return Ok(());
+            }
+            if state.under_way.len() >= IN_FLIGHT_MAX {
+                return Err(Offence::TooMany);
+            }
+            if state.open.len() >= OPEN_MAX || state.known.len() >= KNOWN_MAX {
+                return Err(Offence::TooMuch);
+            }
+            state.under_way.insert(number);
+        }
+        let mut message = message.to_vec();
+        let written = if header.opcode == opcode::WRITE { message.len() as u64 } else { 0 };
+        if is_repeated {
+            repeated::relax(&mut message);
+        }
+        let repeated = is_repeated.then(|| message.clone());
+        // A copy is of two files, and the second is the one that is changed.
+        let node = raw::handle_places(&message).get(1).map_or(header.nodeid, |(_, node)| *node);
+        let operation = header.opcode;
+        let is_cut = operation == opcode::SETATTR && raw::sets_size(&message);
+        let work =
+            Work { session: Arc::clone(self), number, opcode: operation, node, repeated, is_cut, written, charge };
+        match self.refusal(operation, &message) {
+            Some(errno) => work.finish(errno, &[], 0),
+            None => self.perform(work, message),
+        }
+        Ok(())
+    }
+
+    /// Why this is not performed: it is nobody's business here, or a handle is none of this client's.
+    fn refusal(&self, operation: u32, message: &[u8]) -> Option<i32> {
+        match operation {
+            opcode::INIT | opcode::DESTROY | opcode::NOTIFY_REPLY | opcode::POLL | opcode::BMAP | opcode::ACCESS => {
+                Some(libc::ENOSYS)
+            }
+            // Of those there is the trimming of devices, which is for who sits at them.
+            opcode::IOCTL => Some(libc::ENOTTY),
+            opcode::RELEASE | opcode::RELEASEDIR => {
+                let (place, node) = raw::handle_places(message).first().copied()?;
+                let handle = raw::number_at(message, place)?;
+                let mut state = self.state.lock();
+                if state.open.get(&handle) != Some(&node) {
+                    return Some(libc::EBADF);
+                }
+                state.open.remove(&handle);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn perform(&self, work: Work, message: Vec<u8>) {
+        let failed = Arc::new(Mutex::new(Some(work)));
+        let taken = Arc::clone(&failed);
+        let answer = Box::new(move |answer: RemoteAnswer<'_>| {
+            taken.lock().take().into_iter().for_each(|work| work.answered(&answer));
+        });
+        match self.remote.request(message, answer) {
+            Some(request) => self.door.serve(request),
+            None => failed.lock().take().into_iter().for_each(|work| work.finish(libc::EIO, &[], 0)),
+        }
+    }
+}
+
+/// What has to be durable before a request is answered that was done.
+fn need(operation: u32, node: u64, is_cut: bool) -> Option<Need> {
+    match operation {
+        // What was written before must not come back behind the new end.
+        opcode::SETATTR if is_cut => Some(Need::File(node)),
+        opcode::CREATE
+        | opcode::TMPFILE
+        | opcode::MKNOD
+        | opcode::MKDIR
+        | opcode::SYMLINK
+        | opcode::LINK
+        | opcode::UNLINK
+        | opcode::RMDIR
+        | opcode::RENAME
+        | opcode::RENAME2
+        | opcode::SETATTR
+        | opcode::SETXATTR
+        | opcode::REMOVEXATTR => Some(Need::Names),
+        opcode::FALLOCATE | opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => Some(Need::File(node)),
+        _ => None,
+    }
+}
+
+impl Work {
+    /// It was performed, on whatever thread that was.
+    fn answered(self, answer: &RemoteAnswer<'_>) {
+        let door = &self.session.door;
+        if door.has_panicked() || (answer.errno != 0 && door.has_failed()) {
+            // This machine may not be the owner any more, so its errors are nobody's: the client asks the next one.
+            self.session.definite.fail();
+            return;
+        }
+        if let Some(message) = self.repeated.as_ref().filter(|_| answer.errno != 0) {
+            match repeated::meaning(message, answer.errno) {
+                Meaning::Error => {}
+                Meaning::Done => return self.finish(0, &[], 0),
+                Meaning::As(message) => {
+                    let session = Arc::clone(&self.session);
+                    return session.perform(Work { repeated: None, opcode: opcode::LOOKUP, ..self }, message);
+                }
+            }
+        }
+        if answer.errno != 0 {
+            return self.finish(answer.errno, &[], 0);
+        }
+        self.note(answer.bytes);
+        let Some(need) = need(self.opcode, self.node, self.is_cut) else {
+            return self.finish(0, answer.bytes, answer.place);
+        };
+        let definite = Arc::clone(&self.session.definite);
+        let (bytes, place) = (answer.bytes.to_vec(), answer.place);
+        definite.tell_when(
+            need,
+            Box::new(move |errno| match errno {
+                None => self.finish(0, &bytes, place),
+                Some(errno) => self.finish(errno, &[], 0),
+            }),
+        );
+    }
+
+    /// Counts what the answer gives to the client.
+    fn note(&self, bytes: &[u8]) {
+        let session = &self.session;
+        let mut state = session.state.lock();
+        if !state.is_over {
+            raw::each_found(self.opcode, bytes, |node| *state.known.entry(node).or_insert(0) += 1);
+        }
+        let Some(handle) = raw::opened_place(self.opcode, bytes).and_then(|place| raw::number_at(bytes, place)) else {
+            return;
+        };
+        let mut inode = self.node;
+        if matches!(self.opcode, opcode::CREATE | opcode::TMPFILE) {
+            raw::each_found(self.opcode, bytes, |node| inode = node);
+        }
+        if state.is_over {
+            // Nobody will close it.
+            drop(state);
+            return session.door.release(inode, handle);
+        }
+        state.open.insert(handle, inode);
+    }
+
+    /// Sends the answer, and keeps it for a client that asks again.
+    fn finish(self, errno: i32, bytes: &[u8], place: u64) {
+        let Work { session, number, opcode, written, charge, .. } = self;
+        let errno = u16::try_from(errno).unwrap_or(libc::EIO as u16);
+        let mark = session.definite.mark(if errno == 0 { written } else { 0 });
+        let frame = Frame::Reply { number, errno, mark, place, bytes: if errno == 0 { bytes } else { &[] } }.encode();
+        let mut state = session.state.lock();
+        state.under_way.remove(&number);
+        let is_read_again = matches!(opcode, opcode::READ | opcode::READDIR | opcode::GETATTR | opcode::STATX);
+        if !is_read_again && frame.len() <= KEPT_ANSWER_BYTES_MAX {
+            state.kept.keep(number, &frame);
+        }
+        let connection = state.connection.clone();
+        drop(state);
+        if let Some(connection) = connection {
+            connection.send(frame, Some(charge));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Clients and owners over loopback, without kernels: requests as kernels send them, on a pool on devices in memory.
+
+mod calls;
+mod mounted;
+mod owners;
+mod sharing;
+mod site;
+mod strangers;

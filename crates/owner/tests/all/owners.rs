@@ -1,0 +1,166 @@
+//! An owner is replaced by another one over the same pool (P-239): clients wait, tell it what they have, and go on.
+
+use std::time::Duration;
+
+use fuse_wire::abi::opcode;
+
+use crate::site::{ROOT, Site, until};
+
+#[test]
+fn open_files_go_on_and_what_was_not_synced_comes_back() {
+    let site = Site::new();
+    let first = site.serve();
+    let kernel = site.client(1);
+    let (node, handle) = kernel.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    kernel.write(node, handle, 0, b"synced    ").expect("written");
+    kernel.fsync(node, handle).expect("durable");
+    kernel.write(node, handle, 10, b"not synced").expect("written");
+    kernel.write(node, handle, 0, b"SYNCED").expect("written");
+    assert!(kernel.link.has_unsynced());
+    site.crash(first);
+    let pending = kernel.ask_write(node, handle, 20, b" and not answered", libc::O_WRONLY);
+    assert!(!pending.is_there_within(Duration::from_millis(300)), "there is no owner");
+    let second = site.serve();
+    pending.wait().expect("written at the next owner");
+    assert_eq!(kernel.read(node, handle, 0, 100), Ok(b"SYNCED    not synced and not answered".to_vec()));
+    kernel.fsync(node, handle).expect("durable");
+    site.crash(second);
+    let third = site.serve();
+    assert_eq!(kernel.size(node), Ok(37));
+    kernel.release(node, handle).expect("closed");
+    site.hand_over(third);
+}
+
+#[test]
+fn names_that_were_answered_are_there_at_the_next_owner() {
+    let site = Site::new();
+    let first = site.serve();
+    let kernel = site.client(1);
+    for name in 0..20 {
+        kernel.mkdir(ROOT, &format!("d{name}")).expect("made");
+    }
+    kernel.rename(ROOT, "d0", ROOT, "renamed").expect("renamed");
+    kernel.call(opcode::RMDIR, ROOT, &[b"d1\0"]).expect("removed");
+    site.crash(first);
+    let second = site.serve();
+    assert!(kernel.lookup(ROOT, "renamed").is_ok() && kernel.lookup(ROOT, "d19").is_ok());
+    assert_eq!((kernel.lookup(ROOT, "d0"), kernel.lookup(ROOT, "d1")), (Err(libc::ENOENT), Err(libc::ENOENT)));
+    site.hand_over(second);
+}
+
+#[test]
+fn names_are_changed_while_owners_come_and_go() {
+    let site = Site::new();
+    let mut serving = site.serve();
+    let kernel = site.client(1);
+    for round in 0..4 {
+        let asked: Vec<_> = (0..30)
+            .map(|at| {
+                let name = format!("r{round} n{at}\0");
+                kernel.ask(opcode::MKDIR, ROOT, &[&[0xed, 1, 0, 0, 0, 0, 0, 0], name.as_bytes()])
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(round * 3));
+        site.crash(serving);
+        serving = site.serve();
+        for (at, one) in asked.iter().enumerate() {
+            let answer = one.wait();
+            assert!(answer.is_ok(), "round {round}, name {at}: {answer:?}");
+        }
+        for at in 0..30 {
+            assert!(kernel.lookup(ROOT, &format!("r{round} n{at}")).is_ok());
+        }
+    }
+    site.hand_over(serving);
+}
+
+#[test]
+fn what_another_machine_wrote_over_is_not_written_again() {
+    let site = Site::new();
+    let first = site.serve();
+    let (one, other) = (site.client(1), site.client(2));
+    let (node, handle) = one.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    one.write(node, handle, 0, b"aaaaaaaaaa").expect("written");
+    assert_eq!(other.lookup(ROOT, "file"), Ok((node, 10)));
+    let (of_other, _) = other.open(node, libc::O_RDWR).expect("opened");
+    other.write(node, of_other, 2, b"bbb").expect("written");
+    other.fsync(node, of_other).expect("durable, with what the first wrote before");
+    // The first is told of it soon.
+    std::thread::sleep(Duration::from_millis(300));
+    site.crash(first);
+    let second = site.serve();
+    assert_eq!(one.read(node, handle, 0, 100), Ok(b"aabbbaaaaa".to_vec()));
+    site.hand_over(second);
+}
+
+#[test]
+fn what_was_cut_off_does_not_come_back() {
+    let site = Site::new();
+    let first = site.serve();
+    let kernel = site.client(1);
+    let (node, handle) = kernel.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    kernel.write(node, handle, 0, b"to be cut off").expect("written");
+    let cut = fuse_wire::abi::structs::SetattrIn {
+        valid: fuse_wire::abi::fattr::SIZE,
+        size: 5,
+        ..fuse_wire::abi::structs::SetattrIn::default()
+    };
+    kernel.call(opcode::SETATTR, node, &[zerocopy::IntoBytes::as_bytes(&cut)]).expect("cut");
+    assert!(!kernel.link.has_unsynced());
+    site.crash(first);
+    let second = site.serve();
+    assert_eq!(kernel.read(node, handle, 0, 100), Ok(b"to be".to_vec()));
+    site.hand_over(second);
+}
+
+#[test]
+fn locks_are_held_on_at_the_next_owner() {
+    let site = Site::new();
+    let first = site.serve();
+    let (one, other) = (site.client(1), site.client(2));
+    let (node, _) = one.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    one.ask_lock(node, 7, libc::F_WRLCK, false).wait().expect("locked");
+    assert_eq!(other.ask_lock(node, 7, libc::F_WRLCK, false).wait(), Err(libc::EAGAIN));
+    let waits = other.ask_lock(node, 7, libc::F_WRLCK, true);
+    assert!(!waits.is_there_within(Duration::from_millis(100)));
+    site.crash(first);
+    let second = site.serve_with_grace(Duration::from_secs(2));
+    until("both are there", || second.owner.clients() == 2);
+    assert!(!waits.is_there_within(Duration::from_millis(2500)), "it is locked still");
+    one.ask_lock(node, 7, libc::F_UNLCK, false).wait().expect("unlocked");
+    waits.wait().expect("locked");
+    site.hand_over(second);
+}
+
+#[test]
+fn writes_are_marked_durable_unasked() {
+    let site = Site::new();
+    let serving = site.serve();
+    let kernel = site.client(1);
+    let (node, handle) = kernel.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    kernel.write(node, handle, 0, b"bytes").expect("written");
+    assert!(kernel.link.has_unsynced());
+    until("the owner says that it is durable", || !kernel.link.has_unsynced());
+    site.crash(serving);
+    let next = site.serve();
+    assert_eq!(kernel.read(node, handle, 0, 100), Ok(b"bytes".to_vec()));
+    site.hand_over(next);
+}
+
+#[test]
+fn more_than_is_kept_is_made_durable_on_the_way() {
+    let site = Site::new();
+    let serving = site.serve();
+    let kernel = site.client(1);
+    let (node, handle) = kernel.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    let part = vec![7; 1 << 20];
+    let asked: Vec<_> = (0..100).map(|at| kernel.ask_write(node, handle, at << 20, &part, libc::O_WRONLY)).collect();
+    asked.iter().for_each(|one| drop(one.wait().expect("written")));
+    site.crash(serving);
+    let next = site.serve();
+    assert_eq!(kernel.size(node), Ok(100 << 20));
+    for at in [0, 50, 99] {
+        assert!(kernel.read(node, handle, at << 20, 1 << 20).is_ok_and(|read| read == part), "MiB {at}");
+    }
+    site.hand_over(next);
+}
