@@ -24,8 +24,22 @@ fn through_directory<T>(directory: &Path, name: &str, work: impl FnOnce(&Path) -
     work(&path).at("use the control socket in", directory)
 }
 
+/// What the names of owners' processes end with.
+const OWNER: &str = ".owner";
+
 fn socket_name(pool: &str) -> String {
     format!("{pool}.sock")
+}
+
+/// Under what name an owner's process is asked that serves a mount of its machine which stands by.
+pub fn owner_name(pool: &str) -> String {
+    format!("{pool}{OWNER}")
+}
+
+/// Connects to whoever answers under this name.
+pub fn connect(registry: &Registry, name: &str) -> Option<UnixStream> {
+    let directory = registry.run_directory().ok()?;
+    through_directory(&directory, &socket_name(name), |path| UnixStream::connect(path)).ok()
 }
 
 /// Makes the socket of a pool. What a killed daemon left is replaced; the devices' locks say that it is dead.
@@ -54,8 +68,7 @@ pub struct Connection {
 impl Connection {
     /// None if no daemon serves this pool.
     pub fn open(registry: &Registry, pool: &str) -> Option<Connection> {
-        let directory = registry.run_directory().ok()?;
-        let stream = through_directory(&directory, &socket_name(pool), |path| UnixStream::connect(path)).ok()?;
+        let stream = connect(registry, pool)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT)).ok()?;
         Some(Connection { reader: BufReader::new(stream) })
     }
@@ -115,6 +128,8 @@ pub fn daemons(registry: &Registry) -> Vec<About> {
     };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let pools = names.filter_map(|name| name.strip_suffix(".sock").map(str::to_owned));
+    // Behind those of owners' processes is no mount of anybody's.
+    let pools = pools.filter(|pool| !pool.ends_with(OWNER));
     let mut found: Vec<About> = pools.filter_map(|pool| about(registry, &pool)).collect();
     found.sort_by(|one, other| one.pool.cmp(&other.pool));
     found

@@ -9,6 +9,7 @@ use stere_fuse::Unmount;
 use stere_naming::Io;
 use stere_store::SharedLog;
 
+use crate::clients::Clients;
 use crate::daemon::{Daemon, lock, spawn};
 use stere_control::connection;
 use stere_control::message::Answer;
@@ -39,11 +40,15 @@ pub fn start_signals(daemon: Arc<Daemon>, mut signals: signal_hook::iterator::Si
 }
 
 /// Another machine took the pool while this process stood still: nothing may be written any more, and what is read may be wrong.
-pub fn end_when_taken_over(daemon: &Arc<Daemon>) {
+pub fn end_when_taken_over(daemon: &Arc<Daemon>, clients: Option<Clients>) {
     let daemon_of_claim = Arc::downgrade(daemon);
     daemon.running.on_claim_lost(Box::new(move |cause| {
         if let Some(daemon) = daemon_of_claim.upgrade() {
             daemon.running.store.stop_writing(cause);
+            // They ask the next owner.
+            if let Some(clients) = &clients {
+                clients.end();
+            }
             daemon.take_down();
         }
     }));

@@ -26,6 +26,10 @@ pub struct Options {
     pub multihost: Multihost,
     /// Waits until nobody else has the pool, instead of refusing.
     pub standby: bool,
+    /// This is the process of an owner whose machine stands by; not for people.
+    pub owner_process: bool,
+    /// Where other machines reach this one as the owner; none for any address and port.
+    pub listen: Option<SocketAddr>,
     pub memory_bytes: usize,
     pub access_times: AccessTimes,
     /// How long a change may stay in memory before it is made durable.
@@ -70,6 +74,8 @@ impl Default for Options {
             wait: Duration::from_secs(30),
             multihost: Multihost::default(),
             standby: false,
+            owner_process: false,
+            listen: None,
             memory_bytes: MEMORY_BYTES_DEFAULT,
             access_times: AccessTimes::default(),
             commit: Duration::from_secs(5),
@@ -136,6 +142,7 @@ impl Options {
             "nodiscard" => self.discard = false,
             "take" => self.multihost = Multihost::Take,
             "standby" => self.standby = true,
+            "owner_process" => self.owner_process = true,
             "writeback" => self.fuse.writeback_cache = true,
             "nowriteback" => self.fuse.writeback_cache = false,
             "powersave" => self.fuse.keep_cpus_awake = false,
@@ -220,6 +227,10 @@ impl Options {
                 let bytes = size::parse(value).ok().filter(|bytes| *bytes >= 1 << 20);
                 self.repair_rate_bytes =
                     bytes.ok_or_else(|| wrong(key, value, "a size of at least 1M, such as 256M"))?;
+            }
+            "listen" => {
+                let address = value.parse().ok();
+                self.listen = Some(address.ok_or_else(|| wrong(key, value, "an address, such as 10.0.0.5:4711"))?);
             }
             "metrics" => {
                 let address = crate::metrics::parse_address(value);

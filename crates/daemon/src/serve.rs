@@ -10,26 +10,34 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_device::Access;
+use stere_format::PoolId;
 use stere_fuse::Session;
 use stere_multihost::Guard;
 use stere_naming::FileSystem;
+use stere_owner::OwnerOptions;
 use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
+use stere_store::SharedLog;
 
 use crate::answer::keys;
 use crate::background::{Outcome, Ready};
+use crate::client_control::{self, ClientControl};
+use crate::clients::Clients;
 use crate::control_socket::{answer_waiting_clients, start_control};
 use crate::daemon::Daemon;
 use crate::ending::{close_soon, end_when_taken_over, release_foreign_slots, start_signals, unblock_signals};
 use crate::mount_request::MountRequest;
 use crate::notify::notify;
+use crate::seek_owner::{self, OwnerSeeker, Starter};
+use crate::serve_client::{self, ClientMount};
 use crate::worker::Served;
 use crate::{backup, follow, metrics, public, repair, tertiary, work};
 use stere_control::connection;
+use stere_control::message::About;
 use stere_control::status::RecoveryFacts;
 use stere_machine::devices::Target;
 use stere_machine::error::{DONE, Error, Result, refused};
 use stere_machine::registry::{Registry, check_name};
-use stere_machine::{claim, mountinfo, plugins, random};
+use stere_machine::{claim, mountinfo, plugins, random, shared_log};
 use stere_online::report::{self, Facts};
 use stere_online::running::Running;
 
@@ -53,6 +61,9 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     limit_memory();
     unblock_signals();
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
+    if let Some(outcome) = serve_as_client(registry, &request, ready) {
+        return outcome;
+    }
     let (assembly, guard, opened, duration) = open(registry, &request, ready)?;
     let degraded = !assembly.missing().is_empty();
     let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
@@ -60,14 +71,19 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let running = start_running(registry, &request, assembly, guard, opened);
     let filesystem = open_filesystem(&running, &request)?;
-    let pool = running.pool.clone();
+    let pool = match request.options.owner_process {
+        true => connection::owner_name(&running.pool),
+        false => running.pool.clone(),
+    };
+    let is_after_another = !recovery.clean;
     let metrics = request.options.metrics.map(metrics::listen).transpose()?;
     let listener = connection::listen(registry, &pool)?;
     if ready.is_abandoned() {
         connection::remove(registry, &pool);
         return refused("the command that began this mount was interrupted");
     }
-    let session = mount(&running, &filesystem, &request)?;
+    let mut session = mount(&running, &filesystem, &request)?;
+    let clients = clients_of(&running, &mut session, &request, is_after_another)?;
     let facts = Facts {
         mountpoint: Some(request.mountpoint.display().to_string()),
         warnings: warnings.clone(),
@@ -84,7 +100,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
         metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts, Some(&daemon.filesystem)))?;
     }
     start_signals(daemon.clone(), signals)?;
-    end_when_taken_over(&daemon);
+    end_when_taken_over(&daemon, clients);
     release_foreign_slots(&daemon);
     ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
@@ -120,6 +136,100 @@ fn start_running(
     running
 }
 
+/// So long nobody changes anything after an owner that was lost, unless its clients have told what they have.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Other machines are served where the log is shared, and told where.
+fn clients_of(
+    running: &Running,
+    session: &mut Session,
+    request: &MountRequest,
+    is_after_another: bool,
+) -> Result<Option<Clients>> {
+    if running.read_only {
+        return Ok(None);
+    }
+    let Some((secret, epoch)) = running.with_log_claim(|claim| (claim.secret(), claim.tail().epoch())) else {
+        return Ok(None);
+    };
+    let pool = running.id.parse::<PoolId>().map_err(|_| Error::Refused("the pool has no id".into()))?.0;
+    let address = request.options.listen.unwrap_or_else(|| ([0, 0, 0, 0], 0).into());
+    let grace = if is_after_another { GRACE } else { Duration::ZERO };
+    let clients = Clients::start(session, OwnerOptions { address, pool, secret, epoch: epoch.into(), grace })?;
+    let mut address = clients.address();
+    if address.ip().is_unspecified() {
+        let log = match &request.target {
+            Target::Remembered(record) => record.log.as_deref(),
+            Target::Devices(_) => None,
+        };
+        address.set_ip(shared_log::own_address(log));
+    }
+    tracing::info!(%address, "other machines are served");
+    running.with_log_claim(|claim| claim.announce(&address.to_string()));
+    Ok(Some(clients))
+}
+
+/// A mount of a pool that another machine owns, or that this one shall own only when nobody else does. None where this process is to own it.
+fn serve_as_client(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> Option<Result<u8>> {
+    if request.options.owner_process {
+        return None;
+    }
+    let (log, id) = match seek_owner::log_of(&request.target) {
+        Ok(log) => log?,
+        Err(error) => return Some(Err(error)),
+    };
+    let takes = request.options.multihost == stere_multihost::Multihost::Take;
+    let is_client = request.options.standby || (!takes && seek_owner::has_owner(&*log));
+    is_client.then(|| serve_client_of(registry, request, log, id, ready))
+}
+
+fn serve_client_of(
+    registry: &Registry,
+    request: &MountRequest,
+    log: Arc<dyn stere_shared_log::SharedLog>,
+    id: PoolId,
+    ready: &mut Ready,
+) -> Result<u8> {
+    let Target::Remembered(record) = &request.target else { return refused("a pool is mounted by its name here") };
+    let pool = &record.name;
+    let listener = client_control::listen(registry, pool)?;
+    let starter = request.options.standby.then(|| Starter::new(registry, request, pool)).transpose()?;
+    let seeker = OwnerSeeker::start(log, starter)?;
+    let mount = ClientMount {
+        find: Box::new(seeker.find()),
+        pool: pool.clone(),
+        pool_id: id.0,
+        machine_id: stere_multihost::claimant(Some(registry.state())).machine,
+        mountpoint: request.mountpoint.clone(),
+        options: request.options.fuse.clone(),
+    };
+    let mut control = None;
+    let outcome = serve_client::serve(mount, |_, unmounter| {
+        let about = About {
+            process: std::process::id(),
+            pool: pool.clone(),
+            pool_id: record.id.clone(),
+            mountpoint: request.mountpoint.clone(),
+            device: mountinfo::find(&request.mountpoint).map(|mount| mount.device),
+            read_only: request.options.fuse.read_only,
+        };
+        let (registry, host, ending) = (registry.clone(), Box::new(seeker.host()), Default::default());
+        let answering = Arc::new(ClientControl { registry, about, unmounter, host, ending });
+        if let Err(error) = answering.start(listener) {
+            tracing::error!(%error, "commands are not answered");
+        }
+        control = Some(answering);
+        ready.tell(&Outcome::Ready { degraded: false, warnings: Vec::new() });
+        notify("READY=1");
+    });
+    notify("STOPPING=1");
+    // An owner's process of this machine closes the pool in order.
+    drop(seeker);
+    connection::remove(registry, pool);
+    control.iter().for_each(|control| control.answer_waiting(&outcome));
+    outcome
+}
+
 /// The file system on the pool, unlocked as far as the options say.
 fn open_filesystem(running: &Running, request: &MountRequest) -> Result<Arc<FileSystem>> {
     let naming_options = stere_naming::Options {
@@ -147,6 +257,7 @@ fn mount(running: &Running, filesystem: &Arc<FileSystem>, request: &MountRequest
     let mut fuse = request.options.fuse.clone();
     fuse.source = running.pool.clone();
     fuse.read_only = running.read_only;
+    fuse.shared = SharedLog::of(&running.store).is_used() && !running.read_only;
     Ok(stere_fuse::mount(filesystem.clone(), running.store.clone(), &request.mountpoint, &fuse)?)
 }
 
@@ -210,7 +321,7 @@ fn open(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> Resul
     let mut is_told = false;
     loop {
         let error = match open_once(registry, request, ready) {
-            Err(error) if request.options.standby && is_anothers(&error) => error,
+            Err(error) if request.options.standby && !request.options.owner_process && is_anothers(&error) => error,
             opened => return opened,
         };
         if !std::mem::replace(&mut is_told, true) {
@@ -235,7 +346,7 @@ fn is_anothers(error: &Error) -> bool {
 /// Opens the devices and the pool on them; also tells how long recovery took.
 fn open_once(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> Result<OpenedPool> {
     if let Target::Remembered(record) = &request.target {
-        refuse_twice(registry, &record.name)?;
+        refuse_twice(registry, request, &record.name)?;
     }
     let access = if request.options.fuse.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let (wait, prefer) = (request.options.wait, request.options.prefer.as_deref());
@@ -258,7 +369,7 @@ fn open_once(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> 
         &mut goes_on,
     )?;
     check_name(&assembly.newest.pool_name)?;
-    refuse_twice(registry, &assembly.newest.pool_name)?;
+    refuse_twice(registry, request, &assembly.newest.pool_name)?;
     let options = OpenOptions {
         memory_bytes: request.options.memory_bytes,
         read_only: request.options.fuse.read_only,
@@ -275,7 +386,9 @@ fn open_once(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> 
     Ok((assembly, guard, opened, start.elapsed()))
 }
 
-fn refuse_twice(registry: &Registry, pool: &str) -> Result<()> {
+fn refuse_twice(registry: &Registry, request: &MountRequest, pool: &str) -> Result<()> {
+    let name = connection::owner_name(pool);
+    let pool = if request.options.owner_process { &name } else { pool };
     match connection::about(registry, pool) {
         None => Ok(()),
         Some(about) if mountinfo::find(&about.mountpoint).is_none_or(|mount| !mount.is_stere()) => refused(format!(

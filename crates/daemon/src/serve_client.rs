@@ -31,7 +31,7 @@ pub struct ClientMount {
 
 /// Mounts and serves until the mount ends. `ready` is called when it is mounted, whether there is an owner at the moment or not; it gets
 /// the link, for those who want to know.
-pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>)) -> Result<u8> {
+pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>, Unmounter)) -> Result<u8> {
     unblock_signals();
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
     // SAFETY: takes nothing and cannot fail.
@@ -47,7 +47,7 @@ pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>)) -> Result<u8>
     let mount = Mount::new(request.find, link, &request.mountpoint, &options.wire(is_root)).map_err(told)?;
     start_signals(mount.unmounter(), mount.link(), signals)?;
     tracing::info!(pool = request.pool, mountpoint = %request.mountpoint.display(), "mounted through the pool's owner");
-    ready(&mount.link());
+    ready(&mount.link(), mount.unmounter());
     mount.wait().map_err(told)?;
     tracing::info!(pool = request.pool, "unmounted, everything is durable");
     Ok(DONE)

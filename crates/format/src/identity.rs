@@ -35,6 +35,28 @@ impl fmt::Debug for PoolId {
     }
 }
 
+/// The form in which it is shown.
+impl std::str::FromStr for PoolId {
+    type Err = NoId;
+
+    fn from_str(text: &str) -> Result<PoolId, NoId> {
+        let digits: String = text.chars().filter(|character| *character != '-').collect();
+        if digits.len() != 32 || !digits.is_ascii() {
+            return Err(NoId);
+        }
+        let mut id = [0; 16];
+        for (at, byte) in id.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).map_err(|_| NoId)?;
+        }
+        let id = PoolId(id);
+        if id.to_string() == text { Ok(id) } else { Err(NoId) }
+    }
+}
+
+/// A text is no id as ids are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoId;
+
 impl fmt::Display for DeviceId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_uuid(&self.0, formatter)

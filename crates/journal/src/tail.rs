@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stere_faults::{Bug, is_planted};
@@ -62,6 +62,8 @@ pub struct Tail {
     /// Why records are not taken now.
     trouble: Mutex<Option<String>>,
     is_given_up: AtomicBool,
+    /// Of this owner's last root.
+    epoch: AtomicU32,
 }
 
 impl std::fmt::Debug for Tail {
@@ -95,6 +97,7 @@ impl Tail {
             on_lost: Mutex::default(),
             trouble: Mutex::default(),
             is_given_up: AtomicBool::new(false),
+            epoch: AtomicU32::new(0),
         }))
     }
 
@@ -152,6 +155,11 @@ impl Tail {
     pub fn is_owner(&self) -> bool {
         let putting = self.putting.lock();
         putting.is_owner && putting.lost.is_none()
+    }
+
+    /// The epoch of this owner, which is above those of all before; 0 before its root is in the log.
+    pub fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// Whether the pool was closed in order.
@@ -225,6 +233,8 @@ impl Tail {
         let root = LogRecord::Root { superblock: Box::new(superblock.clone()), granted, held };
         let number = self.put(&mut putting, root)?;
         (putting.is_owner, putting.is_closed) = (true, superblock.clean);
+        let epoch = superblock.epochs.last().map_or(0, |epoch| epoch.epoch);
+        self.epoch.store(epoch, Ordering::Release);
         let start = superblock.journal_start.sequence;
         while putting.places.front().is_some_and(|(_, sequence)| *sequence < start) {
             putting.places.pop_front();

@@ -2,6 +2,7 @@
 //!
 //! Invariant: an address is told to people without its secrets. Read next: the crate `log-engines`, the journal's `tail.rs`.
 
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,19 @@ pub fn remove(address: &str, pool: PoolId) {
     if let Err(error) = stere_log_engines::remove(address, pool.0) {
         eprintln!("stere: the old log is left where it is: {error}");
     }
+}
+
+/// The address by which other machines reach this one: that of the way to the log, or to anywhere else where the log is on this machine.
+pub fn own_address(log: Option<&str>) -> IpAddr {
+    let towards = |place: (&str, u16)| {
+        let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
+        // Nothing is sent: the kernel only chooses a way.
+        socket.connect(place).ok()?;
+        socket.local_addr().ok().map(|address| address.ip()).filter(|address| !address.is_loopback())
+    };
+    let log = log.and_then(stere_log_engines::first_host);
+    let to_log = log.as_ref().and_then(|(host, port)| towards((host.as_str(), *port)));
+    to_log.or_else(|| towards(("192.0.2.1", 9))).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 /// The superblock of the first of these devices that has one.

@@ -303,7 +303,7 @@ impl Kept {
             is_closed,
             machine: self.me.machine,
             process: self.me.process,
-            epoch: 0,
+            epoch: self.tail.epoch(),
             host: self.me.host.clone(),
             address: self.address.lock().clone(),
             secret: self.secret,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stere_device::Device;
 use stere_format::{DeviceEntry, DeviceIndex, Superblock};
-use stere_multihost::{Guard, Joined};
+use stere_multihost::{Guard, Joined, LogClaim};
 use stere_pool::{Assembly, DeviceClass, Holds, Opened, identify};
 use stere_store::Store;
 
@@ -104,6 +104,11 @@ impl Running {
     /// Lets the next owner have the pool at once. Call it when everything is written.
     pub fn give_up_claim(&self) {
         drop(lock(&self.claim).take());
+    }
+
+    /// Asks the claim to the shared log, where there is one.
+    pub fn with_log_claim<T>(&self, ask: impl FnOnce(&LogClaim) -> T) -> Option<T> {
+        lock(&self.claim).as_ref().and_then(Guard::log).map(ask)
     }
 
     /// Calls `tell` when another machine was found to use the pool.

@@ -1,0 +1,220 @@
+//! Who owns a pool whose log is shared, as the log's beats tell; and standing by: an owner's process of this machine when there is none.
+//!
+//! One thread looks at the log, so that whoever asks never waits for it. Invariant: an owner's process is begun only while nobody beats;
+//! whether it becomes the owner is decided by the log. Read next: `serve_client.rs`, `crates/multihost/src/log_claim.rs`.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use stere_client::Announcement;
+use stere_format::{OwnerBeat, PoolId};
+use stere_multihost::{Multihost, SILENCE_MS, Seen, Silence, boot_ms};
+use stere_shared_log::SharedLog;
+
+use crate::daemon::lock;
+use crate::mount_request::MountRequest;
+use stere_machine::devices::Target;
+use stere_machine::error::{Error, Result, refused};
+use stere_machine::registry::Registry;
+use stere_machine::shared_log;
+
+/// Between two looks at the log.
+const LOOK: Duration = Duration::from_millis(250);
+/// Between two owner's processes, where the first ends at once.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long an owner's process of this machine may take to close the pool.
+const CLOSE_MAX: Duration = Duration::from_secs(60);
+/// A mount that finds an owner which beats within so long is a client at once.
+const BEAT_SEEN_MAX: Duration = Duration::from_millis(1500);
+
+/// Opens the log of the pool that a mount is asked for; none where it is not shared.
+pub fn log_of(target: &Target) -> Result<Option<(Arc<dyn SharedLog>, PoolId)>> {
+    let Target::Remembered(record) = target else { return Ok(None) };
+    let Some(address) = &record.log else { return Ok(None) };
+    let Ok(id) = record.id.parse::<PoolId>() else {
+        return refused(format!(
+            "the record of the pool '{}' holds no id of a pool; import the pool again",
+            record.name
+        ));
+    };
+    Ok(Some((shared_log::open_log(address, id)?, id)))
+}
+
+/// Whether somebody owns the pool now, as far as can be seen in a moment.
+pub fn has_owner(log: &dyn SharedLog) -> bool {
+    let mut silence = Silence::new(boot_ms);
+    let mut first: Option<Seen> = None;
+    let begun = Instant::now();
+    while begun.elapsed() < BEAT_SEEN_MAX {
+        match silence.look(log) {
+            Ok((seen @ Seen::Owner(_), _)) => match &first {
+                Some(before) if *before != seen => return true,
+                _ => first = Some(seen),
+            },
+            // Whoever opens the pool is told more.
+            _ => return false,
+        }
+        std::thread::sleep(LOOK / 2);
+    }
+    false
+}
+
+struct Seeking {
+    log: Arc<dyn SharedLog>,
+    owner: Mutex<Option<OwnerBeat>>,
+    is_over: AtomicBool,
+}
+
+/// Looks for the owner of a pool until it is dropped.
+pub struct OwnerSeeker {
+    seeking: Arc<Seeking>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OwnerSeeker {
+    /// `starter` begins an owner's process where this machine stands by.
+    pub fn start(log: Arc<dyn SharedLog>, starter: Option<Starter>) -> Result<OwnerSeeker> {
+        let seeking = Arc::new(Seeking { log, owner: Mutex::default(), is_over: AtomicBool::new(false) });
+        let of_thread = seeking.clone();
+        let look = move || of_thread.keep_looking(starter);
+        let thread = std::thread::Builder::new().name("seek-owner".into()).spawn(look).map_err(Error::System)?;
+        Ok(OwnerSeeker { seeking, thread: Some(thread) })
+    }
+
+    /// What a client asks again and again.
+    pub fn find(&self) -> impl Fn() -> Option<Announcement> + Send + Sync + 'static {
+        let seeking = self.seeking.clone();
+        move || {
+            let owner = lock(&seeking.owner).clone()?;
+            let (address, secret) = (owner.address, owner.secret);
+            (!address.is_empty()).then_some(Announcement { address, secret, epoch: owner.epoch.into() })
+        }
+    }
+
+    /// The host of the owner, for messages.
+    pub fn host(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
+        let seeking = self.seeking.clone();
+        move || lock(&seeking.owner).as_ref().map(|owner| owner.host.clone())
+    }
+}
+
+impl Drop for OwnerSeeker {
+    fn drop(&mut self) {
+        self.seeking.is_over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the thread that looks for the owner panicked");
+            }
+        }
+    }
+}
+
+impl Seeking {
+    fn keep_looking(&self, mut starter: Option<Starter>) {
+        let mut silence = Silence::new(boot_ms);
+        while !self.is_over.load(Ordering::Acquire) {
+            if let Ok((seen, silent_ms)) = silence.look(&*self.log) {
+                let is_free = match &seen {
+                    Seen::Nobody => true,
+                    Seen::Owner(_) => silent_ms >= SILENCE_MS,
+                };
+                *lock(&self.owner) = match seen {
+                    Seen::Owner(beat) => Some(beat),
+                    Seen::Nobody => None,
+                };
+                if let Some(starter) = starter.as_mut().filter(|starter| is_free || starter.takes) {
+                    starter.start_if_none();
+                }
+            }
+            if let Some(starter) = &mut starter {
+                starter.note_end();
+            }
+            std::thread::park_timeout(LOOK);
+        }
+        if let Some(starter) = starter {
+            starter.end();
+        }
+    }
+}
+
+/// Begins and ends the owner's process of this machine.
+pub struct Starter {
+    command: Vec<std::ffi::OsString>,
+    state: std::path::PathBuf,
+    child: Option<Child>,
+    last: Option<Instant>,
+    /// The first process takes the pool from whoever has it.
+    takes: bool,
+}
+
+impl Starter {
+    /// Of a mount that stands by: the same pool and options, at a place of its own.
+    pub fn new(registry: &Registry, request: &MountRequest, pool: &str) -> Result<Starter> {
+        let place = registry.run_directory()?.join(format!("{pool}.owned"));
+        std::fs::create_dir_all(&place).map_err(Error::System)?;
+        let program = std::env::current_exe().map_err(Error::System)?;
+        let mut command: Vec<std::ffi::OsString> = vec![program.into(), "mount".into(), "--foreground".into()];
+        let words = request.option_texts.iter().flat_map(|text| text.split(','));
+        for word in words.filter(|word| !matches!(*word, "take" | "standby" | "")) {
+            command.extend(["-o".into(), word.into()]);
+        }
+        command.extend(["-o".into(), "owner_process".into(), pool.into(), place.into()]);
+        Ok(Starter {
+            command,
+            state: registry.state().to_owned(),
+            child: None,
+            last: None,
+            takes: request.options.multihost == Multihost::Take,
+        })
+    }
+
+    fn start_if_none(&mut self) {
+        let is_too_soon = self.last.is_some_and(|last| last.elapsed() < AGAIN);
+        if self.child.is_some() || is_too_soon {
+            return;
+        }
+        self.last = Some(Instant::now());
+        let mut command = Command::new(&self.command[0]);
+        if std::mem::take(&mut self.takes) {
+            command.args(["mount", "-o", "take"]).args(&self.command[2..]);
+        } else {
+            command.args(&self.command[1..]);
+        }
+        command.env("STERE_STATE", &self.state).current_dir("/").stdin(Stdio::null());
+        match command.spawn() {
+            Ok(child) => {
+                tracing::info!(process = child.id(), "nobody owns the pool: this machine takes it over");
+                self.child = Some(child);
+            }
+            Err(error) => tracing::error!(%error, "the owner's process cannot be started"),
+        }
+    }
+
+    /// Takes note of a process that has ended.
+    fn note_end(&mut self) {
+        if let Some(child) = &mut self.child
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            tracing::info!(%status, "the owner's process of this machine has ended");
+            self.child = None;
+        }
+    }
+
+    /// The pool is closed in order, so that others take it over at once.
+    fn end(self) {
+        let Some(mut child) = self.child else { return };
+        // SAFETY: a signal to a child that was not waited for.
+        let _told = unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+        let begun = Instant::now();
+        while begun.elapsed() < CLOSE_MAX && matches!(child.try_wait(), Ok(None)) {
+            std::thread::sleep(LOOK / 4);
+        }
+        if matches!(child.try_wait(), Ok(None)) {
+            tracing::warn!(process = child.id(), "the owner's process has not ended; it goes on");
+        }
+    }
+}
