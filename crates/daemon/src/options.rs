@@ -228,6 +228,14 @@ impl Options {
                 self.repair_rate_bytes =
                     bytes.ok_or_else(|| wrong(key, value, "a size of at least 1M, such as 256M"))?;
             }
+            // What the process of a mount that stands by saw: owner and number of the last beat.
+            "silent" => {
+                let parts = value.split_once('.');
+                let owner = parts.and_then(|(owner, _)| u128::from_str_radix(owner, 16).ok());
+                let sequence = parts.and_then(|(_, sequence)| sequence.parse().ok());
+                let (Some(owner), Some(sequence)) = (owner, sequence) else { return Err(unknown(key)) };
+                self.multihost = Multihost::AfterSilence { owner: owner.to_be_bytes(), sequence };
+            }
             "listen" => {
                 let address = value.parse().ok();
                 self.listen = Some(address.ok_or_else(|| wrong(key, value, "an address, such as 10.0.0.5:4711"))?);

@@ -122,12 +122,18 @@ impl Seeking {
                     Seen::Nobody => true,
                     Seen::Owner(_) => silent_ms >= SILENCE_MS,
                 };
+                let silent = match &seen {
+                    Seen::Owner(beat) => {
+                        Some(format!("silent={:032x}.{}", u128::from_be_bytes(beat.owner), beat.sequence))
+                    }
+                    Seen::Nobody => None,
+                };
                 *lock(&self.owner) = match seen {
                     Seen::Owner(beat) => Some(beat),
                     Seen::Nobody => None,
                 };
                 if let Some(starter) = starter.as_mut().filter(|starter| is_free || starter.takes) {
-                    starter.start_if_none();
+                    starter.start_if_none(silent);
                 }
             }
             if let Some(starter) = &mut starter {
@@ -158,6 +164,8 @@ impl Starter {
         std::fs::create_dir_all(&place).map_err(Error::System)?;
         let program = std::env::current_exe().map_err(Error::System)?;
         let mut command: Vec<std::ffi::OsString> = vec![program.into(), "mount".into(), "--foreground".into()];
+        // Programs wait: nodes that are not there at once are caught up later.
+        command.extend(["-o".into(), "wait=1s".into()]);
         let words = request.option_texts.iter().flat_map(|text| text.split(','));
         for word in words.filter(|word| !matches!(*word, "take" | "standby" | "")) {
             command.extend(["-o".into(), word.into()]);
@@ -172,18 +180,15 @@ impl Starter {
         })
     }
 
-    fn start_if_none(&mut self) {
+    fn start_if_none(&mut self, silent: Option<String>) {
         let is_too_soon = self.last.is_some_and(|last| last.elapsed() < AGAIN);
         if self.child.is_some() || is_too_soon {
             return;
         }
         self.last = Some(Instant::now());
         let mut command = Command::new(&self.command[0]);
-        if std::mem::take(&mut self.takes) {
-            command.args(["mount", "-o", "take"]).args(&self.command[2..]);
-        } else {
-            command.args(&self.command[1..]);
-        }
+        let how = if std::mem::take(&mut self.takes) { Some("take".to_owned()) } else { silent };
+        command.arg("mount").args(how.iter().flat_map(|how| ["-o", how.as_str()])).args(&self.command[2..]);
         command.env("STERE_STATE", &self.state).current_dir("/").stdin(Stdio::null());
         match command.spawn() {
             Ok(child) => {

@@ -64,7 +64,14 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     if let Some(outcome) = serve_as_client(registry, &request, ready) {
         return outcome;
     }
-    let (assembly, guard, opened, duration) = open(registry, &request, ready)?;
+    let (assembly, guard, opened, duration) = match open(registry, &request, ready) {
+        // Somebody was faster, or his first beats were not seen.
+        Err(error) if is_anothers(&error) && !request.options.owner_process => {
+            let Some((log, id)) = seek_owner::log_of(&request.target)? else { return Err(error) };
+            return serve_client_of(registry, &request, log, id, ready);
+        }
+        opened => opened?,
+    };
     let degraded = !assembly.missing().is_empty();
     let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
     let warnings_of_absent = opened.warnings_of_absent.clone();
@@ -137,7 +144,7 @@ fn start_running(
 }
 
 /// So long nobody changes anything after an owner that was lost, unless its clients have told what they have.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Other machines are served where the log is shared, and told where.
 fn clients_of(

@@ -17,13 +17,15 @@ use stere_stripe::Grants;
 use crate::JournalError;
 use crate::tail_read::{Contents, read_contents};
 
+/// Waits a moment, told why and how often in a row; false where nobody wants to wait any longer.
+pub type Pause = Box<dyn Fn(&str, u32) -> bool + Send + Sync>;
+
 /// What a tail needs of the world.
 pub struct TailWorld {
     /// Milliseconds of a clock that goes on while the machine sleeps.
     pub now_ms: fn() -> u64,
-    /// Called when the log did not take a record, with why and how often in a row: waits a moment, or says that nobody wants to
-    /// wait any longer.
-    pub pause: Box<dyn Fn(&str, u32) -> bool + Send + Sync>,
+    /// Called when the log did not take a record.
+    pub pause: Pause,
     /// How long nobody else takes the pool after a record of this owner is in the log.
     pub lease_ms: u64,
 }

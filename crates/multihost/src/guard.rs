@@ -96,8 +96,7 @@ impl Guard {
     ) -> Result<Guard, Error> {
         let start = Instant::now();
         if let Some(tail) = &assembly.tail {
-            let is_forced = mode == Multihost::Take;
-            let log = LogClaim::claim(tail.clone(), me.clone(), boot_ms, is_forced, is_reader, told)?;
+            let log = LogClaim::claim(tail.clone(), me.clone(), boot_ms, mode, is_reader, told)?;
             return Ok(Guard::with_log(assembly, me, log, is_reader));
         }
         let shared = assembly.shared(&|path| mode.guards(path));

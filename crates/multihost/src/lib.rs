@@ -26,6 +26,8 @@ pub enum Multihost {
     On,
     /// As `Auto`; a pool whose log is shared is taken from whoever has it.
     Take,
+    /// As `Auto`; an owner of a shared log whose last beat is this one was watched already, and is silent.
+    AfterSilence { owner: [u8; 16], sequence: u64 },
     /// None: the administrator answers for it that one machine only uses the pool.
     Off,
 }
@@ -33,7 +35,9 @@ pub enum Multihost {
 impl Multihost {
     fn guards(self, path: &str) -> bool {
         match self {
-            Multihost::Auto | Multihost::Take => may_be_shared(std::path::Path::new(path)),
+            Multihost::Auto | Multihost::Take | Multihost::AfterSilence { .. } => {
+                may_be_shared(std::path::Path::new(path))
+            }
             Multihost::On => true,
             Multihost::Off => false,
         }

@@ -18,6 +18,8 @@ use stere_journal::{JournalError, Tail};
 use stere_pool::{Claimant, Error};
 use stere_shared_log::SharedLog;
 
+use crate::Multihost;
+
 /// An owner beats so often.
 pub const LOG_BEAT_MS: u64 = 1000;
 /// Without a look at the log for so long an owner writes to no device.
@@ -118,17 +120,18 @@ pub struct Watched {
 }
 
 impl LogClaim {
-    /// Waits until nobody has the pool, and refuses one whose owner lives. `is_forced`: takes it at once, from whoever has it.
+    /// Waits until nobody has the pool, and refuses one whose owner lives; `Multihost::Take` takes it at once, from whoever has it.
     pub fn claim(
         tail: Arc<Tail>,
         me: Claimant,
         now_ms: fn() -> u64,
-        is_forced: bool,
+        mode: Multihost,
         is_reader: bool,
         told: &mut dyn FnMut(&str),
     ) -> Result<LogClaim, Error> {
+        let is_forced = mode == Multihost::Take;
         let was_closed = tail.root().is_none_or(|root| root.clean);
-        let before = watch(&**tail.log(), now_ms, (is_forced, was_closed), told)?;
+        let before = watch(&**tail.log(), now_ms, (mode, was_closed), told)?;
         Ok(LogClaim::claim_watched(tail, me, now_ms, Watched { before, is_forced, was_closed }, is_reader))
     }
 
@@ -211,7 +214,7 @@ impl Drop for LogClaim {
 fn watch(
     log: &dyn SharedLog,
     now_ms: fn() -> u64,
-    (is_forced, was_closed): (bool, bool),
+    (mode, was_closed): (Multihost, bool),
     told: &mut dyn FnMut(&str),
 ) -> Result<Option<(Seen, u64)>, Error> {
     let mut silence = Silence::new(now_ms);
@@ -220,7 +223,9 @@ fn watch(
         let (seen, silent_ms) = silence.look(log).map_err(|error| Error::LogAway { why: error.to_string() })?;
         // An owner whose root is there may not have beaten yet.
         let is_free = seen == Seen::Nobody && was_closed;
-        if is_free || is_forced || silent_ms >= SILENCE_MS {
+        let was_watched = matches!((&seen, mode), (Seen::Owner(beat), Multihost::AfterSilence { owner, sequence })
+            if (beat.owner, beat.sequence) == (owner, sequence));
+        if is_free || was_watched || mode == Multihost::Take || silent_ms >= SILENCE_MS {
             return Ok(silence.last().cloned());
         }
         match &first {

@@ -1,5 +1,5 @@
 //! Pools whose journal and roots lie in a shared log, in memory here: what is acknowledged is found by the next owner, and whoever was
-//! replaced writes nothing (P-240, P-241, P-242).
+//! replaced writes nothing (P-240, P-241, P-242, P-243).
 
 use std::sync::Weak;
 

@@ -21,6 +21,7 @@ mod cached;
 mod capabilities;
 mod checksums;
 mod classes;
+mod clients;
 mod costs;
 mod dedup;
 mod digests;

@@ -128,7 +128,11 @@ impl World {
     }
 
     pub fn find_daemon(&self) -> Option<i32> {
-        let point = self.mountpoint().display().to_string();
+        self.find_daemon_at(&self.mountpoint().display().to_string())
+    }
+
+    /// The process that serves a mount at this place.
+    pub fn find_daemon_at(&self, point: &str) -> Option<i32> {
         std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
             let process = entry.file_name().to_string_lossy().parse::<i32>().ok()?;
             let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();

@@ -30,6 +30,11 @@ impl Drop for Site {
         }
         // A daemon that stands still, or waits for nodes, would hold its mount for ever.
         for machine in &self.machines {
+            let place = machine.path("state/run/lab.owned");
+            if let Some(owner) = machine.find_daemon_at(&place.display().to_string()) {
+                signal(owner, libc::SIGKILL);
+            }
+            drop(Command::new("umount").arg("-l").arg(place).stderr(Stdio::null()).status());
             if let Some(daemon) = machine.find_daemon() {
                 signal(daemon, libc::SIGCONT);
                 if std::thread::panicking() {

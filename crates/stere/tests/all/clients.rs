@@ -1,0 +1,217 @@
+//! Several machines that use one pool at once, with the real binary (P-238, P-239, P-244): one owns it, the others mount through it, and one
+//! that stands by takes over while their programs go on. Needs root and /dev/fuse. Read next: `support/site.rs`.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use crate::site::{Site, Synced, signal, take_away};
+use crate::support::World;
+use crate::support::tier::{content, until};
+
+/// Five seconds of silence, three of grace, and what a busy machine adds.
+const CALL_MAX: Duration = Duration::from_secs(30);
+
+fn owner_process(world: &World) -> Option<i32> {
+    let place = world.path("state/run/lab.owned").display().to_string();
+    world.find_daemon_at(&place)
+}
+
+#[test]
+fn what_one_machine_writes_the_others_see() {
+    let Some(site) = Site::new("what_one_machine_writes_the_others_see", 3, 3) else { return };
+    let [owner, one, other] = &site.machines[..] else { panic!("three machines") };
+    owner.ok("mount lab mount");
+    one.ok("mount lab mount");
+    other.ok("mount lab mount");
+    let all = [owner, one, other];
+    for (number, world) in all.iter().enumerate() {
+        fs::create_dir(world.mountpoint().join(format!("of{number}"))).unwrap();
+        fs::write(world.mountpoint().join(format!("of{number}/file")), content(40 + number)).unwrap();
+    }
+    for world in all {
+        for number in 0..3 {
+            assert!(fs::read(world.mountpoint().join(format!("of{number}/file"))).unwrap() == content(40 + number));
+        }
+    }
+    // Close to open, again and again, in turns.
+    for round in 0..30 {
+        fs::write(all[round % 3].mountpoint().join("turns"), format!("round {round}")).unwrap();
+        for world in all {
+            assert_eq!(fs::read_to_string(world.mountpoint().join("turns")).unwrap(), format!("round {round}"));
+        }
+    }
+    // Appends of all go one behind the other.
+    let lines = |number: usize| {
+        let point = all[number].mountpoint();
+        move || {
+            let mut file = fs::OpenOptions::new().append(true).create(true).open(point.join("journal")).unwrap();
+            for line in 0..200 {
+                // In one piece: only that is one append.
+                file.write_all(format!("{number} {line}\n").as_bytes()).unwrap();
+            }
+        }
+    };
+    let writers: Vec<_> = (0..3).map(|number| std::thread::spawn(lines(number))).collect();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    let journal = fs::read_to_string(owner.mountpoint().join("journal")).unwrap();
+    assert_eq!(journal.lines().count(), 600);
+    for number in 0..3 {
+        let of_one: Vec<&str> = journal.lines().filter(|line| line.starts_with(&format!("{number} "))).collect();
+        let expected: Vec<String> = (0..200).map(|line| format!("{number} {line}")).collect();
+        assert_eq!(of_one, expected);
+    }
+    // A lock holds on all machines.
+    let lock = |world: &World| fs::File::create(world.mountpoint().join("lock")).unwrap();
+    let (first, second) = (lock(one), lock(other));
+    // SAFETY: locks of files that this test has open.
+    let take = |file: &fs::File| unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    assert_eq!((take(&first), take(&second)), (0, -1));
+    drop(first);
+    // The kernel tells of a close when it gets to it.
+    until("the lock", || take(&second) == 0);
+    drop(second);
+    // Names, attributes, and a file that is removed while it is open elsewhere.
+    let mut open = fs::File::open(other.mountpoint().join("of1/file")).unwrap();
+    fs::remove_file(one.mountpoint().join("of1/file")).unwrap();
+    let mut bytes = Vec::new();
+    open.read_to_end(&mut bytes).unwrap();
+    assert!(bytes == content(41), "a removed file lives until the last machine closes it");
+    drop(open);
+    fs::rename(other.mountpoint().join("of2"), other.mountpoint().join("moved")).unwrap();
+    assert!(owner.mountpoint().join("moved/file").exists() && !one.mountpoint().join("of2").exists());
+    one.refused("umount nowhere", 1, &[]);
+    one.refused("pool take lab", 1, &["mounted"]);
+    one.ok("umount mount");
+    other.ok("umount mount");
+    owner.ok("umount mount");
+    owner.ok("check lab");
+}
+
+#[test]
+fn programs_go_on_when_the_owner_is_killed() {
+    let Some(site) = Site::new("programs_go_on_when_the_owner_is_killed", 3, 3) else { return };
+    let [owner, standby, client] = &site.machines[..] else { panic!("three machines") };
+    owner.ok("mount lab mount --standby");
+    until("an owner", || owner_process(owner).is_some());
+    standby.ok("mount lab mount --standby");
+    client.ok("mount lab mount");
+    let mut synced = Synced::default();
+    for _ in 0..20 {
+        synced.write(client, "a").unwrap();
+    }
+    // What is open stays open, and what was written and not synced is written again.
+    let mut options = fs::File::options();
+    options.read(true).write(true).create(true).truncate(true);
+    let mut open = options.open(client.mountpoint().join("open")).unwrap();
+    open.write_all(&content(45)).unwrap();
+    let removed = client.mountpoint().join("a0");
+    for round in 0..2 {
+        let process = until_some("an owner", || owner_process(owner).or_else(|| owner_process(standby)));
+        signal(process, libc::SIGKILL);
+        let start = Instant::now();
+        synced.write(client, "b").unwrap();
+        let waited = start.elapsed();
+        eprintln!("round {round}: the first call after the kill took {waited:?}");
+        assert!(waited < CALL_MAX, "{waited:?}");
+        for _ in 0..10 {
+            synced.write(client, "b").unwrap();
+        }
+    }
+    open.seek(SeekFrom::Start(0)).unwrap();
+    let mut bytes = Vec::new();
+    open.read_to_end(&mut bytes).unwrap();
+    assert!(bytes == content(45), "an unsynced write came back");
+    open.sync_all().unwrap();
+    drop(open);
+    assert!(removed.exists());
+    synced.assert_right(client);
+    synced.assert_right(owner);
+    synced.assert_right(standby);
+    client.ok("umount mount");
+    for machine in [owner, standby] {
+        machine.ok("umount mount");
+        assert_eq!(owner_process(machine), None, "an owner's process ends with its mount");
+    }
+    owner.ok("check lab");
+}
+
+fn until_some<T>(what: &str, find: impl Fn() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_owner_that_closes_in_order_is_followed_at_once() {
+    let Some(site) = Site::new("an_owner_that_closes_in_order_is_followed_at_once", 3, 2) else { return };
+    let [first, second] = &site.machines[..] else { panic!("two machines") };
+    first.ok("mount lab mount --standby");
+    until("an owner", || owner_process(first).is_some());
+    second.ok("mount lab mount --standby");
+    let mut synced = Synced::default();
+    synced.write(second, "a").unwrap();
+    let status = first.json("status lab --json");
+    assert_eq!(status["state"], "healthy");
+    second.refused("scrub start lab", 1, &["owned by host"]);
+    first.ok("umount mount");
+    let start = Instant::now();
+    synced.write(second, "b").unwrap();
+    let waited = start.elapsed();
+    assert!(waited < Duration::from_secs(4), "{waited:?}");
+    until("an owner on the second machine", || owner_process(second).is_some());
+    synced.assert_right(second);
+    second.ok("umount mount");
+    second.ok("check lab");
+    take_away(first);
+}
+
+/// 2 rounds; `STERE_TEST_ROUNDS` asks for more.
+fn rounds() -> usize {
+    std::env::var("STERE_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2)
+}
+
+#[test]
+fn the_owner_and_a_node_die_at_once() {
+    let Some(mut site) = Site::new("the_owner_and_a_node_die_at_once", 4, 3) else { return };
+    for machine in &site.machines[..2] {
+        machine.ok("mount lab mount --standby");
+        until("an owner", || site.machines[..2].iter().any(|machine| owner_process(machine).is_some()));
+    }
+    site.machines[2].ok("mount lab mount");
+    let (mut synced, mut waits) = (Synced::default(), Vec::new());
+    for round in 0..rounds() {
+        let before = 3 + round * 7 % 11;
+        (0..before).for_each(|_| synced.write(&site.machines[2], "a").unwrap());
+        let owners = || site.machines[..2].iter().find_map(owner_process);
+        signal(until_some("an owner", owners), libc::SIGKILL);
+        let node = round % site.nodes.len();
+        site.nodes[node].kill();
+        let start = Instant::now();
+        synced.write(&site.machines[2], "b").unwrap();
+        waits.push(start.elapsed());
+        site.nodes[node].start_again();
+        let is_whole = || {
+            site.machines[..2].iter().any(|machine| {
+                let status = machine.run("status lab --json");
+                status.code == 0 && status.out.contains("\"state\": \"healthy\"")
+            })
+        };
+        until("a healthy pool", is_whole);
+    }
+    synced.assert_right(&site.machines[2]);
+    waits.sort();
+    let (median, worst) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+    println!("{} kills, {} files, none lost: median {median:?}, worst {worst:?}", waits.len(), synced.names.len());
+    assert!(worst < CALL_MAX, "{worst:?}");
+    for machine in site.machines.iter().rev() {
+        machine.ok("umount mount");
+    }
+    site.machines[0].ok("check lab");
+}
