@@ -35,21 +35,7 @@ pub struct Announcement {
 }
 
 /// Tells who the owner is; `None` where nobody knows. Called once a second and whenever a connection is gone.
-pub trait FindOwner: Send + Sync + 'static {
-    fn find(&self) -> Option<Announcement>;
-}
-
-impl<F: Fn() -> Option<Announcement> + Send + Sync + 'static> FindOwner for F {
-    fn find(&self) -> Option<Announcement> {
-        self()
-    }
-}
-
-impl FindOwner for Box<dyn FindOwner> {
-    fn find(&self) -> Option<Announcement> {
-        (**self).find()
-    }
-}
+pub type FindOwner = Box<dyn Fn() -> Option<Announcement> + Send + Sync>;
 
 /// Which pool, and which machine this is.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +45,7 @@ pub struct LinkOptions {
 }
 
 pub(crate) struct Shared {
-    find: Box<dyn FindOwner>,
+    find: FindOwner,
     options: LinkOptions,
     session: [u8; 16],
     kernel: OnceLock<(u32, u64)>,
@@ -82,9 +68,9 @@ impl Link {
     ///
     /// # Errors
     /// Without random bytes or threads.
-    pub fn start(find: impl FindOwner, options: LinkOptions) -> std::io::Result<Arc<Link>> {
+    pub fn start(find: FindOwner, options: LinkOptions) -> std::io::Result<Arc<Link>> {
         let shared = Arc::new(Shared {
-            find: Box::new(find),
+            find,
             options,
             session: random()?,
             kernel: OnceLock::new(),
@@ -294,7 +280,7 @@ impl Shared {
                 self.rest();
                 continue;
             };
-            let Some(owner) = self.find.find() else {
+            let Some(owner) = (self.find)() else {
                 self.rest();
                 continue;
             };
@@ -477,7 +463,7 @@ impl Shared {
             if wire.last_sent().elapsed() >= every / 2 {
                 wire.send(&Frame::Ping);
             }
-            if self.find.find().is_some_and(|owner| owner.epoch > wire.epoch) {
+            if (self.find)().is_some_and(|owner| owner.epoch > wire.epoch) {
                 tracing::info!("there is a newer owner");
                 wire.cut();
             }

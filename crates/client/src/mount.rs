@@ -38,12 +38,7 @@ impl Mount {
     ///
     /// # Errors
     /// Every error says what to do about it; nothing stays mounted then.
-    pub fn new(
-        find: impl FindOwner,
-        options: LinkOptions,
-        mountpoint: &Path,
-        wire: &Options,
-    ) -> Result<Mount, MountError> {
+    pub fn new(find: FindOwner, options: LinkOptions, mountpoint: &Path, wire: &Options) -> Result<Mount, MountError> {
         let link = Link::start(find, options).map_err(MountError::Start)?;
         let session = Session::mount(Forwarder(Arc::clone(&link)), mountpoint, wire)?;
         Ok(Mount { link, session })

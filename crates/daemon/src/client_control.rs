@@ -75,6 +75,7 @@ impl ClientControl {
         };
         if let Ok(waiting) = stream.try_clone() {
             lock(&self.ending).push(waiting);
+            assert!(!lock(&self.ending).is_empty(), "whoever asked is told of the end");
         }
         if let Err(error) = self.unmounter.unmount(how) {
             lock(&self.ending).pop();

@@ -160,6 +160,7 @@ pub struct Starter {
 impl Starter {
     /// Of a mount that stands by: the same pool and options, at a place of its own.
     pub fn new(registry: &Registry, request: &MountRequest, pool: &str) -> Result<Starter> {
+        assert!(!pool.contains('/'), "the name of a pool is a part of paths");
         let place = registry.run_directory()?.join(format!("{pool}.owned"));
         std::fs::create_dir_all(&place).map_err(Error::System)?;
         let program = std::env::current_exe().map_err(Error::System)?;
@@ -186,6 +187,7 @@ impl Starter {
             return;
         }
         self.last = Some(Instant::now());
+        assert!(self.command.len() > 2, "a program, its command, and more");
         let mut command = Command::new(&self.command[0]);
         let how = if std::mem::take(&mut self.takes) { Some("take".to_owned()) } else { silent };
         command.arg("mount").args(how.iter().flat_map(|how| ["-o", how.as_str()])).args(&self.command[2..]);

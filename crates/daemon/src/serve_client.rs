@@ -20,7 +20,7 @@ const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
 /// A mount that was asked for.
 pub struct ClientMount {
     /// Tells who the owner is.
-    pub find: Box<dyn FindOwner>,
+    pub find: FindOwner,
     /// The pool's name, for /proc/mounts and the log.
     pub pool: String,
     pub pool_id: [u8; 16],

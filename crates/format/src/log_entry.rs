@@ -34,6 +34,7 @@ pub fn extents_of(slots: impl IntoIterator<Item = (DeviceIndex, u32)>) -> Vec<Sl
             _ => extents.push(SlotExtent { device, first: slot, count: 1 }),
         }
     }
+    assert!(extents.iter().all(|extent| extent.count > 0), "an extent has slots");
     extents
 }
 

@@ -24,7 +24,7 @@ use crate::interrupt::Cancel;
 use crate::operation::arguments::{Arguments, supplementary_groups};
 use crate::operation::decode::decode;
 use crate::operation::{Lock, Operation};
-use crate::remote::Remote;
+use crate::remote_memory::Remote;
 use crate::reply::{Attributes, Entry, Statfs, Timestamp};
 use crate::ring::RingShared;
 
@@ -178,7 +178,7 @@ impl Request {
         match &self.origin {
             Origin::Device(device) => device.arguments(self),
             Origin::Ring(ring) => ring.arguments(self),
-            Origin::Remote(remote) => remote.arguments(self),
+            Origin::Remote(remote) => remote.arguments(&self.header, &self.shared.decode),
         }
     }
 
@@ -210,7 +210,10 @@ impl Request {
         match &self.origin {
             Origin::Device(device) => device.answer(self, errno, body),
             Origin::Ring(ring) => ring.answer(self, errno, body),
-            Origin::Remote(remote) => remote.answer(errno, body),
+            Origin::Remote(remote) => match body {
+                Body::Bytes(bytes) => remote.answer(errno, bytes),
+                Body::InPlace(count) => remote.answer_in_place(errno, *count),
+            },
         }
     }
 

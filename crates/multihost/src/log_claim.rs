@@ -171,6 +171,7 @@ impl LogClaim {
             (seen, Some(before)) => seen == before,
         };
         let was_owned = !self.watched.was_closed || matches!(self.watched.before, Some((Seen::Owner(_), _)));
+        assert!(!self.threads.is_empty(), "only whoever writes waits for others");
         let has_moved = !look(&**self.kept.tail.log()).as_ref().is_ok_and(is_same);
         if was_owned && (self.watched.is_forced || has_moved) {
             tracing::info!("waiting until the lease of the owner before is over");
@@ -302,6 +303,7 @@ impl Kept {
     }
 
     fn encoded(&self, sequence: u64, is_closed: bool) -> Vec<u8> {
+        assert!(!is_closed || self.tail.is_closed(), "a pool is told to be closed when it is");
         let beat = OwnerBeat {
             owner: self.tail.owner(),
             sequence,
@@ -318,6 +320,7 @@ impl Kept {
 
     /// One beat, and a look at whether the log is still this owner's.
     fn beat(&self, sequence: u64) -> Result<(), stere_shared_log::Error> {
+        assert!(sequence > 0, "the first beat has number one");
         let begun_ms = (self.now_ms)();
         let log = self.tail.log();
         log.beat(&self.encoded(sequence, false))?;
@@ -325,6 +328,7 @@ impl Kept {
             let (before, _) = self.tail.ends();
             let next = log.bounds()?.next;
             let (decided, begun) = self.tail.ends();
+            assert!(before <= decided && decided <= begun, "records are begun, then decided");
             if next > begun {
                 self.tail.lose(JournalError::Replaced);
                 return Ok(());

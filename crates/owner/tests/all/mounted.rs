@@ -47,7 +47,7 @@ fn mount(site: &Site, name: &str, machine: u8) -> Mounted {
     let options =
         MountOptions { shared: true, sync_requests: BlockDevice::No, source: name.into(), ..MountOptions::default() };
     let own = LinkOptions { pool: POOL, machine: [machine; 16] };
-    let mount = Mount::new(site.finder(), own, &path, &options.wire(true)).expect("it mounts");
+    let mount = Mount::new(Box::new(site.finder()), own, &path, &options.wire(true)).expect("it mounts");
     Mounted { mount: Some(mount), path }
 }
 

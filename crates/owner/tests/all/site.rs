@@ -154,7 +154,7 @@ impl Site {
     /// A machine that mounts the pool.
     pub fn client(&self, machine: u8) -> Kernel {
         let options = LinkOptions { pool: POOL, machine: [machine; 16] };
-        let link = Link::start(self.finder(), options).expect("threads");
+        let link = Link::start(Box::new(self.finder()), options).expect("threads");
         link.set_kernel(45, RECOMMENDED | init::POSIX_LOCKS | init::FLOCK_LOCKS);
         Kernel { link, session: RemoteSession::new(u64::from(machine), true, 1 << 20) }
     }
