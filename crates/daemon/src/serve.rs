@@ -221,7 +221,8 @@ fn serve_client_of(
             read_only: request.options.fuse.read_only,
         };
         let (registry, host, ending) = (registry.clone(), Box::new(seeker.host()), Default::default());
-        let answering = Arc::new(ClientControl { registry, about, unmounter, host, ending });
+        let take_over = Box::new(seeker.taker());
+        let answering = Arc::new(ClientControl { registry, about, unmounter, host, take_over, ending });
         if let Err(error) = answering.start(listener) {
             tracing::error!(%error, "commands are not answered");
         }

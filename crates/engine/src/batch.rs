@@ -102,7 +102,7 @@ impl Batches<'_> {
 
     /// Writes a record that tells what is known to be durable, and nothing else.
     pub(crate) fn write_proof(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<(), Error> {
-        assert!(!journal.mirrors.is_empty(), "a proof that no device takes proves nothing");
+        assert!(journal.is_somewhere(), "a proof that nothing takes proves nothing");
         let counters = self.counters_of(&self.engine.inner.read());
         let completion = Completion::new();
         journal.submit_proof(&self.engine.log.stripe, &counters, &completion);
@@ -135,8 +135,13 @@ impl Batches<'_> {
             failed.append(&mut self.engine.log.flush()?);
         }
         journal.drop_failed_mirrors(&failed)?;
+        // What was not written because the pool is lost is written nowhere else.
+        journal.tail.as_ref().map_or(Ok(()), |tail| tail.check())?;
         // After the flush: whoever takes the pool over believes what is in the log.
-        Ok(journal.put_submitted()?)
+        match self.engine.log.rows.has_failures() && journal.tail.is_some() {
+            true => Ok(journal.hold_submitted()?),
+            false => Ok(journal.put_submitted()?),
+        }
     }
 
     /// Takes what the journal does not hold yet, with all rows it names on their way.

@@ -38,6 +38,9 @@ impl Rerouting<'_> {
             if is_planted(Bug::StrandedForgotten) || !self.save_stranded().map_err(|error| self.engine.fail(error))? {
                 journal.is_unsettled = false;
                 self.release_stranded();
+                if journal.is_holding() {
+                    Batches::of(self.engine).write_proof(journal)?;
+                }
                 return Ok(true);
             }
             journal.is_unsettled = true;

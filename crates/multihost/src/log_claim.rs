@@ -78,7 +78,8 @@ impl Silence {
     /// Looks once more: who has the pool, and for how long nothing has moved.
     pub fn look(&mut self, log: &dyn SharedLog) -> Result<(Seen, u64), stere_shared_log::Error> {
         let before_ms = (self.now_ms)();
-        let now = look(log)?;
+        // Nobody can beat while the log is away: the count begins anew when it is back.
+        let now = look(log).inspect_err(|_| self.last = None)?;
         if self.last.as_ref() != Some(&now) {
             // It moved at some time before the answer came.
             self.since_ms = (self.now_ms)();
@@ -348,3 +349,6 @@ impl Kept {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

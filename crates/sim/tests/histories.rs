@@ -102,6 +102,19 @@ fn every_crash_point_of_short_workloads() {
     assert!(outcome.recoveries > 1000, "{outcome:?}");
 }
 
+/// P-240 to P-242. `STERE_CLUSTER_HISTORIES` asks for more.
+#[test]
+fn owners_of_a_shared_log_follow_each_other() {
+    let asked = std::env::var("STERE_CLUSTER_HISTORIES").ok().and_then(|text| text.parse().ok());
+    let count = asked.unwrap_or(1000);
+    let first = std::env::var("STERE_CLUSTER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let (seen, failure) = stere_sim::cluster::run_many(first, count, None);
+    println!("{seen:?}");
+    assert_eq!(failure, None);
+    let is_enough = seen.takeovers > count && seen.woken > count / 2 && seen.acknowledged > 4 * count;
+    assert!(is_enough && seen.crashes > 0 && seen.lost_answers > 0, "{seen:?}");
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
@@ -116,6 +129,23 @@ mod planted {
             let found = outcome.failed.first().map(|failed| failed.failure.to_string());
             println!("{bug:?}: after {} histories: {found:?}", outcome.histories);
             assert!(found.is_some_and(|text| text.contains("122") || text.contains("a crash left")), "{bug:?}");
+        }
+    }
+
+    /// P-240 to P-242: the bugs of the design of several machines.
+    #[test]
+    fn planted_bugs_of_the_cluster_are_found() {
+        let bugs = [
+            Bug::AcknowledgedBeforePut,
+            Bug::PutBeforeFlush,
+            Bug::FencedGoesOn,
+            Bug::SlotGrantedTwice,
+            Bug::GrantNotPut,
+        ];
+        for bug in bugs {
+            let (seen, failure) = stere_sim::cluster::run_many(1, 1500, Some(bug));
+            println!("{bug:?}: after {} histories: {failure:?}", seen.histories);
+            assert!(failure.is_some(), "{bug:?} is not found");
         }
     }
 
