@@ -10,8 +10,7 @@ use stere_format::{DeviceIndex, Superblock};
 use stere_multihost::Multihost;
 use stere_pool::{Assembly, OpenOptions};
 
-use stere_control::connection::{self, Connection};
-use stere_control::message::Request;
+use stere_control::connection;
 use stere_machine::devices::Target;
 use stere_machine::error::{DONE, Error, Result, refused};
 use stere_machine::registry::{PoolRecord, Registry};
@@ -53,11 +52,7 @@ pub fn take(registry: &Registry, pool: &str) -> Result<u8> {
             "the log of the pool '{pool}' is on its devices, so no machine can take it from another; `stere pool move-log` changes that"
         ));
     }
-    if let Some(mut connection) = Connection::open(registry, pool) {
-        connection.ask(Request::TakeOver)?;
-        println!("this machine takes the pool {pool} over; whoever had it writes nothing any more");
-        return Ok(DONE);
-    }
+    refuse_mounted(registry, pool)?;
     open_and_close(registry, &record, Multihost::Take)?;
     println!(
         "the pool {pool} is nobody's now; whoever had it writes nothing any more. Mount it: stere mount {pool} MOUNTPOINT"

@@ -24,8 +24,6 @@ use crate::usage::UsageReport;
 pub enum Request {
     About,
     Status,
-    /// Takes the pool from the machine that owns it; for a mount that stands by.
-    TakeOver,
     /// Makes everything durable; with `wait` before the answer.
     Flush {
         wait: bool,

@@ -22,8 +22,6 @@ pub struct ClientControl {
     pub unmounter: Unmounter,
     /// The host of the owner.
     pub host: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Takes the pool over; false where this mount does not stand by.
-    pub take_over: Box<dyn Fn() -> bool + Send + Sync>,
     /// Those who wait until everything is durable.
     pub ending: Mutex<Vec<UnixStream>>,
 }
@@ -59,15 +57,6 @@ impl ClientControl {
             match serde_json::from_str(&line) {
                 Ok(Request::About) => connection::send(&mut stream, &Answer::About(self.about.clone())),
                 Ok(Request::Unmount { lazy, force }) => self.unmount(&mut stream, lazy, force),
-                Ok(Request::TakeOver) => {
-                    let message =
-                        "this mount does not stand by, so nothing here could own the pool: mount it with --standby";
-                    let answer = match (self.take_over)() {
-                        true => Answer::Done,
-                        false => Answer::Failed { message: message.into(), ended: false },
-                    };
-                    connection::send(&mut stream, &answer);
-                }
                 Ok(_) => return self.ask_the_owner(&line, reader, stream),
                 Err(error) => {
                     let message = format!("the request is not understood: {error}");

@@ -73,8 +73,6 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         Request::About | Request::Unmount { .. } | Request::Lose { .. } | Request::TestRules { .. } => {
             Answer::About(daemon.about.clone())
         }
-        // It has it.
-        Request::TakeOver => Answer::Done,
         Request::Layout { inode, from } => match layout::gather(&daemon.filesystem, &daemon.running, inode, from) {
             Ok(layout) => Answer::Layout(layout),
             Err(error) => failed(&error),

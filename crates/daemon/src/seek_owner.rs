@@ -66,9 +66,6 @@ struct Seeking {
     log: Arc<dyn SharedLog>,
     owner: Mutex<Option<OwnerBeat>>,
     is_over: AtomicBool,
-    /// Somebody wants the pool to be owned here, at once.
-    is_wanted: AtomicBool,
-    stands_by: bool,
 }
 
 /// Looks for the owner of a pool until it is dropped.
@@ -80,13 +77,7 @@ pub struct OwnerSeeker {
 impl OwnerSeeker {
     /// `starter` begins an owner's process where this machine stands by.
     pub fn start(log: Arc<dyn SharedLog>, starter: Option<Starter>) -> Result<OwnerSeeker> {
-        let seeking = Arc::new(Seeking {
-            log,
-            owner: Mutex::default(),
-            is_over: AtomicBool::new(false),
-            is_wanted: AtomicBool::new(false),
-            stands_by: starter.is_some(),
-        });
+        let seeking = Arc::new(Seeking { log, owner: Mutex::default(), is_over: AtomicBool::new(false) });
         let of_thread = seeking.clone();
         let look = move || of_thread.keep_looking(starter);
         let thread = std::thread::Builder::new().name("seek-owner".into()).spawn(look).map_err(Error::System)?;
@@ -100,15 +91,6 @@ impl OwnerSeeker {
             let owner = lock(&seeking.owner).clone()?;
             let (address, secret) = (owner.address, owner.secret);
             (!address.is_empty()).then_some(Announcement { address, secret, epoch: owner.epoch.into() })
-        }
-    }
-
-    /// Has the pool taken over by this machine; false where it does not stand by.
-    pub fn taker(&self) -> impl Fn() -> bool + Send + Sync + 'static {
-        let seeking = self.seeking.clone();
-        move || {
-            seeking.is_wanted.store(seeking.stands_by, Ordering::Release);
-            seeking.stands_by
         }
     }
 
@@ -135,9 +117,6 @@ impl Seeking {
     fn keep_looking(&self, mut starter: Option<Starter>) {
         let mut silence = Silence::new(boot_ms);
         while !self.is_over.load(Ordering::Acquire) {
-            if let Some(starter) = starter.as_mut().filter(|_| self.is_wanted.swap(false, Ordering::AcqRel)) {
-                starter.takes = starter.child.is_none();
-            }
             if let Ok((seen, silent_ms)) = silence.look(&*self.log) {
                 let is_free = match &seen {
                     Seen::Nobody => true,

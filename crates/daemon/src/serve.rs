@@ -221,8 +221,7 @@ fn serve_client_of(
             read_only: request.options.fuse.read_only,
         };
         let (registry, host, ending) = (registry.clone(), Box::new(seeker.host()), Default::default());
-        let take_over = Box::new(seeker.taker());
-        let answering = Arc::new(ClientControl { registry, about, unmounter, host, take_over, ending });
+        let answering = Arc::new(ClientControl { registry, about, unmounter, host, ending });
         if let Err(error) = answering.start(listener) {
             tracing::error!(%error, "commands are not answered");
         }
@@ -390,7 +389,7 @@ fn open_once(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> 
     let path_of =
         |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
     let opened = assembly.open(&options, &path_of)?;
-    guard.settle();
+    guard.wait_for_lease();
     Ok((assembly, guard, opened, start.elapsed()))
 }
 

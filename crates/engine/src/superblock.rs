@@ -34,10 +34,9 @@ fn put_root(engine: &Engine, superblocks: &[Superblock]) -> Result<(), Error> {
     match (&engine.options.tail, superblocks.first()) {
         (Some(tail), Some(superblock)) => {
             assert!(superblock.journal_devices.is_empty(), "a journal in a shared log has no mirrors");
-            if !superblock.checkpoint.iter().all(|part| is_somewhere(engine, &part.place)) {
-                let why = "no device took the checkpoint; check the devices, then mount the pool again";
-                return Err(Error::Pool(why.into()));
-            }
+            let is_written = superblock.checkpoint.iter().all(|part| is_somewhere(engine, &part.place));
+            let why = "no device took the checkpoint; check the devices, then mount the pool again";
+            is_written.then_some(()).ok_or_else(|| Error::Pool(why.into()))?;
             Ok(tail.put_root(superblock)?)
         }
         _ => Ok(()),

@@ -151,9 +151,9 @@ impl Guard {
     }
 
     /// Waits until nobody else serves what the pool held before it was opened here.
-    pub fn settle(&self) {
+    pub fn wait_for_lease(&self) {
         if let Some(log) = self.log.as_ref().filter(|_| !self.is_reader) {
-            log.settle();
+            log.wait_for_lease();
         }
     }
 

@@ -132,7 +132,7 @@ impl LogClaim {
     ) -> Result<LogClaim, Error> {
         let is_forced = mode == Multihost::Take;
         let was_closed = tail.root().is_none_or(|root| root.clean);
-        let before = watch(&**tail.log(), now_ms, (mode, was_closed), told)?;
+        let before = wait_until_free(&**tail.log(), now_ms, (mode, was_closed), told)?;
         Ok(LogClaim::claim_watched(tail, me, now_ms, Watched { before, is_forced, was_closed }, is_reader))
     }
 
@@ -164,7 +164,7 @@ impl LogClaim {
     }
 
     /// Waits until nobody else serves reads of the pool, which is this process's now.
-    pub fn settle(&self) {
+    pub fn wait_for_lease(&self) {
         let is_same = |now: &(Seen, u64)| match (&now.0, self.watched.before.as_ref().map(|before| &before.0)) {
             (Seen::Nobody, _) | (_, None) => true,
             // Its own beat, which begins with the root.
@@ -213,7 +213,7 @@ impl Drop for LogClaim {
 }
 
 /// Watches a log until nobody has the pool. What was seen last.
-fn watch(
+fn wait_until_free(
     log: &dyn SharedLog,
     now_ms: fn() -> u64,
     (mode, was_closed): (Multihost, bool),

@@ -44,7 +44,7 @@ pub fn open_here(registry: &Registry, pool: &str, read_only: bool) -> Result<Run
     let place_of =
         |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
     let opened = assembly.open(&options, &place_of)?;
-    claim.settle();
+    claim.wait_for_lease();
     opened.warnings.iter().for_each(|warning| eprintln!("stere: {warning}"));
     Ok(crate::media::take_over(registry, &assembly, Some(claim), opened))
 }

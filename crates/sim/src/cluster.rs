@@ -216,12 +216,12 @@ impl History {
         let options = OpenOptions { memory_bytes: MEMORY_BYTES, epoch_nonce, ..OpenOptions::default() };
         let opened = assembly.open(&options, &|_| None).map_err(told)?;
         self.owner = Some(Process { store: opened.store, pending: Pending::default() });
-        self.settle_uncertain()?;
+        self.look_what_is_there()?;
         self.verify()
     }
 
     /// What nobody was told of is there or not; from now on it stays so.
-    fn settle_uncertain(&mut self) -> Result<(), String> {
+    fn look_what_is_there(&mut self) -> Result<(), String> {
         let uncertain = std::mem::take(&mut self.uncertain);
         let owner = self.owner.as_ref().ok_or("nobody owns the pool")?;
         for (inode, file) in uncertain.written {

@@ -64,16 +64,16 @@ fn an_owner_is_silent_when_nothing_moved_for_as_long_as_it_was_watched() {
 #[test]
 fn only_a_living_owner_is_waited_for() {
     let log = MemoryLog::new();
-    let watch_now = |mode, was_closed| {
+    let look_now = |mode, was_closed| {
         let mut told = Vec::new();
-        let watched = watch(&log, || 0, (mode, was_closed), &mut |host| told.push(host.to_owned()));
+        let watched = wait_until_free(&log, || 0, (mode, was_closed), &mut |host| told.push(host.to_owned()));
         (watched.map(|_| ()).map_err(|error| error.to_string()), told)
     };
-    assert_eq!(watch_now(Multihost::Auto, true), (Ok(()), Vec::new()));
+    assert_eq!(look_now(Multihost::Auto, true), (Ok(()), Vec::new()));
     log.beat(&beat(9, false)).unwrap();
-    assert_eq!(watch_now(Multihost::Take, true).0, Ok(()));
+    assert_eq!(look_now(Multihost::Take, true).0, Ok(()));
     let known = Multihost::AfterSilence { owner: [4; 16], sequence: 9 };
-    assert_eq!(watch_now(known, true).0, Ok(()));
+    assert_eq!(look_now(known, true).0, Ok(()));
     // One that beats meanwhile is told of, and not waited for.
     let other = log.another();
     let beating = std::thread::spawn(move || {
@@ -82,10 +82,10 @@ fn only_a_living_owner_is_waited_for() {
             std::thread::sleep(Duration::from_millis(50));
         }
     });
-    let (refused, told) = watch_now(Multihost::AfterSilence { owner: [4; 16], sequence: 8 }, true);
+    let (refused, told) = look_now(Multihost::AfterSilence { owner: [4; 16], sequence: 8 }, true);
     assert!(refused.unwrap_err().contains("host shed"));
     assert_eq!(told, ["shed"]);
     beating.join().unwrap();
     log.beat(&beat(40, true)).unwrap();
-    assert_eq!(watch_now(Multihost::Auto, true).0, Ok(()));
+    assert_eq!(look_now(Multihost::Auto, true).0, Ok(()));
 }
