@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
-use fuse_wire::{Notifier, Request, raw};
+use fuse_wire::{Notifier, Request, is_dying, raw, thread_status};
 use parking_lot::{Condvar, Mutex};
 use stere_machine_wire::{Frame, Incoming, Notice, PING_EVERY_SECONDS, StreamError, random};
 
@@ -214,11 +214,7 @@ impl Drop for Link {
 
 /// Whether a thread is about to end by a signal. One that is not seen from here is taken for it: it was interrupted.
 fn is_being_killed(thread: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{thread}/status")) else { return true };
-    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let pending = ["SigPnd:", "ShdPnd:"].into_iter().filter_map(|name| u64::from_str_radix(value(name)?, 16).ok());
-    let is_killed = pending.fold(0, |all, some| all | some) >> (libc::SIGKILL - 1) & 1 == 1;
-    is_killed || value("State:").is_some_and(|state| state.starts_with(['Z', 'X']))
+    thread_status(thread).is_none_or(|status| is_dying(&status))
 }
 
 fn sync_message() -> Vec<u8> {

@@ -7,12 +7,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
 
-use stere_fuse::{Unmount, Unmounter};
+use stere_fuse::Unmounter;
 
-use crate::daemon::{lock, spawn};
+use crate::control_socket::unmount_for;
+use crate::daemon::spawn;
 use stere_control::connection;
 use stere_control::message::{About, Answer, Request};
-use stere_machine::error::{Result, refused};
+use stere_machine::error::Result;
 use stere_machine::registry::Registry;
 
 /// What is needed to answer.
@@ -38,17 +39,6 @@ impl ClientControl {
         })
     }
 
-    /// Everything is durable, or not.
-    pub fn answer_waiting(&self, outcome: &Result<u8>) {
-        let answer = match outcome {
-            Ok(_) => Answer::Done,
-            Err(error) => Answer::Failed { message: error.to_string(), ended: true },
-        };
-        for mut stream in lock(&self.ending).drain(..) {
-            connection::send(&mut stream, &answer);
-        }
-    }
-
     fn converse(&self, stream: UnixStream) {
         let Ok(mut reader) = stream.try_clone().map(BufReader::new) else { return };
         let mut stream = stream;
@@ -56,7 +46,11 @@ impl ClientControl {
         while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
             match serde_json::from_str(&line) {
                 Ok(Request::About) => connection::send(&mut stream, &Answer::About(self.about.clone())),
-                Ok(Request::Unmount { lazy, force }) => self.unmount(&mut stream, lazy, force),
+                Ok(Request::Unmount { lazy, force }) => {
+                    if let Some(refused) = unmount_for(&stream, &self.ending, &self.unmounter, (lazy, force)) {
+                        connection::send(&mut stream, &refused);
+                    }
+                }
                 Ok(_) => return self.ask_the_owner(&line, reader, stream),
                 Err(error) => {
                     let message = format!("the request is not understood: {error}");
@@ -64,22 +58,6 @@ impl ClientControl {
                 }
             }
             line.clear();
-        }
-    }
-
-    fn unmount(&self, stream: &mut UnixStream, lazy: bool, force: bool) {
-        let how = match (force, lazy) {
-            (true, _) => Unmount::Force,
-            (false, true) => Unmount::Lazy,
-            (false, false) => Unmount::Normal,
-        };
-        if let Ok(waiting) = stream.try_clone() {
-            lock(&self.ending).push(waiting);
-            assert!(!lock(&self.ending).is_empty(), "whoever asked is told of the end");
-        }
-        if let Err(error) = self.unmounter.unmount(how) {
-            lock(&self.ending).pop();
-            connection::send(stream, &Answer::Failed { message: error.to_string(), ended: false });
         }
     }
 
@@ -106,15 +84,4 @@ impl ClientControl {
         }
         drop(to_owner.shutdown(std::net::Shutdown::Both));
     }
-}
-
-/// Listens on the socket of the pool.
-pub fn listen(registry: &Registry, pool: &str) -> Result<UnixListener> {
-    if let Some(about) = connection::about(registry, pool) {
-        return refused(format!(
-            "a pool named '{pool}' is already mounted on {0}; use it there, or unmount it with `stere umount {0}`",
-            about.mountpoint.display()
-        ));
-    }
-    connection::listen(registry, pool)
 }

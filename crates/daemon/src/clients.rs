@@ -31,16 +31,6 @@ impl Clients {
         lock(&self.0).address()
     }
 
-    /// Machines that have something here, connected or not.
-    pub fn count(&self) -> usize {
-        lock(&self.0).clients()
-    }
-
-    /// A commit has failed, so none is served any more: this machine should own the pool no longer.
-    pub fn have_failed(&self) -> bool {
-        lock(&self.0).has_failed()
-    }
-
     /// Serves none any more; they look for the next owner.
     pub fn end(&self) {
         lock(&self.0).end();

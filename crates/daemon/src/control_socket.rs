@@ -4,9 +4,9 @@
 
 use std::ops::ControlFlow;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use stere_fuse::Unmount;
+use stere_fuse::{Unmount, Unmounter};
 use stere_naming::Io;
 use zeroize::Zeroize;
 
@@ -20,14 +20,38 @@ use stere_machine::error::Result;
 use stere_online::outcome::Outcome as Changed;
 use stere_online::report;
 
-pub fn answer_waiting_clients(daemon: &Daemon, outcome: &Result<()>) {
+/// Tells those who wait for the end of a mount that everything is durable, or not.
+pub fn answer_waiting<T>(ending: &Mutex<Vec<UnixStream>>, outcome: &Result<T>) {
     let answer = match outcome {
-        Ok(()) => Answer::Done,
+        Ok(_) => Answer::Done,
         Err(error) => Answer::Failed { message: error.to_string(), ended: true },
     };
-    for mut stream in lock(&daemon.ending).drain(..) {
+    for mut stream in lock(ending).drain(..) {
         connection::send(&mut stream, &answer);
     }
+}
+
+/// Unmounts; who asked is answered when everything is durable, or by what is told here if it cannot be.
+pub fn unmount_for(
+    stream: &UnixStream,
+    ending: &Mutex<Vec<UnixStream>>,
+    unmounter: &Unmounter,
+    (lazy, force): (bool, bool),
+) -> Option<Answer> {
+    let how = match (force, lazy) {
+        (true, _) => Unmount::Force,
+        (false, true) => Unmount::Lazy,
+        (false, false) => Unmount::Normal,
+    };
+    let client = match stream.try_clone() {
+        Ok(client) => client,
+        Err(error) => return Some(failed(&error)),
+    };
+    let number = std::os::fd::AsRawFd::as_raw_fd(&client);
+    lock(ending).push(client);
+    let error = unmounter.unmount(how).err()?;
+    lock(ending).retain(|client| std::os::fd::AsRawFd::as_raw_fd(client) != number);
+    Some(failed(&error))
 }
 
 fn failed(why: &dyn std::fmt::Display) -> Answer {
@@ -160,27 +184,9 @@ fn unmount(daemon: &Arc<Daemon>, stream: &UnixStream, lazy: bool, force: bool) -
         // Whoever waits for a volume is told that it does not come.
         daemon.running.gate.close();
     }
-    let how = match (force, lazy) {
-        (true, _) => Unmount::Force,
-        (false, true) => Unmount::Lazy,
-        (false, false) => Unmount::Normal,
-    };
-    let client = match stream.try_clone() {
-        Ok(client) => client,
-        Err(error) => return Some(failed(&error)),
-    };
-    let number = std::os::fd::AsRawFd::as_raw_fd(&client);
-    lock(&daemon.ending).push(client);
-    match daemon.unmounter.unmount(how) {
-        Ok(()) => {
-            if force {
-                end_soon(daemon);
-            }
-            None
-        }
-        Err(error) => {
-            lock(&daemon.ending).retain(|client| std::os::fd::AsRawFd::as_raw_fd(client) != number);
-            Some(failed(&error))
-        }
+    let refused = unmount_for(stream, &daemon.ending, &daemon.unmounter, (lazy, force));
+    if force && refused.is_none() {
+        end_soon(daemon);
     }
+    refused
 }

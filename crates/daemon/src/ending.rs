@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use stere_fuse::Unmount;
+use stere_fuse::{Unmount, Unmounter};
 use stere_naming::Io;
 use stere_store::SharedLog;
 
@@ -17,24 +17,33 @@ use stere_machine::clock;
 use stere_machine::error::Result;
 
 /// How long files may stay open after a signal before the mount is broken off.
-const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
+pub const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the last device that may answer is waited for when nothing but closing the pool is left.
 const LAST_DEVICE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// SIGTERM, SIGINT and SIGHUP end the mount in order. Who still has files open gets a little time.
-pub fn start_signals(daemon: Arc<Daemon>, mut signals: signal_hook::iterator::Signals) -> Result<()> {
+pub fn start_signals(daemon: Arc<Daemon>, signals: signal_hook::iterator::Signals) -> Result<()> {
+    // Also where it could be unmounted: other mounts of it may keep it.
+    unmount_on_signals(signals, daemon.unmounter.clone(), move |_| end_soon(&daemon))
+}
+
+/// Unmounts on each signal; `then` hears whether nobody had files open: else the mount left the name space and goes on for those.
+pub fn unmount_on_signals(
+    mut signals: signal_hook::iterator::Signals,
+    unmounter: Unmounter,
+    then: impl Fn(bool) + Send + 'static,
+) -> Result<()> {
     spawn("signals", move || {
         for signal in signals.forever() {
             tracing::info!(signal, "told to stop");
-            let unmounter = &daemon.unmounter;
-            if unmounter.unmount(Unmount::Normal).is_err() {
+            let is_unmounted = unmounter.unmount(Unmount::Normal).is_ok();
+            if !is_unmounted {
                 tracing::warn!("files are open: the mount leaves the name space now and ends when they are closed");
                 if let Err(error) = unmounter.unmount(Unmount::Lazy) {
                     tracing::error!(%error, "the mount cannot be ended");
                 }
             }
-            // Also where it could be unmounted: other mounts of it may keep it.
-            end_soon(&daemon);
+            then(is_unmounted);
         }
     })
 }

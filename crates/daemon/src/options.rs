@@ -24,7 +24,7 @@ pub struct Options {
     pub wait: Duration,
     /// Which devices are guarded against other machines.
     pub multihost: Multihost,
-    /// Waits until nobody else has the pool, instead of refusing.
+    /// Takes the pool over when nobody else has it, and is a client of its owner until then.
     pub standby: bool,
     /// This is the process of an owner whose machine stands by; not for people.
     pub owner_process: bool,

@@ -20,9 +20,9 @@ use stere_store::SharedLog;
 
 use crate::answer::keys;
 use crate::background::{Outcome, Ready};
-use crate::client_control::{self, ClientControl};
+use crate::client_control::ClientControl;
 use crate::clients::Clients;
-use crate::control_socket::{answer_waiting_clients, start_control};
+use crate::control_socket::{answer_waiting, start_control};
 use crate::daemon::Daemon;
 use crate::ending::{close_soon, end_when_taken_over, release_foreign_slots, start_signals, unblock_signals};
 use crate::mount_request::MountRequest;
@@ -120,7 +120,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     let outcome = end(&daemon, ended, worked);
     daemon.running.give_up_claim();
     connection::remove(registry, &pool);
-    answer_waiting_clients(&daemon, &outcome);
+    answer_waiting(&daemon.ending, &outcome);
     outcome.map(|()| DONE)
 }
 
@@ -181,11 +181,17 @@ fn serve_as_client(registry: &Registry, request: &MountRequest, ready: &mut Read
     if request.options.owner_process {
         return None;
     }
+    let takes = request.options.multihost == stere_multihost::Multihost::Take;
     let (log, id) = match seek_owner::log_of(&request.target) {
-        Ok(log) => log?,
+        Ok(Some(log)) => log,
+        Ok(None) if request.options.standby || takes => {
+            return Some(refused(
+                "only a pool whose log is in an engine can be taken over; `stere pool move-log` moves it there",
+            ));
+        }
+        Ok(None) => return None,
         Err(error) => return Some(Err(error)),
     };
-    let takes = request.options.multihost == stere_multihost::Multihost::Take;
     let is_client = request.options.standby || (!takes && seek_owner::has_owner(&*log));
     is_client.then(|| serve_client_of(registry, request, log, id, ready))
 }
@@ -199,7 +205,8 @@ fn serve_client_of(
 ) -> Result<u8> {
     let Target::Remembered(record) = &request.target else { return refused("a pool is mounted by its name here") };
     let pool = &record.name;
-    let listener = client_control::listen(registry, pool)?;
+    refuse_twice(registry, request, pool)?;
+    let listener = connection::listen(registry, pool)?;
     let starter = request.options.standby.then(|| Starter::new(registry, request, pool)).transpose()?;
     let seeker = OwnerSeeker::start(log, starter)?;
     let mount = ClientMount {
@@ -233,7 +240,7 @@ fn serve_client_of(
     // An owner's process of this machine closes the pool in order.
     drop(seeker);
     connection::remove(registry, pool);
-    control.iter().for_each(|control| control.answer_waiting(&outcome));
+    control.iter().for_each(|control| answer_waiting(&control.ending, &outcome));
     outcome
 }
 
@@ -320,27 +327,6 @@ fn requests_of_all(
 
 type OpenedPool = (Assembly, Guard, stere_pool::Opened, Duration);
 
-/// How often a standby looks whether the pool is free.
-const STANDBY_LOOK: Duration = Duration::from_millis(500);
-
-/// Opens the pool; a standby waits for that until nobody else has it.
-fn open(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> Result<OpenedPool> {
-    let mut is_told = false;
-    loop {
-        let error = match open_once(registry, request, ready) {
-            Err(error) if request.options.standby && !request.options.owner_process && is_anothers(&error) => error,
-            opened => return opened,
-        };
-        if !std::mem::replace(&mut is_told, true) {
-            ready.tell_waiting(&format!("standing by: {error}"));
-        }
-        if ready.is_abandoned() {
-            return refused("the command that began this mount was interrupted while it stood by");
-        }
-        std::thread::sleep(STANDBY_LOOK);
-    }
-}
-
 /// Whether another machine has the pool, or was faster.
 fn is_anothers(error: &Error) -> bool {
     match error {
@@ -351,7 +337,7 @@ fn is_anothers(error: &Error) -> bool {
 }
 
 /// Opens the devices and the pool on them; also tells how long recovery took.
-fn open_once(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> Result<OpenedPool> {
+fn open(registry: &Registry, request: &MountRequest, ready: &mut Ready) -> Result<OpenedPool> {
     if let Target::Remembered(record) = &request.target {
         refuse_twice(registry, request, &record.name)?;
     }

@@ -4,18 +4,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_client::{FindOwner, Link, LinkOptions, Mount, MountError};
-use stere_fuse::{BlockDevice, MountOptions, Unmount, Unmounter};
+use stere_fuse::{BlockDevice, MountOptions, Unmounter};
 use stere_machine::error::{DONE, Error, Result};
 
 use crate::daemon::spawn;
-use crate::ending::unblock_signals;
-
-/// How long files may stay open after a signal before the mount is broken off.
-const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
+use crate::ending::{OPEN_FILES_PATIENCE, unblock_signals, unmount_on_signals};
 
 /// A mount that was asked for.
 pub struct ClientMount {
@@ -45,7 +41,13 @@ pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>, Unmounter)) ->
     };
     let link = LinkOptions { pool: request.pool_id, machine: request.machine_id };
     let mount = Mount::new(request.find, link, &request.mountpoint, &options.wire(is_root)).map_err(told)?;
-    start_signals(mount.unmounter(), mount.link(), signals)?;
+    // Who still has files open, or waits for an owner, gets a little time.
+    let link = mount.link();
+    unmount_on_signals(signals, mount.unmounter(), move |is_unmounted| {
+        if !is_unmounted {
+            end_soon(link.clone());
+        }
+    })?;
     tracing::info!(pool = request.pool, mountpoint = %request.mountpoint.display(), "mounted through the pool's owner");
     ready(&mount.link(), mount.unmounter());
     mount.wait().map_err(told)?;
@@ -59,23 +61,6 @@ fn told(error: MountError) -> Error {
         MountError::Start(error) => Error::System(error),
         other => Error::Refused(other.to_string()),
     }
-}
-
-/// SIGTERM, SIGINT and SIGHUP end the mount in order. Who still has files open, or waits for an owner, gets a little time.
-fn start_signals(unmounter: Unmounter, link: Arc<Link>, mut signals: signal_hook::iterator::Signals) -> Result<()> {
-    spawn("signals", move || {
-        for signal in signals.forever() {
-            tracing::info!(signal, "told to stop");
-            if unmounter.unmount(Unmount::Normal).is_ok() {
-                continue;
-            }
-            tracing::warn!("files are open: the mount leaves the name space now and ends when they are closed");
-            if let Err(error) = unmounter.unmount(Unmount::Lazy) {
-                tracing::error!(%error, "the mount cannot be ended");
-            }
-            end_soon(link.clone());
-        }
-    })
 }
 
 /// Ends the process after a while, if the mount has not ended by then: a lazy mount cannot be unmounted any more.

@@ -129,19 +129,14 @@ impl Batches<'_> {
             failed.push(device);
         }
         if is_planted(Bug::PutBeforeFlush) {
-            journal.put_submitted()?;
+            journal.put_submitted(true)?;
         }
         if !is_planted(Bug::CommitWithoutFlush) {
             failed.append(&mut self.engine.log.flush()?);
         }
         journal.drop_failed_mirrors(&failed)?;
-        // What was not written because the pool is lost is written nowhere else.
-        journal.tail.as_ref().map_or(Ok(()), |tail| tail.check())?;
         // After the flush: whoever takes the pool over believes what is in the log.
-        match self.engine.log.rows.has_failures() && journal.tail.is_some() {
-            true => Ok(journal.hold_submitted()?),
-            false => Ok(journal.put_submitted()?),
-        }
+        Ok(journal.put_submitted(!self.engine.log.rows.has_failures())?)
     }
 
     /// Takes what the journal does not hold yet, with all rows it names on their way.

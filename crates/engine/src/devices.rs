@@ -119,9 +119,7 @@ impl Devices {
     /// The pool is to be closed, whatever becomes of its last changes: the last device that answers is not waited for any longer.
     pub fn wait_for_none(&self, timeout: Duration) {
         self.engine.answering.wait_for_none();
-        if let Some(tail) = &self.engine.options.tail {
-            tail.give_up();
-        }
+        self.engine.options.tail.iter().for_each(|tail| tail.give_up());
         self.set_deadlines(Some(timeout));
     }
 

@@ -48,9 +48,7 @@ impl<'a> SharedLog<'a> {
 
     /// Whoever had the pool before writes nothing any more: its slots are free. How many those are.
     pub fn release_foreign_slots(self) -> usize {
-        if let Some(tail) = &self.engine.options.tail {
-            tail.forget_foreign();
-        }
+        self.engine.options.tail.iter().for_each(|tail| tail.forget_foreign());
         self.engine.log.stripe.slots.release_held()
     }
 }

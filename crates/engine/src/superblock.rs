@@ -3,7 +3,7 @@
 //! Invariants: the slots of the generation before are not touched, so a torn write leaves the old superblock whole.
 
 use stere_device::{Buffer, Completion, Device};
-use stere_format::{SegmentChunks, Superblock};
+use stere_format::Superblock;
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -31,26 +31,13 @@ pub(crate) fn store_superblocks_of_epoch(engine: &Engine, superblocks: &[Superbl
 
 /// Where the log is shared the root in it is the one that counts: before it is there, nothing may be written that speaks of it.
 fn put_root(engine: &Engine, superblocks: &[Superblock]) -> Result<(), Error> {
-    match (&engine.options.tail, superblocks.first()) {
-        (Some(tail), Some(superblock)) => {
-            assert!(superblock.journal_devices.is_empty(), "a journal in a shared log has no mirrors");
-            let is_written = superblock.checkpoint.iter().all(|part| is_somewhere(engine, &part.place));
-            let why = "no device took the checkpoint; check the devices, then mount the pool again";
-            is_written.then_some(()).ok_or_else(|| Error::Pool(why.into()))?;
-            Ok(tail.put_root(superblock)?)
-        }
-        _ => Ok(()),
+    let (Some(tail), Some(superblock)) = (&engine.options.tail, superblocks.first()) else { return Ok(()) };
+    assert!(superblock.journal_devices.is_empty(), "a journal in a shared log has no mirrors");
+    if !superblock.checkpoint.iter().all(|part| engine.log.stripe.slots.is_stored(&part.place)) {
+        let why = "no device took the checkpoint; check the devices, then mount the pool again";
+        return Err(Error::Pool(why.into()));
     }
-}
-
-/// Whether enough devices that did not fail have their part of a segment.
-fn is_somewhere(engine: &Engine, place: &SegmentChunks) -> bool {
-    let stripe = &engine.log.stripe;
-    let has = |chunk: &usize| {
-        let device = place.chunks[*chunk].device;
-        !place.is_missing(*chunk) && stripe.devices.get(device).is_some() && !stripe.slots.is_suspended(device)
-    };
-    (0..place.chunks.len()).filter(has).count() >= usize::from(place.scheme.data)
+    Ok(tail.put_root(superblock)?)
 }
 
 /// How many of these devices are there, and which of them did not take theirs.

@@ -205,7 +205,11 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// All bugs.
+    /// Those of a shared log, which the simulator's area `cluster` looks for.
+    pub const CLUSTER: [Bug; 5] =
+        [Bug::AcknowledgedBeforePut, Bug::PutBeforeFlush, Bug::FencedGoesOn, Bug::SlotGrantedTwice, Bug::GrantNotPut];
+
+    /// All others.
     pub const ALL: [Bug; 94] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,

@@ -41,14 +41,7 @@ impl std::str::FromStr for PoolId {
 
     fn from_str(text: &str) -> Result<PoolId, NoId> {
         let digits: String = text.chars().filter(|character| *character != '-').collect();
-        if digits.len() != 32 || !digits.is_ascii() {
-            return Err(NoId);
-        }
-        let mut id = [0; 16];
-        for (at, byte) in id.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).map_err(|_| NoId)?;
-        }
-        let id = PoolId(id);
+        let id = PoolId(from_hexadecimal(&digits).ok_or(NoId)?);
         if id.to_string() == text { Ok(id) } else { Err(NoId) }
     }
 }
@@ -68,3 +61,21 @@ impl fmt::Debug for DeviceId {
         write_uuid(&self.0, formatter)
     }
 }
+
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn from_hexadecimal(text: &str) -> Option<[u8; 16]> {
+    if text.len() != 32 || !text.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; 16];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests;

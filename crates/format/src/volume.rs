@@ -5,6 +5,7 @@ use std::fmt;
 use crate::PoolId;
 use crate::checksum::crc32c;
 use crate::error::DecodeError;
+use crate::identity::{from_hexadecimal, hexadecimal};
 use crate::wire::{Reader, Writer};
 
 /// Volumes a pool may have: sets of them are 16 bits, of which one means none.
@@ -24,21 +25,6 @@ impl fmt::Debug for VolumeId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hexadecimal(text: &str) -> Option<[u8; 16]> {
-    if text.len() != 32 || !text.is_ascii() {
-        return None;
-    }
-    let mut bytes = [0; 16];
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
 }
 
 /// Who has what was meant for a volume.

@@ -30,6 +30,7 @@ mod reply;
 mod request;
 mod ring;
 mod session;
+mod thread_state;
 mod umount_command;
 
 pub use awake::Awake;
@@ -47,6 +48,7 @@ pub use reply::{Attributes, Entry, Statfs, Timestamp};
 pub use request::{Context, Request};
 pub use ring::{Reading, read_beside, room_beside};
 pub use session::{Options, Session, TransportChoice, TransportOptions};
+pub use thread_state::{is_dying, thread_status};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

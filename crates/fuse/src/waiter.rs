@@ -4,7 +4,7 @@
 //! A process that handles a signal wants its bytes all the same, so what counts is whether the thread that asked is there and is
 //! not about to be killed: a fatal signal of any kind makes SIGKILL pending for all threads of a process.
 
-use fuse_wire::{Cancel, Request};
+use fuse_wire::{Cancel, Request, is_dying, thread_status};
 
 /// Who waits for the answer to a request.
 #[derive(Debug)]
@@ -29,20 +29,12 @@ impl Waiter {
         if self.thread == 0 {
             return self.cancel.is_cancelled();
         }
-        match std::fs::read_to_string(format!("/proc/{}/status", self.thread)) {
-            Ok(status) => is_dying(&status),
+        match thread_status(self.thread) {
+            Some(status) => is_dying(&status),
             // Without /proc nobody is known to be gone.
-            Err(_) => std::path::Path::new("/proc/self/status").exists(),
+            None => std::path::Path::new("/proc/self/status").exists(),
         }
     }
-}
-
-/// Whether what /proc says of a thread means that it ends.
-fn is_dying(status: &str) -> bool {
-    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let pending = ["SigPnd:", "ShdPnd:"].into_iter().filter_map(|name| u64::from_str_radix(value(name)?, 16).ok());
-    let is_killed = pending.fold(0, |all, some| all | some) >> (libc::SIGKILL - 1) & 1 == 1;
-    is_killed || value("State:").is_some_and(|state| state.starts_with(['Z', 'X']))
 }
 
 #[cfg(test)]

@@ -89,33 +89,34 @@ impl Journal {
         self.tail.is_some() || !self.mirrors.is_empty()
     }
 
-    /// What was submitted names data that devices did not take: it is put with the next group, which names where the data is instead,
-    /// as one. Whoever takes the pool over sees both or none.
-    pub fn hold_submitted(&mut self) -> Result<(), JournalError> {
+    /// Whether something submitted is held back.
+    pub fn is_holding(&self) -> bool {
+        !self.unput.is_empty()
+    }
+
+    /// Puts what was submitted into the shared log, if there is one. Where devices did not take what it names it is held, and put with
+    /// the next group, which names where that is instead, as one: whoever takes the pool over sees both or none.
+    pub fn put_submitted(&mut self, is_durable: bool) -> Result<(), JournalError> {
+        let Some(tail) = self.tail.clone() else { return Ok(()) };
+        // What was not written because the pool is lost is written nowhere else.
+        tail.check()?;
+        if !is_durable {
+            return self.hold_submitted();
+        }
+        if is_planted(Bug::AcknowledgedBeforePut) {
+            return Ok(());
+        }
+        tail.put_journal(std::mem::take(&mut self.unput))
+    }
+
+    /// Makes the last record one in the middle of its group.
+    fn hold_submitted(&mut self) -> Result<(), JournalError> {
         let Some(last) = self.unput.last_mut() else { return Ok(()) };
         let header = JournalHeader::decode(last);
         let header = header.map_err(|error| JournalError::BadRecord { detail: error.to_string() })?;
         assert_eq!(header.at.sequence + 1, self.sequence, "the last record that was submitted is held");
         last[..JournalHeader::SIZE].copy_from_slice(&JournalHeader { group_end: false, ..header }.encode());
         Ok(())
-    }
-
-    /// Whether something submitted is held back.
-    pub fn is_holding(&self) -> bool {
-        !self.unput.is_empty()
-    }
-
-    /// Puts what was submitted into the shared log, if there is one. All that it names is durable.
-    pub fn put_submitted(&mut self) -> Result<(), JournalError> {
-        if self.tail.is_some() && is_planted(Bug::AcknowledgedBeforePut) {
-            return Ok(());
-        }
-        assert!(self.unput.is_empty() || self.tail.is_some(), "without a shared log nothing waits to be put");
-        let records = std::mem::take(&mut self.unput);
-        match &self.tail {
-            Some(tail) => tail.put_journal(records),
-            None => Ok(()),
-        }
     }
 
     /// A durable checkpoint needs nothing before this position any more.

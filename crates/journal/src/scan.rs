@@ -49,7 +49,7 @@ pub struct Scan<'a> {
     proven: u64,
     lacking: Vec<(JournalHeader, Vec<u8>, Vec<Mirror>)>,
     /// Where the log is shared: its records, by sequence.
-    shared: Option<BTreeMap<u64, Vec<u8>>>,
+    shared: Option<Arc<BTreeMap<u64, Vec<u8>>>>,
 }
 
 impl<'a> Scan<'a> {

@@ -132,13 +132,13 @@ impl Tail {
     }
 
     /// The records of the journal that the last root needs, by sequence.
-    pub(crate) fn records(&self) -> BTreeMap<u64, Vec<u8>> {
+    pub(crate) fn records(&self) -> Arc<BTreeMap<u64, Vec<u8>>> {
         self.contents.lock().records.clone()
     }
 
     /// They were replayed.
     pub fn forget_records(&self) {
-        self.contents.lock().records.clear();
+        self.contents.lock().records = Arc::default();
     }
 
     /// One past the last number that was decided, and one past the last that may be under way.

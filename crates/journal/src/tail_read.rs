@@ -4,6 +4,7 @@
 //! is the one that the last root assigns to its sequence. Read next: `tail.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use stere_format::{JournalHeader, LogEntry, LogRecord, PoolId, SlotExtent, Superblock, extents_of};
 use stere_shared_log::{Error, SharedLog};
@@ -20,7 +21,7 @@ const ROUNDS_MAX: u32 = 16;
 #[derive(Default)]
 pub(crate) struct Contents {
     pub root: Option<Superblock>,
-    pub records: BTreeMap<u64, Vec<u8>>,
+    pub records: Arc<BTreeMap<u64, Vec<u8>>>,
     /// Number in the log and sequence of every record of the journal.
     pub places: Vec<(u64, u64)>,
     /// Slots that whoever had the pool may still write to.
@@ -119,6 +120,6 @@ fn judge(Entries { entries, next }: Entries) -> Result<Contents, JournalError> {
         header.at.sequence >= start && epoch == Some(header.epoch)
     };
     let needed = journal.into_iter().filter(|(header, _)| is_needed(header));
-    contents.records = needed.map(|(header, bytes)| (header.at.sequence, bytes)).collect();
+    contents.records = Arc::new(needed.map(|(header, bytes)| (header.at.sequence, bytes)).collect());
     Ok(contents)
 }

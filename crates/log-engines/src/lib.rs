@@ -13,7 +13,6 @@ mod postgres;
 pub mod test_engines;
 mod tls;
 
-use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,8 +89,8 @@ pub fn pools(address: &str) -> Result<Vec<(Pool, String)>, Error> {
 /// Bytes that no other handle has.
 fn random_id(address: &Address) -> Result<[u8; 16], Error> {
     let mut id = [0; 16];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id));
-    read.map_err(|error| address.refused(format!("this machine gives no random bytes: /dev/urandom: {error}")))?;
+    getrandom::fill(&mut id)
+        .map_err(|error| address.refused(format!("this machine gives no random bytes: {error}")))?;
     Ok(id)
 }
 

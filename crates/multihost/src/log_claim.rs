@@ -19,6 +19,7 @@ use stere_pool::{Claimant, Error};
 use stere_shared_log::SharedLog;
 
 use crate::Multihost;
+use crate::machine::random;
 
 /// An owner beats so often.
 pub const LOG_BEAT_MS: u64 = 1000;
@@ -246,12 +247,6 @@ fn in_use(seen: &Seen) -> Error {
         Seen::Nobody => "another process".into(),
     };
     Error::InUseElsewhere { device: "the shared log".into(), owner }
-}
-
-fn random() -> [u8; 32] {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-    bytes
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {

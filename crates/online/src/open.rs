@@ -32,9 +32,14 @@ const CHANGE_MEMORY_BYTES: usize = 512 << 20;
 
 /// Opens a pool that is not mounted, for changing its devices.
 pub fn open_here(registry: &Registry, pool: &str, read_only: bool) -> Result<Running> {
+    open_claimed(registry, pool, read_only, Multihost::default())
+}
+
+/// The same, kept from other machines as `mode` says.
+pub fn open_claimed(registry: &Registry, pool: &str, read_only: bool, mode: Multihost) -> Result<Running> {
     let target = Target::parse(registry, &[pool.to_owned()])?;
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let (assembly, claim) = claim::assemble(registry, &target, access, Duration::ZERO, None, Multihost::default())?;
+    let (assembly, claim) = claim::assemble(registry, &target, access, Duration::ZERO, None, mode)?;
     let options = OpenOptions {
         memory_bytes: CHANGE_MEMORY_BYTES,
         read_only,

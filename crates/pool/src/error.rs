@@ -14,6 +14,16 @@ pub enum Error {
     /// The engine of the shared log gives no answer.
     #[error("{why}")]
     LogAway { why: String },
+    /// A device that is away would go on with the old log.
+    #[error(
+        "the pool '{pool}' lacks {missing}, which would not hear that its log moved; attach it, or remove it from the pool"
+    )]
+    WouldNotHear { pool: String, missing: String },
+    /// Its log cannot be moved: there is something in it.
+    #[error(
+        "the pool '{pool}' was not closed in order, so its log stays where it is; mount it, unmount it, then try again"
+    )]
+    NotClosed { pool: String },
     /// The log lacks what devices know of.
     #[error(
         "the shared log of the pool '{pool}' is older than {device}: it was restored from an older state, or it is not this pool's; nothing was changed: bring the newest state of the log back"

@@ -17,6 +17,7 @@ mod floors;
 mod history;
 mod identify;
 mod join;
+mod move_log;
 mod open;
 mod void;
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stere_device::Answering;
-use stere_format::{DeviceEntry, DeviceState, FORMAT_MAJOR, Scheme};
+use stere_device::{Answering, DeviceError};
+use stere_format::{DeviceEntry, DeviceState, FORMAT_MAJOR, Scheme, Superblock};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
-use crate::assemble::Assembly;
+use crate::assemble::{Assembly, Member};
 use crate::error::Error;
 use crate::floors::{Floors, floors};
 use crate::history::age;
@@ -67,6 +67,17 @@ pub struct Opened {
     pub floors: Floors,
 }
 
+impl Member {
+    /// Writes both copies of a superblock, one after the other, so that a torn write leaves one of them.
+    pub(crate) fn write_superblock(&self, superblock: &Superblock, encoded: &[u8]) -> Result<(), DeviceError> {
+        let offsets = superblock.layout.superblock_offsets_of_generation(superblock.generation);
+        offsets.into_iter().try_for_each(|offset| {
+            self.device.write_bytes(offset, encoded)?;
+            self.device.flush()
+        })
+    }
+}
+
 impl Assembly {
     /// What is read and written while the pool opens has the deadline, too, where another device may have the same.
     fn set_deadlines(&self, timeout: Option<Duration>) {
@@ -86,20 +97,14 @@ impl Assembly {
         Scheme { data: 1, parity: stored.max(mirrors) }
     }
 
-    /// Writes the newest superblock to devices that are behind: by one generation after a crash, by more if they were away. One
-    /// copy after the other, so that a torn write leaves one of them. One that takes nothing stays behind, as if it had failed just after: the
+    /// Writes the newest superblock to devices that are behind: by one generation after a crash, by more if they were away. One that takes nothing stays behind, as if it had failed just after: the
     /// store goes on without it as far as others suffice.
     fn level(&self) -> Result<Vec<String>, Error> {
         let mut behind = Vec::new();
         for member in self.members.iter().filter(|member| age(&member.superblock) < age(&self.newest)) {
             let superblock = self.newest_for(member);
             let bytes = superblock.encode()?;
-            let offsets = superblock.layout.superblock_offsets_of_generation(superblock.generation);
-            let written = offsets.into_iter().try_for_each(|offset| {
-                member.device.write_bytes(offset, &bytes)?;
-                member.device.flush()
-            });
-            if let Err(error) = written {
+            if let Err(error) = member.write_superblock(&superblock, &bytes) {
                 tracing::warn!(device = member.path, %error, "a device does not take the newest superblock");
                 behind.push(format!("{} takes no writes, and nothing new is put on it: {error}", member.path));
             }

@@ -135,14 +135,7 @@ mod planted {
     /// P-240 to P-242: the bugs of the design of several machines.
     #[test]
     fn planted_bugs_of_the_cluster_are_found() {
-        let bugs = [
-            Bug::AcknowledgedBeforePut,
-            Bug::PutBeforeFlush,
-            Bug::FencedGoesOn,
-            Bug::SlotGrantedTwice,
-            Bug::GrantNotPut,
-        ];
-        for bug in bugs {
+        for bug in Bug::CLUSTER {
             let (seen, failure) = stere_sim::cluster::run_many(1, 1500, Some(bug));
             println!("{bug:?}: after {} histories: {failure:?}", seen.histories);
             assert!(failure.is_some(), "{bug:?} is not found");

@@ -111,10 +111,6 @@ impl Grants {
         self.go_on();
     }
 
-    pub fn lease_until_ms(&self) -> u64 {
-        self.state.lock().lease_until_ms
-    }
-
     /// The pool is another's: whatever waits fails, and so does all that comes.
     pub fn lose(&self, cause: &str) {
         let waiting = {

@@ -81,6 +81,15 @@ impl Slots {
         self.placement.lock().is_suspended(index)
     }
 
+    /// Whether enough devices that did not fail have their part of a segment.
+    pub fn is_stored(&self, place: &SegmentChunks) -> bool {
+        let has = |chunk: &usize| {
+            let device = place.chunks[*chunk].device;
+            !place.is_missing(*chunk) && self.devices.get(device).is_some() && !self.is_suspended(device)
+        };
+        (0..place.chunks.len()).filter(has).count() >= usize::from(place.scheme.data)
+    }
+
     /// Whether new chunks may go to a device now.
     pub fn is_open(&self, index: DeviceIndex) -> bool {
         self.placement.lock().is_open(index)

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::process::{Process, becomes, copy};
+use super::process::{Process, becomes, server};
 use super::{free_port, missing};
 
 const START: Duration = Duration::from_secs(60);
@@ -32,6 +32,9 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Etcd {
+    /// The signal that ends it in order.
+    const STOP: i32 = libc::SIGTERM;
+
     /// None if it is not there and tests with engines are to be skipped.
     pub fn start() -> Option<Etcd> {
         Etcd::start_with(&[])
@@ -49,10 +52,6 @@ impl Etcd {
 
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
-    }
-
-    fn saved(&self) -> PathBuf {
-        self.folder.path().join("saved")
     }
 
     fn launch(&mut self) {
@@ -87,47 +86,6 @@ impl Etcd {
     pub fn address(&self) -> String {
         format!("etcd://127.0.0.1:{}", self.port)
     }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub fn stop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.signal(libc::SIGCONT);
-            process.stop(libc::SIGTERM);
-        }
-    }
-
-    pub fn kill(&mut self) {
-        self.process = None;
-    }
-
-    pub fn pause(&self) {
-        self.process.iter().for_each(|process| process.signal(libc::SIGSTOP));
-    }
-
-    pub fn resume(&self) {
-        self.process.iter().for_each(|process| process.signal(libc::SIGCONT));
-    }
-
-    /// Starts it again, on what it has; on the same port if nobody has taken it.
-    pub fn restart(&mut self) {
-        self.stop();
-        self.launch();
-    }
-
-    /// Keeps what it has now, for `restore_state`.
-    pub fn save_state(&mut self) {
-        self.stop();
-        copy(&self.data(), &self.saved());
-        self.launch();
-    }
-
-    /// Goes back to what it had, as one who restores a backup.
-    pub fn restore_state(&mut self) {
-        self.stop();
-        copy(&self.saved(), &self.data());
-        self.launch();
-    }
 }
+
+server!(Etcd);

@@ -3,11 +3,11 @@
 //! Read next: `process.rs`.
 
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::process::{Process, becomes, copy};
+use super::process::{Process, becomes, server};
 use super::{free_port, missing};
 
 const START: Duration = Duration::from_secs(60);
@@ -43,6 +43,9 @@ fn user() -> Option<(u32, u32)> {
 }
 
 impl PostgreSql {
+    /// The signal that ends it in order.
+    const STOP: i32 = libc::SIGINT;
+
     /// None if it is not installed and tests with engines are to be skipped.
     pub fn start() -> Option<PostgreSql> {
         PostgreSql::start_with(&[])
@@ -126,54 +129,6 @@ impl PostgreSql {
     pub fn address(&self) -> String {
         format!("postgres://stere@127.0.0.1:{}/postgres?sslmode=disable", self.port)
     }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Stops it as an administrator does.
-    pub fn stop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.signal_all(libc::SIGCONT);
-            process.stop(libc::SIGINT);
-        }
-    }
-
-    /// As if its power failed, but for what the kernel still writes.
-    pub fn kill(&mut self) {
-        self.process = None;
-    }
-
-    /// All its processes stand still.
-    pub fn pause(&self) {
-        self.process.iter().for_each(|process| process.signal_all(libc::SIGSTOP));
-    }
-
-    pub fn resume(&self) {
-        self.process.iter().for_each(|process| process.signal_all(libc::SIGCONT));
-    }
-
-    /// Starts it again, on what it has; on the same port if nobody has taken it.
-    pub fn restart(&mut self) {
-        self.stop();
-        self.launch();
-    }
-
-    /// Keeps what it has now, for `restore_state`.
-    pub fn save_state(&mut self) {
-        self.stop();
-        copy(&self.data(), &self.saved());
-        self.launch();
-    }
-
-    /// Goes back to what it had, as one who restores a backup.
-    pub fn restore_state(&mut self) {
-        self.stop();
-        copy(&self.saved(), &self.data());
-        self.launch();
-    }
-
-    fn saved(&self) -> PathBuf {
-        Path::new(self.folder.path()).join("saved")
-    }
 }
+
+server!(PostgreSql);

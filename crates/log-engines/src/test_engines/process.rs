@@ -95,6 +95,61 @@ impl Drop for Process {
     }
 }
 
+/// An engine that is started on what it has: what all of them do alike. It has `stop`, `launch`, `data`, and a folder.
+macro_rules! server {
+    ($server:ty) => {
+        impl $server {
+            /// Where clients reach it on this machine.
+            pub fn port(&self) -> u16 {
+                self.port
+            }
+
+            /// As if its power failed, but for what the kernel still writes.
+            pub fn kill(&mut self) {
+                self.process = None;
+            }
+
+            /// All its processes stand still.
+            pub fn pause(&self) {
+                self.process.iter().for_each(|process| process.signal_all(libc::SIGSTOP));
+            }
+
+            pub fn resume(&self) {
+                self.process.iter().for_each(|process| process.signal_all(libc::SIGCONT));
+            }
+
+            /// Stops it as an administrator does.
+            pub fn stop(&mut self) {
+                if let Some(mut process) = self.process.take() {
+                    process.signal_all(libc::SIGCONT);
+                    process.stop(Self::STOP);
+                }
+            }
+
+            /// Starts it again, on what it has; on the same port if nobody has taken it.
+            pub fn restart(&mut self) {
+                self.stop();
+                self.launch();
+            }
+
+            /// Keeps what it has now, for `restore_state`.
+            pub fn save_state(&mut self) {
+                self.stop();
+                $crate::test_engines::process::copy(&self.data(), &self.folder.path().join("saved"));
+                self.launch();
+            }
+
+            /// Goes back to what it had, as one who restores a backup.
+            pub fn restore_state(&mut self) {
+                self.stop();
+                $crate::test_engines::process::copy(&self.folder.path().join("saved"), &self.data());
+                self.launch();
+            }
+        }
+    };
+}
+pub(super) use server;
+
 /// Whether something became so in time.
 pub(super) fn becomes(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();

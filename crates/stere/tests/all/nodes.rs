@@ -3,6 +3,7 @@
 
 use crate::elsewhere::Elsewhere;
 use crate::node_servers::{Kind, Node, is_installed};
+use crate::site::Synced;
 use crate::support;
 
 use std::fs;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::tier::{content, until};
+use support::tier::until;
 use support::{World, can_mount};
 
 const NODE_BYTES: u64 = 256 << 20;
@@ -37,36 +38,18 @@ fn create(world: &World, nodes: &[Node]) {
     world.ok("mount tank mount");
 }
 
-/// Files that were written and synced, and how long the longest call took.
-#[derive(Default)]
-struct Written {
-    names: Vec<(String, usize)>,
-    longest: Duration,
+/// Writes synced files for so long.
+fn go_on(synced: &mut Synced, world: &World, name: &str, how_long: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < how_long {
+        synced.write(world, name).unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+    }
 }
 
-impl Written {
-    /// Writes synced files for so long.
-    fn go_on(&mut self, world: &World, name: &str, how_long: Duration) {
-        let begun = Instant::now();
-        while begun.elapsed() < how_long {
-            let number = self.names.len();
-            let name = format!("{name}{number}");
-            let start = Instant::now();
-            let mut file = fs::File::create(world.mountpoint().join(&name)).unwrap();
-            file.write_all(&content(number)).unwrap();
-            file.sync_all().unwrap();
-            self.longest = self.longest.max(start.elapsed());
-            self.names.push((name, number));
-            std::thread::sleep(Duration::from_millis(30));
-        }
-    }
-
-    fn assert_right(&self, world: &World) {
-        support::tier::forget_cache();
-        for (name, number) in &self.names {
-            assert!(fs::read(world.mountpoint().join(name)).unwrap() == content(*number), "{name}");
-        }
-    }
+fn assert_right(synced: &Synced, world: &World) {
+    support::tier::forget_cache();
+    synced.assert_right(world);
 }
 
 fn state_of(world: &World, device: &str) -> (String, String) {
@@ -83,25 +66,25 @@ fn is_healthy(world: &World) -> bool {
 
 fn works_with(test: &str, kind: Kind) {
     let Some((mut nodes, world)) = pool_of(test, kind, 3) else { return };
-    let mut written = Written::default();
-    written.go_on(&world, "one", Duration::from_millis(500));
+    let mut written = Synced::default();
+    go_on(&mut written, &world, "one", Duration::from_millis(500));
     // Freed room is told to the servers, and a rewrite finds it.
     fs::write(world.mountpoint().join("large"), vec![7; 40_000_000]).unwrap();
     fs::remove_file(world.mountpoint().join("large")).unwrap();
     world.ok("umount mount");
     world.ok("check tank");
     world.ok("mount tank mount");
-    written.assert_right(&world);
+    assert_right(&written, &world);
     // A server that is started again is the same node.
     nodes[1].kill();
-    written.go_on(&world, "two", Duration::from_secs(1));
+    go_on(&mut written, &world, "two", Duration::from_secs(1));
     assert_eq!(state_of(&world, "n2").0, "silent");
     nodes[1].start_again();
     until("its return", || is_healthy(&world));
     assert!(written.longest < CALL_MAX, "{:?}", written.longest);
     // Each loss is borne again.
     nodes[0].kill();
-    written.assert_right(&world);
+    assert_right(&written, &world);
     nodes[0].start_again();
     until("its return", || is_healthy(&world));
     world.ok("umount mount");
@@ -124,10 +107,10 @@ fn a_node_that_stands_still_delays_nobody_for_long() {
     let Some((nodes, world)) = pool_of("a_node_that_stands_still_delays_nobody_for_long", Kind::Nbdkit, 4) else {
         return;
     };
-    let mut written = Written::default();
-    written.go_on(&world, "before", Duration::from_millis(300));
+    let mut written = Synced::default();
+    go_on(&mut written, &world, "before", Duration::from_millis(300));
     nodes[2].pause(true);
-    written.go_on(&world, "during", Duration::from_secs(9));
+    go_on(&mut written, &world, "during", Duration::from_secs(9));
     assert!(written.longest < CALL_MAX, "{:?}", written.longest);
     let (state, why) = state_of(&world, "n3");
     assert!(state == "silent" && why.contains("has not answered"), "{state}: {why}");
@@ -140,7 +123,7 @@ fn a_node_that_stands_still_delays_nobody_for_long() {
     // What was caught up is there without any other one.
     world.ok("mount tank mount");
     nodes[0].pause(true);
-    written.assert_right(&world);
+    assert_right(&written, &world);
     nodes[0].pause(false);
     until("its return", || is_healthy(&world));
     world.ok("umount mount");
@@ -161,24 +144,24 @@ fn a_node_that_is_cut_off_delays_nobody_for_long() {
     let (Some(far), Some(one), Some(two)) = (far, near("one"), near("two")) else { return };
     let (nodes, world) = ([far, one, two], world);
     create(&world, &nodes);
-    let mut written = Written::default();
+    let mut written = Synced::default();
     let rounds = std::env::var("STERE_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
     for round in 0..rounds {
-        written.go_on(&world, &format!("before{round}-"), Duration::from_millis(300));
+        go_on(&mut written, &world, &format!("before{round}-"), Duration::from_millis(300));
         elsewhere.pull_the_cable(true);
-        written.go_on(&world, &format!("during{round}-"), Duration::from_secs(8));
+        go_on(&mut written, &world, &format!("during{round}-"), Duration::from_secs(8));
         assert_eq!(state_of(&world, "far").0, "silent");
         elsewhere.pull_the_cable(false);
         until("its return", || is_healthy(&world));
-        written.assert_right(&world);
-        for (name, _) in written.names.drain(..) {
+        assert_right(&written, &world);
+        for name in written.names.drain(..) {
             fs::remove_file(world.mountpoint().join(name)).unwrap();
         }
     }
-    written.go_on(&world, "after", Duration::from_millis(300));
+    go_on(&mut written, &world, "after", Duration::from_millis(300));
     println!("{rounds} times cut off, longest call {:?}", written.longest);
     assert!(written.longest < CALL_MAX, "{:?}", written.longest);
-    written.assert_right(&world);
+    assert_right(&written, &world);
     world.ok("umount mount");
     world.ok("check tank");
 }
@@ -189,25 +172,25 @@ fn a_node_with_an_older_disk_is_not_believed() {
     let Some((mut nodes, world)) = pool_of("a_node_with_an_older_disk_is_not_believed", Kind::Nbdkit, 3) else {
         return;
     };
-    let mut written = Written::default();
-    written.go_on(&world, "old", Duration::from_millis(500));
+    let mut written = Synced::default();
+    go_on(&mut written, &world, "old", Duration::from_millis(500));
     nodes[1].kill();
     fs::copy(nodes[1].image(), world.path("yesterday")).unwrap();
     nodes[1].start_again();
     until("its return", || is_healthy(&world));
-    written.go_on(&world, "new", Duration::from_millis(1500));
+    go_on(&mut written, &world, "new", Duration::from_millis(1500));
     nodes[1].kill();
     fs::rename(nodes[1].image(), world.path("today")).unwrap();
     fs::copy(world.path("yesterday"), nodes[1].image()).unwrap();
     nodes[1].start_again();
     until("it to be told", || state_of(&world, "n2").1.contains("older"));
-    written.go_on(&world, "newer", Duration::from_millis(500));
-    written.assert_right(&world);
+    go_on(&mut written, &world, "newer", Duration::from_millis(500));
+    assert_right(&written, &world);
     nodes[1].kill();
     fs::rename(world.path("today"), nodes[1].image()).unwrap();
     nodes[1].start_again();
     until("its return", || is_healthy(&world));
-    written.assert_right(&world);
+    assert_right(&written, &world);
     world.ok("umount mount");
     world.ok("check tank");
 }
@@ -216,8 +199,8 @@ fn a_node_with_an_older_disk_is_not_believed() {
 #[test]
 fn a_node_that_gives_wrong_bytes_is_found_out() {
     let Some((nodes, world)) = pool_of("a_node_that_gives_wrong_bytes_is_found_out", Kind::Nbdkit, 2) else { return };
-    let mut written = Written::default();
-    written.go_on(&world, "file", Duration::from_secs(2));
+    let mut written = Synced::default();
+    go_on(&mut written, &world, "file", Duration::from_secs(2));
     world.ok("umount mount");
     // Past the superblocks; every second block.
     let mut image = fs::OpenOptions::new().read(true).write(true).open(nodes[0].image()).unwrap();
@@ -232,13 +215,13 @@ fn a_node_that_gives_wrong_bytes_is_found_out() {
         }
     }
     world.ok("mount tank mount");
-    written.assert_right(&world);
+    assert_right(&written, &world);
     let scrubbed = world.run("scrub start tank --wait");
     assert!(scrubbed.code == 0, "{}{}", scrubbed.out, scrubbed.err);
     let status = world.json("status tank --json");
     let errors = status["devices"][0]["checksum_errors"].as_u64().unwrap();
     assert!(errors > 0, "{status}");
-    written.assert_right(&world);
+    assert_right(&written, &world);
     world.ok("umount mount");
     world.ok("check tank");
 }
@@ -286,14 +269,14 @@ fn nodes_are_reached_by_tls() {
     world.refused(&format!("create tank {plain}"), 1, &["asks for TLS"]);
     world.ok(&format!("create tank {},name=one {},name=two", device(&one, "ca-cert.pem"), device(&two, "ca-cert.pem")));
     world.ok("mount tank mount");
-    let mut written = Written::default();
-    written.go_on(&world, "file", Duration::from_secs(1));
+    let mut written = Synced::default();
+    go_on(&mut written, &world, "file", Duration::from_secs(1));
     fs::write(world.mountpoint().join("large"), vec![7; 20_000_000]).unwrap();
     one.kill();
-    written.go_on(&world, "more", Duration::from_millis(500));
+    go_on(&mut written, &world, "more", Duration::from_millis(500));
     one.start_again();
     until("its return", || is_healthy(&world));
-    written.assert_right(&world);
+    assert_right(&written, &world);
     assert!(fs::read(world.mountpoint().join("large")).unwrap() == vec![7; 20_000_000]);
     world.ok("umount mount");
     world.ok("check tank");

@@ -43,6 +43,7 @@ fn the_log_in_postgres_survives_its_owner_and_moves() {
     synced.write(world, "c").unwrap();
     world.ok("umount mount");
     world.refused("pool take lab", 1, &["move-log"]);
+    world.refused("mount lab mount --standby", 1, &["move-log"]);
     world.ok(&format!("pool move-log lab --log {}", site.engine.address()));
     world.ok("mount lab mount");
     synced.assert_right(world);
