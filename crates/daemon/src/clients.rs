@@ -13,26 +13,21 @@ use stere_owner::{Owner, OwnerOptions};
 use crate::daemon::lock;
 
 /// Serves other machines as long as the mount lives.
-#[derive(Clone)]
 pub struct Clients(Arc<Mutex<Owner>>);
 
 impl Clients {
     /// Listens. The session has to be mounted as shared (`stere_fuse::MountOptions::shared`).
     pub fn start(session: &mut Session, options: OwnerOptions) -> Result<Clients> {
         let owner = Owner::start(session.door(), options).map_err(|error| Error::Refused(error.to_string()))?;
-        let clients = Clients(Arc::new(Mutex::new(owner)));
-        let ending = clients.clone();
-        session.before_end(Box::new(move || ending.end()));
-        Ok(clients)
+        let owner = Arc::new(Mutex::new(owner));
+        let ending = owner.clone();
+        // They look for the next owner.
+        session.before_end(Box::new(move || lock(&ending).end()));
+        Ok(Clients(owner))
     }
 
     /// Where they find it: to be announced.
     pub fn address(&self) -> SocketAddr {
         lock(&self.0).address()
-    }
-
-    /// Serves none any more; they look for the next owner.
-    pub fn end(&self) {
-        lock(&self.0).end();
     }
 }

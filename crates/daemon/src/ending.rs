@@ -1,20 +1,21 @@
 //! How the mount ends when it is told to: by signals, by force, or because another machine took the pool.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_fuse::{Unmount, Unmounter};
 use stere_naming::Io;
 use stere_store::SharedLog;
 
-use crate::clients::Clients;
+use crate::control_socket::answer_waiting;
 use crate::daemon::{Daemon, lock, spawn};
 use stere_control::connection;
 use stere_control::message::Answer;
 use stere_machine::clock;
-use stere_machine::error::Result;
+use stere_machine::error::{Error, Result};
 
 /// How long files may stay open after a signal before the mount is broken off.
 pub const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -48,34 +49,57 @@ pub fn unmount_on_signals(
     })
 }
 
-/// Another machine took the pool while this process stood still: nothing may be written any more, and what is read may be wrong.
-pub fn end_when_taken_over(daemon: &Arc<Daemon>, clients: Option<Clients>) {
-    let daemon_of_claim = Arc::downgrade(daemon);
-    daemon.running.on_claim_lost(Box::new(move |cause| {
-        if let Some(daemon) = daemon_of_claim.upgrade() {
-            daemon.running.store.stop_writing(cause);
-            // They ask the next owner.
-            if let Some(clients) = &clients {
-                clients.end();
-            }
-            daemon.take_down();
-        }
-    }));
+/// How often the watch of the claim looks at the store.
+const CLAIM_LOOK: Duration = Duration::from_millis(500);
+
+/// Ends the process when the pool is another's: nothing may be written any more, and what is read may be wrong. The same when the store
+/// of a pool that another may own has stopped writing: whoever is next may reach what this process does not.
+///
+/// The mount is left dead and not taken away, so that nobody writes into the directory below it without knowing.
+pub fn end_when_lost(daemon: &Arc<Daemon>) -> Result<()> {
+    let (sender, lost) = channel();
+    // Whoever finds it may hold what requests wait for, so nothing is done there.
+    let tell = move |cause: &str| sender.send(cause.to_owned()).unwrap_or_default();
+    daemon.running.on_claim_lost(Box::new(tell));
+    let daemon = Arc::downgrade(daemon);
+    spawn("claim", move || watch_claim(&daemon, &lost))
 }
 
-/// Slots that the owner before may still write to are free after a while.
-pub fn release_foreign_slots(daemon: &Arc<Daemon>) {
-    if !SharedLog::of(&daemon.running.store).is_used() {
-        return;
-    }
-    let daemon = Arc::downgrade(daemon);
-    drop(spawn("foreign-slots", move || {
-        std::thread::sleep(Duration::from_millis(stere_multihost::FOREIGN_SLOTS_MS));
-        if let Some(daemon) = daemon.upgrade() {
+fn watch_claim(daemon: &Weak<Daemon>, lost: &Receiver<String>) {
+    let began = Instant::now();
+    let mut holds_foreign_slots = true;
+    loop {
+        let told = lost.recv_timeout(CLAIM_LOOK);
+        // A mount that ends in order tells itself what went wrong.
+        let Some(daemon) = daemon.upgrade().filter(|daemon| !daemon.stop.load(Ordering::Acquire)) else { return };
+        let is_shared = SharedLog::of(&daemon.running.store).is_used() && !daemon.running.read_only;
+        let cause = match told {
+            Ok(cause) => Some(cause),
+            Err(RecvTimeoutError::Timeout) if is_shared => daemon.running.store.failure(),
+            Err(RecvTimeoutError::Timeout) => None,
+            // There is no claim, or none any more.
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if let Some(cause) = cause {
+            end_at_once(&daemon, &cause);
+        }
+        let is_over = began.elapsed() >= Duration::from_millis(stere_multihost::FOREIGN_SLOTS_MS);
+        if is_shared && is_over && std::mem::take(&mut holds_foreign_slots) {
             let count = SharedLog::of(&daemon.running.store).release_foreign_slots();
             tracing::debug!(count, "slots of the owner before are free");
         }
-    }));
+    }
+}
+
+/// What was not synced is lost. Commands that wait for the end are told.
+fn end_at_once(daemon: &Daemon, cause: &str) -> ! {
+    daemon.running.store.stop_writing(cause);
+    tracing::error!(
+        "this process serves the pool no more ({cause}); its mount is dead until it is unmounted, or mounted again"
+    );
+    let outcome: Result<()> = Err(Error::Refused(cause.to_owned()));
+    answer_waiting(&daemon.ending, &outcome);
+    std::process::exit(i32::from(stere_machine::error::ERROR));
 }
 
 /// Ends the process after a while, if the mount has not ended by then. Without a thread it ends when nobody uses it any more.

@@ -24,7 +24,7 @@ use crate::client_control::ClientControl;
 use crate::clients::Clients;
 use crate::control_socket::{answer_waiting, start_control};
 use crate::daemon::Daemon;
-use crate::ending::{close_soon, end_when_taken_over, release_foreign_slots, start_signals, unblock_signals};
+use crate::ending::{close_soon, end_when_lost, start_signals, unblock_signals};
 use crate::mount_request::MountRequest;
 use crate::notify::notify;
 use crate::seek_owner::{self, OwnerSeeker, Starter};
@@ -90,14 +90,13 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
         return refused("the command that began this mount was interrupted");
     }
     let mut session = mount(&running, &filesystem, &request)?;
-    let clients = clients_of(&running, &mut session, &request, is_after_another)?;
     let facts = Facts {
         mountpoint: Some(request.mountpoint.display().to_string()),
         warnings: warnings.clone(),
         warnings_of_absent,
         recovery: RecoveryFacts::new(&recovery, duration.as_millis() as u64),
     };
-    let daemon = Arc::new(Daemon::new(&request, facts, &session, running, filesystem)?);
+    let daemon = Arc::new(Daemon::new(&request, facts, &session, running.clone(), filesystem)?);
     let workers = Workers::start(&daemon, &session, &request)?;
     start_control(daemon.clone(), listener)?;
     let is_private = !request.options.fuse.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
@@ -107,8 +106,9 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
         metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts, Some(&daemon.filesystem)))?;
     }
     start_signals(daemon.clone(), signals)?;
-    end_when_taken_over(&daemon, clients);
-    release_foreign_slots(&daemon);
+    end_when_lost(&daemon)?;
+    // Commands are answered by then: a client that was served asks for the state of the pool.
+    serve_clients(&running, &mut session, &request, is_after_another)?;
     ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
     tracing::info!(pool, mountpoint = %request.mountpoint.display(), ?duration, ?recovery, "ready");
@@ -147,17 +147,17 @@ fn start_running(
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Other machines are served where the log is shared, and told where.
-fn clients_of(
+fn serve_clients(
     running: &Running,
     session: &mut Session,
     request: &MountRequest,
     is_after_another: bool,
-) -> Result<Option<Clients>> {
+) -> Result<()> {
     if running.read_only {
-        return Ok(None);
+        return Ok(());
     }
     let Some((secret, epoch)) = running.with_log_claim(|claim| (claim.secret(), claim.tail().epoch())) else {
-        return Ok(None);
+        return Ok(());
     };
     let pool = running.id.parse::<PoolId>().map_err(|_| Error::Refused("the pool has no id".into()))?.0;
     let address = request.options.listen.unwrap_or_else(|| ([0, 0, 0, 0], 0).into());
@@ -173,7 +173,7 @@ fn clients_of(
     }
     tracing::info!(%address, "other machines are served");
     running.with_log_claim(|claim| claim.announce(&address.to_string()));
-    Ok(Some(clients))
+    Ok(())
 }
 
 /// A mount of a pool that another machine owns, or that this one shall own only when nobody else does. None where this process is to own it.

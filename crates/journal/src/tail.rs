@@ -179,13 +179,10 @@ impl Tail {
         self.trouble.lock().clone()
     }
 
-    /// Called once when the pool is lost to another owner, or now if it is.
+    /// Called once when the pool is lost to another owner, or now if it is; by whoever found it, who may hold locks of the pool.
     pub fn set_on_lost(&self, tell: Tell) {
-        let lost = self.putting.lock().lost.clone();
-        if let Some(cause) = lost {
-            tell(&cause.to_string());
-        }
         *self.on_lost.lock() = Some(tell);
+        self.tell_if_lost();
     }
 
     /// An error once the pool is lost.
@@ -195,60 +192,63 @@ impl Tail {
 
     /// The pool is another's: nothing is written any more, to devices neither.
     pub fn lose(&self, cause: JournalError) {
-        {
-            let mut putting = self.putting.lock();
-            if putting.lost.is_some() {
-                return;
-            }
-            putting.lost = Some(cause.clone());
-        }
-        self.tell_lost(&cause);
+        self.putting.lock().lose(cause);
+        self.tell_if_lost();
     }
 
-    fn tell_lost(&self, cause: &JournalError) {
+    /// Whatever waits for the log hears that it is lost. Who waits may ask this tail, so its lock is not held.
+    fn tell_if_lost(&self) {
+        let Err(cause) = self.check() else { return };
         let text = cause.to_string();
-        tracing::error!("{text}");
         self.grants.lose(&text);
-        if let Some(tell) = &*self.on_lost.lock() {
-            tell(&text);
+        let tell = self.on_lost.lock().take();
+        tell.into_iter().for_each(|tell| tell(&text));
+    }
+
+    fn with_putting<T>(&self, work: impl FnOnce(&mut Putting) -> Result<T, JournalError>) -> Result<T, JournalError> {
+        let outcome = work(&mut self.putting.lock());
+        if outcome.is_err() {
+            self.tell_if_lost();
         }
+        outcome
     }
 
     /// Puts records of the journal, in order. What they name is durable on devices.
     pub fn put_journal(&self, records: Vec<Vec<u8>>) -> Result<(), JournalError> {
-        let mut putting = self.putting.lock();
-        assert!(putting.is_owner || records.is_empty(), "an owner's root comes before its records");
-        for record in records {
-            let header = JournalHeader::decode(&record)
-                .map_err(|error| JournalError::BadRecord { detail: error.to_string() })?;
-            let number = self.put(&mut putting, LogRecord::Journal(record))?;
-            let last = putting.places.back().map_or(0, |(number, _)| *number);
-            assert!(last < number, "record {number} lies behind {last}");
-            putting.places.push_back((number, header.at.sequence));
-        }
-        Ok(())
+        self.with_putting(|putting| {
+            assert!(putting.is_owner || records.is_empty(), "an owner's root comes before its records");
+            for record in records {
+                let header = JournalHeader::decode(&record)
+                    .map_err(|error| JournalError::BadRecord { detail: error.to_string() })?;
+                let number = self.put(putting, LogRecord::Journal(record))?;
+                let last = putting.places.back().map_or(0, |(number, _)| *number);
+                assert!(last < number, "record {number} lies behind {last}");
+                putting.places.push_back((number, header.at.sequence));
+            }
+            Ok(())
+        })
     }
 
     /// Puts a root; then the pool is this owner's, if it was not. What is needless from then on is trimmed.
     pub fn put_root(&self, superblock: &Superblock) -> Result<(), JournalError> {
         assert!(superblock.is_log_shared, "roots are of pools whose log is shared");
-        let mut putting = self.putting.lock();
-        let kept = self.grants.kept_at_root(superblock.generation);
-        // Whoever closed the pool in order writes nothing any more.
-        let granted = if superblock.clean { Vec::new() } else { kept };
-        let held = self.foreign();
-        let root = LogRecord::Root { superblock: Box::new(superblock.clone()), granted, held };
-        let number = self.put(&mut putting, root)?;
-        (putting.is_owner, putting.is_closed) = (true, superblock.clean);
-        let epoch = superblock.epochs.last().map_or(0, |epoch| epoch.epoch);
-        self.epoch.store(epoch, Ordering::Release);
-        let start = superblock.journal_start.sequence;
-        while putting.places.front().is_some_and(|(_, sequence)| *sequence < start) {
-            putting.places.pop_front();
-        }
-        assert!(putting.places.iter().all(|(_, sequence)| *sequence >= start), "what a root needs is kept");
-        let before = putting.places.front().map_or(number, |(first, _)| (*first).min(number));
-        drop(putting);
+        let before = self.with_putting(|putting| {
+            let kept = self.grants.kept_at_root(superblock.generation);
+            // Whoever closed the pool in order writes nothing any more.
+            let granted = if superblock.clean { Vec::new() } else { kept };
+            let held = self.foreign();
+            let root = LogRecord::Root { superblock: Box::new(superblock.clone()), granted, held };
+            let number = self.put(putting, root)?;
+            (putting.is_owner, putting.is_closed) = (true, superblock.clean);
+            let epoch = superblock.epochs.last().map_or(0, |epoch| epoch.epoch);
+            self.epoch.store(epoch, Ordering::Release);
+            let start = superblock.journal_start.sequence;
+            while putting.places.front().is_some_and(|(_, sequence)| *sequence < start) {
+                putting.places.pop_front();
+            }
+            assert!(putting.places.iter().all(|(_, sequence)| *sequence >= start), "what a root needs is kept");
+            Ok(putting.places.front().map_or(number, |(first, _)| (*first).min(number)))
+        })?;
         if let Err(error) = self.log.trim(before) {
             // The next root tries again.
             tracing::warn!(%error, "the shared log could not be trimmed");
@@ -258,16 +258,18 @@ impl Tail {
 
     /// Puts what is wanted of grants.
     pub fn put_grants(&self) -> Result<(), JournalError> {
-        let mut putting = self.putting.lock();
-        let wanted = self.grants.wanted();
-        if wanted.is_empty() || !putting.is_owner {
-            return Ok(());
-        }
-        if !is_planted(Bug::GrantNotPut) {
-            self.put(&mut putting, LogRecord::Grants(wanted.clone()))?;
-        }
-        self.grants.granted(&wanted);
-        Ok(())
+        self.with_putting(|putting| {
+            let wanted = self.grants.wanted();
+            if wanted.is_empty() || !putting.is_owner {
+                return Ok(());
+            }
+            if !is_planted(Bug::GrantNotPut) {
+                self.put(putting, LogRecord::Grants(wanted.clone()))?;
+            }
+            // Before the next root, which repeats them.
+            self.grants.granted(&wanted);
+            Ok(())
+        })
     }
 
     /// Puts one record, for as long as it takes. Its number.
@@ -299,10 +301,10 @@ impl Tail {
                     number += 1;
                     continue;
                 }
-                Ok(Put::Taken) => return Err(self.lose_putting(putting, JournalError::Replaced)),
+                Ok(Put::Taken) => return Err(putting.lose(JournalError::Replaced)),
                 Err(error @ stere_shared_log::Error::Damaged { .. }) => {
                     let cause = JournalError::LogDamaged { detail: error.to_string() };
-                    return Err(self.lose_putting(putting, cause));
+                    return Err(putting.lose(cause));
                 }
                 Err(error) => error.to_string(),
             };
@@ -310,14 +312,18 @@ impl Tail {
             tries += 1;
             if self.is_given_up.load(Ordering::Acquire) || !(self.world.pause)(&why, tries) {
                 let cause = JournalError::LogAway { why };
-                return Err(self.lose_putting(putting, cause));
+                return Err(putting.lose(cause));
             }
         }
     }
+}
 
-    fn lose_putting(&self, putting: &mut Putting, cause: JournalError) -> JournalError {
-        putting.lost = Some(cause.clone());
-        self.tell_lost(&cause);
-        cause
+impl Putting {
+    /// The first cause is the one that counts.
+    fn lose(&mut self, cause: JournalError) -> JournalError {
+        if self.lost.is_none() {
+            tracing::error!("{cause}");
+        }
+        self.lost.get_or_insert(cause).clone()
     }
 }

@@ -100,6 +100,37 @@ fn who_was_replaced_acknowledges_and_writes_nothing() {
     assert!(is_sound(&opened.store));
 }
 
+/// Whoever hears it ends the process, and requests that are under way ask the log meanwhile.
+#[test]
+fn the_log_answers_while_its_loss_is_told() {
+    let log = MemoryLog::new();
+    let devices = make_shared(&log, &[64 * MIB, 64 * MIB]);
+    let tail = tail_of(&log, 2);
+    let (sender, told) = std::sync::mpsc::channel();
+    let asked = tail.clone();
+    tail.set_on_lost(Box::new(move |_| {
+        let (tail, answer) = (asked.clone(), sender.clone());
+        let asking = std::thread::spawn(move || answer.send(tail.check().is_err()).unwrap());
+        let start = std::time::Instant::now();
+        while !asking.is_finished() && start.elapsed().as_secs() < 10 {
+            std::thread::yield_now();
+        }
+        sender.send(asking.is_finished()).unwrap();
+    }));
+    let candidates = candidates(&devices.iter().collect::<Vec<_>>());
+    let options = AssembleOptions { tail: Some(tail), ..AssembleOptions::default() };
+    let old = Assembly::with(candidates, &options).unwrap().open(&open_options(), &nowhere).unwrap();
+    let new = open_shared(&log, 3, &devices);
+    change(&new.store);
+    drop(old.store.update(Io::BLOCKING, |transaction| {
+        let inode = transaction.allocate_inode();
+        transaction.put(Key::inode(inode), &[8; 16]);
+        Ok::<(), stere_store::Error>(())
+    }));
+    assert!(old.store.commit(Io::BLOCKING).is_err());
+    assert_eq!([told.recv(), told.recv()], [Ok(true), Ok(true)], "it was told while nobody could ask");
+}
+
 /// Slots that are given to a new segment, of all devices.
 fn slots_in_use(store: &Store) -> Vec<(u16, u32)> {
     let segments = store.segments().all();

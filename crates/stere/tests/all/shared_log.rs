@@ -3,6 +3,7 @@
 //! Needs root and /dev/fuse. Read next: `support/site.rs`.
 
 use std::fs;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::site::{Site, Synced, signal, take_away};
@@ -120,6 +121,13 @@ fn an_owner_that_stood_still_writes_nothing_when_it_wakes() {
     // What is under way when it stops is not acknowledged.
     fs::write(site.machines[0].mountpoint().join("unsynced"), vec![7; 3_000_000]).unwrap();
     let old = site.machines[0].daemon();
+    // Somebody syncs all the time, so that a commit finds it out, before the next beat.
+    let point = site.machines[0].mountpoint();
+    let writer = std::thread::spawn(move || {
+        let mut file = fs::File::create(point.join("busy")).unwrap();
+        while file.write_all(b"more").and_then(|()| file.sync_all()).is_ok() {}
+    });
+    std::thread::sleep(Duration::from_millis(300));
     signal(old, libc::SIGSTOP);
     site.stand_by(1);
     site.mounted(1, TAKEOVER_MAX);
@@ -131,6 +139,8 @@ fn an_owner_that_stood_still_writes_nothing_when_it_wakes() {
     }
     signal(old, libc::SIGCONT);
     until("the end of the owner that was replaced", || site.machines[0].find_daemon().is_none());
+    writer.join().unwrap();
+    assert_dead(&site.machines[0]);
     take_away(&site.machines[0]);
     for _ in 0..20 {
         synced.write(&site.machines[1], "b").unwrap();
@@ -139,6 +149,12 @@ fn an_owner_that_stood_still_writes_nothing_when_it_wakes() {
     synced.assert_right(&site.machines[1]);
     site.machines[1].ok("umount mount");
     site.machines[1].ok("check lab");
+}
+
+/// The mount is there and answers nothing: nobody writes below it without knowing.
+fn assert_dead(world: &World) {
+    let error = fs::write(world.mountpoint().join("below"), b"lost").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN), "{error}");
 }
 
 #[test]
@@ -154,7 +170,8 @@ fn a_pool_is_taken_from_an_owner_that_lives() {
     // It acknowledges nothing more, and ends.
     assert!((0..3).any(|_| synced.write(first, "lost").is_err()), "who was replaced acknowledges nothing");
     until("the end of the owner that was replaced", || first.find_daemon().is_none());
-    take_away(first);
+    assert_dead(first);
+    // Its place is taken away by the next mount on it.
     second.ok("mount lab mount");
     synced.assert_right(second);
     synced.write(second, "b").unwrap();
