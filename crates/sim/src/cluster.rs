@@ -336,12 +336,21 @@ impl History {
 
     fn crash(&mut self, before: Process) {
         self.seen.crashes += 1;
-        if self.random.chance(1, 2) {
-            // In the middle of a commit, before the first device flushes.
-            self.devices.iter().for_each(|device| device.set_fault_hook(Some(ends_at_flush())));
-            drop(std::panic::catch_unwind(AssertUnwindSafe(|| before.store.commit(Io::BLOCKING))));
-            self.devices.iter().for_each(|device| device.set_fault_hook(None));
+        match self.random.below(4) {
+            0 | 1 => {
+                // In the middle of a commit, before the first device flushes.
+                self.devices.iter().for_each(|device| device.set_fault_hook(Some(ends_at_flush())));
+                drop(std::panic::catch_unwind(AssertUnwindSafe(|| before.store.commit(Io::BLOCKING))));
+            }
+            2 => {
+                // After a commit in which a device failed; what it names may be elsewhere or nowhere.
+                let failing = self.random.below(self.devices.len() as u64) as usize;
+                self.devices[failing].set_fault_hook(Some(fails_at_flush()));
+                drop(before.store.commit(Io::BLOCKING));
+            }
+            _ => {}
         }
+        self.devices.iter().for_each(|device| device.set_fault_hook(None));
         drop(before);
         let mut random = self.random.fork();
         self.devices.iter().for_each(|device| device.lose_unflushed(|_| random.chance(1, 2)));
@@ -381,6 +390,12 @@ fn ends_at_flush() -> stere_device::memory::FaultHook {
     Box::new(|operation, _, _| match operation {
         stere_device::Operation::Flush => std::panic::resume_unwind(Box::new("killed")),
         _ => None,
+    })
+}
+
+fn fails_at_flush() -> stere_device::memory::FaultHook {
+    Box::new(|operation, _, _| {
+        (operation == stere_device::Operation::Flush).then_some(stere_device::memory::Fault::Error)
     })
 }
 
