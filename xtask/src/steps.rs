@@ -1,5 +1,6 @@
 //! A run of named steps: one plain line when a step starts and ends, a summary at the end, skips never silent.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Result, XtaskError};
@@ -10,12 +11,32 @@ enum Outcome {
     Skipped(String),
 }
 
+/// A step that has run: its name, how long it took, and what became of it.
+type Done = (String, Duration, Outcome);
+
+fn run(name: &str, work: impl FnOnce() -> Result<()>) -> Done {
+    println!("==> {name}");
+    let start = Instant::now();
+    let outcome = match work() {
+        Ok(()) => Outcome::Passed,
+        Err(XtaskError::Skipped(why)) => Outcome::Skipped(why),
+        Err(error) => Outcome::Failed(error.to_string()),
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    match &outcome {
+        Outcome::Passed => println!("<== {name}: ok ({seconds:.1} s)"),
+        Outcome::Skipped(why) => println!("<== {name}: SKIPPED: {why}"),
+        Outcome::Failed(why) => println!("<== {name}: FAILED ({seconds:.1} s): {why}"),
+    }
+    (name.to_owned(), start.elapsed(), outcome)
+}
+
 pub struct Steps {
     title: &'static str,
     /// Only steps whose name has this in it.
     only: Option<String>,
     start: Instant,
-    done: Vec<(String, Duration, Outcome)>,
+    done: Vec<Done>,
 }
 
 impl Steps {
@@ -29,25 +50,34 @@ impl Steps {
         self
     }
 
+    fn is_wanted(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|words| name.contains(words.as_str()))
+    }
+
     /// Runs a step; a failure is remembered and the next steps run all the same.
     pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<()>) {
-        if self.only.as_ref().is_some_and(|words| !name.contains(words.as_str())) {
-            return;
+        if self.is_wanted(name) {
+            self.done.push(run(name, work));
         }
-        println!("==> {name}");
-        let start = Instant::now();
-        let outcome = match work() {
-            Ok(()) => Outcome::Passed,
-            Err(XtaskError::Skipped(why)) => Outcome::Skipped(why),
-            Err(error) => Outcome::Failed(error.to_string()),
-        };
-        let seconds = start.elapsed().as_secs_f64();
-        match &outcome {
-            Outcome::Passed => println!("<== {name}: ok ({seconds:.1} s)"),
-            Outcome::Skipped(why) => println!("<== {name}: SKIPPED: {why}"),
-            Outcome::Failed(why) => println!("<== {name}: FAILED ({seconds:.1} s): {why}"),
-        }
-        self.done.push((name.to_owned(), start.elapsed(), outcome));
+    }
+
+    /// Runs steps that do not need each other, two at a time: most of them wait for devices.
+    pub fn two_at_a_time(&mut self, steps: Vec<(String, Box<dyn FnOnce() -> Result<()> + Send + '_>)>) {
+        let mut wanted: Vec<_> = steps.into_iter().filter(|(name, _)| self.is_wanted(name)).collect();
+        wanted.reverse();
+        let (waiting, done) = (Mutex::new(wanted), Mutex::new(Vec::new()));
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Some((name, work)) = next() {
+                        let one = run(&name, work);
+                        done.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+                    }
+                });
+            }
+        });
+        self.done.extend(done.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub fn has_failed(&self) -> bool {

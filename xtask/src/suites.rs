@@ -155,8 +155,9 @@ pub fn run_one(root: &Path, suite: Suite, kind: Kind, seed: u64, times: u64) -> 
 
 fn run_on(world: &World, suite: Suite, kind: Kind, seed: u64, times: u64) -> Result<()> {
     let shape = Shape { device_size: "4G".into(), ..Shape::default() };
-    let subject = world.subject(kind, "subject", &shape)?;
-    let scratch = world.place.directory.join("scratch");
+    // Suites may run beside each other.
+    let subject = world.subject(kind, &format!("subject-{suite:?}"), &shape)?;
+    let scratch = world.place.directory.join(format!("scratch-{suite:?}"));
     fs::create_dir_all(&scratch).at("mkdir", &scratch)?;
     let result = suite.run(&Job { world, subject: &subject, seed, times, scratch: scratch.clone() });
     let _ = fs::remove_dir_all(&scratch);

@@ -50,13 +50,16 @@ pub fn run(root: &Path, only: Option<String>) -> Result<()> {
     let simulate = || simulator::run_simulator(root, &["--histories", HISTORIES, "--seed", "1"], 60 * MINUTE);
     steps.step("simulator: 3000 histories", simulate);
     steps.step("simulator: bugs planted in the layers are found", || simulator::find_planted_bugs(root));
-    let world = std::cell::LazyCell::new(|| World::new(root));
-    for suite in Suite::CI {
-        steps.step(&format!("on a mount: {}", suite.describe()), || {
+    let world = std::sync::LazyLock::new(|| World::new(root));
+    let suites = Suite::CI.map(|suite| {
+        let world = &world;
+        let work: Box<dyn FnOnce() -> Result<()> + Send + '_> = Box::new(move || {
             packages::require_root_and_fuse()?;
             let world = world.as_ref().map_err(|error| XtaskError::found(error.to_string()))?;
             suites::run_on_stere(world, suite, SEED)
         });
-    }
+        (format!("on a mount: {}", suite.describe()), work)
+    });
+    steps.two_at_a_time(suites.into());
     steps.finish()
 }

@@ -31,7 +31,7 @@ pub use error::{DeviceError, Operation};
 pub use file::{Access, FileDevice, FileOptions};
 pub use io::{Call, Cancellation, Io};
 pub use memory::MemoryDevice;
-pub use parallel::{Job, Parallel, processor_threads};
+pub use parallel::{Job, Parallel, processor_threads, reader_threads};
 pub use pending::PendingRead;
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe, probe_open};
 pub use volume::{

@@ -11,6 +11,7 @@ use stere_device::{Access, Device, DeviceError, FileOptions};
 use stere_format::DeviceIndex;
 use stere_pool::{AssembleOptions, Assembly, Candidate, Holds, Nameless, identify};
 
+use crate::at_once::at_once;
 use crate::error::{At, Error, Result, refused};
 use crate::registry::{DeviceRecord, PoolRecord, Registry};
 use crate::shared_log;
@@ -95,11 +96,10 @@ pub fn assemble_with(
     log: Option<&str>,
 ) -> Result<Assembly> {
     check_distinct(paths)?;
-    let mut candidates = Vec::with_capacity(paths.len());
-    for path in paths {
-        candidates
-            .push(Candidate { path: path.display().to_string(), device: open_device_with_retries(path, access)? });
-    }
+    let opened = at_once(paths, |path| {
+        open_device_with_retries(path, access).map(|device| Candidate { path: path.display().to_string(), device })
+    });
+    let candidates = opened.into_iter().collect::<Result<Vec<Candidate>>>()?;
     let superblock = shared_log::any_superblock(candidates.iter().map(|candidate| &candidate.device));
     let tail = superblock.map(|superblock| shared_log::tail_for(&superblock, log)).transpose()?.flatten();
     let options = AssembleOptions { prefer: options.prefer, name_of: options.name_of, tail };
@@ -125,15 +125,11 @@ pub fn assemble_remembered(
     loop {
         let mut paths = Vec::new();
         let mut absent = Vec::new();
-        for device in &record.devices {
-            match is_device_of(&device.path, record, device) {
-                // The label is read more gently than the device is used.
-                Ok(true) if opens(&device.path, access) => paths.push(device.path.clone()),
-                Ok(_) => absent.push(device),
-                // Somebody else has it, or this user may not: that is no missing device, and is told when it is opened.
-                Err(error) if is_refusal(&error) => paths.push(device.path.clone()),
-                // A dead disk, or a name with nothing behind it.
-                Err(_) => absent.push(device),
+        let judged = at_once(&record.devices, |device| is_usable(record, device, access));
+        for (device, is_usable) in record.devices.iter().zip(judged) {
+            match is_usable {
+                true => paths.push(device.path.clone()),
+                false => absent.push(device),
             }
         }
         if !absent.is_empty() {
@@ -169,8 +165,19 @@ pub fn assemble_remembered(
         // Who was found elsewhere is not missed.
         let missing: Vec<String> = assembly.missing().iter().map(|entry| entry.id.to_string()).collect();
         absent.retain(|device| missing.contains(&device.id));
-        assembly.nameless.extend(absent.into_iter().filter_map(written_over));
+        assembly.nameless.extend(at_once(&absent, |device| written_over(device)).into_iter().flatten());
         return Ok(assembly);
+    }
+}
+
+/// Whether a remembered device is where it was, and can be opened.
+fn is_usable(record: &PoolRecord, device: &DeviceRecord, access: Access) -> bool {
+    match is_device_of(&device.path, record, device) {
+        // The label is read more gently than the device is used.
+        Ok(is_device) => is_device && opens(&device.path, access),
+        // Somebody else has it, or this user may not: that is no missing device, and is told when it is opened. Else it is a dead disk,
+        // or a name with nothing behind it.
+        Err(error) => is_refusal(&error),
     }
 }
 
@@ -191,7 +198,11 @@ fn opens(path: &Path, access: Access) -> bool {
 
 /// Puts together what was named. A device that is there and cannot be opened is missing, as where a pool is remembered.
 fn assemble_named(paths: &[PathBuf], access: Access, options: &AssembleOptions<'_>) -> Result<Assembly> {
-    let (open, dead): (Vec<PathBuf>, Vec<PathBuf>) = paths.iter().cloned().partition(|path| opens(path, access));
+    let (mut open, mut dead) = (Vec::new(), Vec::new());
+    for (path, opens) in paths.iter().zip(at_once(paths, |path| opens(path, access))) {
+        let judged = if opens { &mut open } else { &mut dead };
+        judged.push(path.clone());
+    }
     if open.is_empty() {
         return assemble_with(paths, access, options, None);
     }

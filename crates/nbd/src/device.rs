@@ -25,7 +25,7 @@ use crate::session::Session;
 use crate::wire::Command;
 
 /// How long opening a device may take in all.
-pub const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+pub const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What latency is told of.
 const LATENCY_UNIT_BYTES: usize = 64 << 10;

@@ -1,5 +1,7 @@
 //! Integration tests of the command and the daemon: one executable, a module for each subject.
 
+#[path = "../support/cable.rs"]
+mod cable;
 #[path = "../support/elsewhere.rs"]
 mod elsewhere;
 #[path = "../support/nodes.rs"]
@@ -23,6 +25,7 @@ mod checksums;
 mod classes;
 mod clients;
 mod costs;
+mod cut_off;
 mod dedup;
 mod digests;
 mod discard;
