@@ -260,6 +260,18 @@ impl Device for PoolDevice {
         self.device.answers()
     }
 
+    fn set_epoch(&self, epoch: u64) {
+        self.device.set_epoch(epoch);
+    }
+
+    fn kept_epoch(&self) -> u64 {
+        self.device.kept_epoch()
+    }
+
+    fn forget_epochs(&self) -> Result<(), DeviceError> {
+        self.device.forget_epochs()
+    }
+
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {
         self.device.parallel()
     }
@@ -305,9 +317,23 @@ const CONGESTED_FACTOR: u64 = 4;
 pub struct Devices {
     table: RwLock<Vec<Option<Arc<PoolDevice>>>>,
     grants: OnceLock<Arc<Grants>>,
+    /// Of the owner that writes now; 0 before it is known.
+    epoch: AtomicU64,
 }
 
 impl Devices {
+    /// From now on all devices are written as by the owner of this epoch, those that are attached later too.
+    pub fn set_epoch(&self, epoch: u64) {
+        let before = self.epoch.swap(epoch, Ordering::AcqRel);
+        assert!(before <= epoch, "epoch {epoch} follows {before}");
+        self.all().iter().for_each(|device| device.set_epoch(epoch));
+    }
+
+    /// The newest epoch that anybody who keeps these devices knows of.
+    pub fn kept_epoch(&self) -> u64 {
+        self.all().iter().map(|device| device.kept_epoch()).max().unwrap_or_default()
+    }
+
     /// Every write to devices that are attached from now on passes these grants.
     pub fn set_grants(&self, grants: Arc<Grants>) {
         assert!(self.all().is_empty(), "grants are set before there is a device");
@@ -328,6 +354,10 @@ impl Devices {
         };
         if let Some(grants) = &pool_device.grants {
             grants.set_slot_count(index, layout.slot_count);
+        }
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if epoch != 0 {
+            pool_device.set_epoch(epoch);
         }
         let mut table = self.table.write();
         if table.len() <= usize::from(index) {
