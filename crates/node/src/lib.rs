@@ -6,7 +6,7 @@
 //! Invariants: once an export was written for an owner of some epoch, nothing of an older one is written to it any more, whatever is still on its
 //! way, also after a restart; no client holds up another one, however slow or silent it is; everything that a client says is bounded.
 //!
-//! Read next: `export.rs`, then `docs/design/nodes.md`.
+//! P-245 to P-247. Read next: `export.rs`, then `docs/design/nodes.md`.
 
 mod error;
 mod export;
