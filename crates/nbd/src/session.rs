@@ -115,12 +115,12 @@ fn ask_node(reader: &mut dyn Read, writer: &mut dyn Write, name: &str, size_byte
         return Err(NbdError::NotStere(format!("it speaks version {theirs}, and this is {ours}")));
     }
     let mut provided = None;
-    let wish = wire::option(OptionKind::Provide, &Provide { name: name.to_owned(), size_bytes }.encode());
+    let request = wire::option(OptionKind::Provide, &Provide { name: name.to_owned(), size_bytes }.encode());
     let heard = |text: &[u8]| {
         provided = Some(Provided::decode(text)?);
         Ok(())
     };
-    if let Some(why) = ask(reader, writer, OptionKind::Provide, &wish, heard)? {
+    if let Some(why) = ask(reader, writer, OptionKind::Provide, &request, heard)? {
         return Err(NbdError::Refused { export: name.to_owned(), why });
     }
     provided.ok_or_else(|| wire::WireError::Broken("it provides an export and says nothing of it".into()).into())

@@ -16,4 +16,5 @@ mod serve;
 mod transmit;
 
 pub use error::NodeError;
+pub use fence::fuzz;
 pub use serve::{Running, Server};

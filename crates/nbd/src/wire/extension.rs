@@ -86,7 +86,7 @@ pub fn fuzz(bytes: &[u8]) {
         assert_eq!(bytes.len(), 4, "a version has four bytes");
     }
     if let Ok(provide) = Provide::decode(bytes) {
-        assert_eq!(provide.encode(), bytes, "a wish is written as it was read");
+        assert_eq!(provide.encode(), bytes, "a request is written as it was read");
     }
     if let Ok(provided) = Provided::decode(bytes) {
         assert_eq!(provided.encode(), bytes, "an answer is written as it was read");

@@ -56,6 +56,8 @@ fn a_damaged_fence_is_never_no_fence() {
 proptest! {
     #[test]
     fn harmed_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
-        let _newest = newest(&bytes);
+        fuzz(&bytes);
+        let whole = Record { sequence: 1, epoch: 1 }.encode();
+        fuzz(&[&whole[..], &bytes].concat());
     }
 }

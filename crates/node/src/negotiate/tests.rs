@@ -51,19 +51,20 @@ fn an_export_is_agreed_on() {
     assert_eq!((agreed.unwrap(), kinds(&got)), (None, vec![server::LISTED, ACKNOWLEDGED, ACKNOWLEDGED]));
 }
 
-/// P-246: a client that is not of stere makes nothing, and wrong wishes are refused one by one.
+/// P-246: a client that is not of stere makes nothing, and wrong ones are refused one by one.
 #[test]
 fn only_clients_of_stere_make_exports() {
     let (folder, directory) = directory();
-    let wish = |name: &str| option(OptionKind::Provide, &Provide { name: name.into(), size_bytes: 1 << 20 }.encode());
+    let provide =
+        |name: &str| option(OptionKind::Provide, &Provide { name: name.into(), size_bytes: 1 << 20 }.encode());
     let hello = option(OptionKind::Hello, &extension::encode_version());
-    let (got, _) = converse(&directory, &[&FLAGS[..], &wish("new")].concat());
+    let (got, _) = converse(&directory, &[&FLAGS[..], &provide("new")].concat());
     assert_eq!(kinds(&got), [server::INVALID]);
     let older = option(OptionKind::Hello, &[0, 0, 0, 9]);
-    let (got, _) = converse(&directory, &[&FLAGS[..], &older, &wish("new")].concat());
+    let (got, _) = converse(&directory, &[&FLAGS[..], &older, &provide("new")].concat());
     assert_eq!(kinds(&got), [INFORMATION, ACKNOWLEDGED, server::INVALID]);
     assert!(!folder.path().join("new").exists());
-    let all = [&FLAGS[..], &hello, &wish("../x"), &wish("new"), &go("away"), &go("new")].concat();
+    let all = [&FLAGS[..], &hello, &provide("../x"), &provide("new"), &go("away"), &go("new")].concat();
     let (got, agreed) = converse(&directory, &all);
     assert_eq!(agreed.unwrap().as_deref(), Some("new"));
     let expected = [3, 1, server::INVALID, 3, 1, server::UNKNOWN, 3, 3, 1];
