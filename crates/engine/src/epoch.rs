@@ -26,9 +26,7 @@ impl Recovery<'_> {
     pub(crate) fn begin_epoch(&self, newest: &Superblock) -> Result<(), Error> {
         let mut journal = self.engine.journal.lock();
         let last = newest.epochs.last().map_or(0, |epoch| epoch.epoch);
-        // A crash may have come between a node's promise to refuse older owners and the superblocks that tell of that epoch.
-        let kept = u32::try_from(self.engine.log.stripe.devices.kept_epoch()).unwrap_or_default();
-        let epoch = next_epoch(last.max(kept), self.engine.options.epoch_nonce)?;
+        let epoch = next_epoch(self.engine.log.stripe.devices.newest_epoch(last), self.engine.options.epoch_nonce)?;
         // An empty journal is whole on any device. Else others take it over with the next checkpoint.
         if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
             (journal.mirrors, journal.region_bytes) =

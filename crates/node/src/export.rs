@@ -180,6 +180,7 @@ impl Export {
     }
 
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), u32> {
+        assert!(offset + into.len() as u64 <= self.size_bytes, "a read is within its export");
         self.file.read_exact_at(into, offset).map_err(|error| error_number(&error))
     }
 
@@ -209,6 +210,7 @@ impl Export {
     }
 
     pub fn write(&self, standing: &Standing, offset: u64, bytes: &[u8]) -> Result<(), u32> {
+        assert!(offset + bytes.len() as u64 <= self.size_bytes, "a write is within its export");
         self.change(standing, |file| file.write_all_at(bytes, offset))
     }
 
@@ -262,6 +264,7 @@ impl Export {
             true => Ok(()),
             false => fence.store(epoch).map_err(|error| error_number(&error)),
         });
+        assert!(outcome.is_ok() || fence.epoch() == kept, "what was refused changes nothing");
         *standing = match outcome {
             Ok(()) => Standing { epoch: (epoch != 0).then_some(epoch), refused: None },
             Err(error) => Standing { epoch: None, refused: Some(error) },

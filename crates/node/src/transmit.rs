@@ -78,6 +78,7 @@ fn next(reader: &mut BufReader<&TcpStream>, is_ending: &AtomicBool) -> io::Resul
 fn carry_out(agreed: &Agreed, standing: &mut Standing, request: Request, buffer: &mut Vec<u8>) -> Result<(), u32> {
     let Request { order, flags, cookie, offset, length } = request;
     let export = &agreed.export;
+    assert!(order != Order::Write || buffer.len() == length as usize, "all of a write has come");
     let is_within = request.is_within(export.size_bytes);
     match order {
         Order::Read if !is_within || length > PAYLOAD_BYTES_MAX => return Err(EINVAL),

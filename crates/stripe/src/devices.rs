@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use stere_device::{Completion, Deadline, Device, DeviceError, Job, Parallel, PendingRead, Piece, Scatter, Ticket};
-use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout};
+use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout, Superblock};
 
 use crate::error::StripeError;
 use crate::grants::Grants;
@@ -329,9 +329,18 @@ impl Devices {
         self.all().iter().for_each(|device| device.set_epoch(epoch));
     }
 
-    /// The newest epoch that anybody who keeps these devices knows of.
-    pub fn kept_epoch(&self) -> u64 {
-        self.all().iter().map(|device| device.kept_epoch()).max().unwrap_or_default()
+    /// The same, for the owner whose superblocks these are. Nodes refuse older owners from its first write on.
+    pub fn set_epoch_of(&self, superblocks: &[Superblock]) {
+        if let Some(epoch) = superblocks.first().and_then(|superblock| superblock.epochs.last()) {
+            self.set_epoch(epoch.epoch.into());
+        }
+    }
+
+    /// The newest epoch that superblocks know, or whoever keeps these devices: a crash may have come between a node's promise to refuse older
+    /// owners and the superblocks that tell of that epoch.
+    pub fn newest_epoch(&self, of_superblocks: u32) -> u32 {
+        let kept = self.all().iter().map(|device| device.kept_epoch()).max().unwrap_or_default();
+        of_superblocks.max(u32::try_from(kept).unwrap_or_default())
     }
 
     /// Every write to devices that are attached from now on passes these grants.
