@@ -4,6 +4,7 @@ pub mod backup;
 pub mod device;
 pub mod digest;
 pub mod find;
+pub mod node;
 pub mod plugin;
 pub mod policy;
 pub mod preserve;
@@ -22,6 +23,7 @@ use crate::arguments::backup::BackupCommand;
 use crate::arguments::device::{DeviceCommand, ScrubCommand};
 use crate::arguments::digest::DigestArguments;
 use crate::arguments::find::FindArguments;
+use crate::arguments::node::NodeCommand;
 use crate::arguments::plugin::PluginCommand;
 use crate::arguments::policy::ClassCommand;
 use crate::arguments::preserve::Preserve;
@@ -176,6 +178,11 @@ pub enum Command {
     },
     /// Mount an existing directory with compression, encryption and plugins, without a pool; stays in the foreground until it is unmounted
     Stack(StackArguments),
+    /// Offer storage to pools on other machines
+    Node {
+        #[command(subcommand)]
+        command: NodeCommand,
+    },
     /// Manage plugins, which users add to how their files are stored
     Plugin {
         #[command(subcommand)]
@@ -216,7 +223,8 @@ pub enum Command {
 pub struct CreateArguments {
     /// The pool's name
     pub pool: String,
-    /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name. Media are
+    /// PATH[,key=value]...: a block device, a file, or a device on another machine (stere://HOST:PORT/NAME, nbd://HOST:PORT/EXPORT); keys: size
+    /// (makes the file, also on a stere node), class, tag, host, shelf, name. Media are
     /// dir:/path, s3://bucket/prefix, dav://host/folder (davs:// with TLS), sftp://user@host/path or robot:CHANGER (robot:people where people
     /// feed the drives); keys: class (object or media), name, of buckets endpoint, region, credentials, of WebDAV credentials, ca, of SFTP
     /// identity, known_hosts, and of tape libraries drive (for each), set, cartridges, block

@@ -170,6 +170,11 @@ fn options(arguments: &CreateArguments) -> Result<CreateOptions> {
 pub fn make_file(spec: &DeviceSpec, made: &mut MadeFiles) -> Result<()> {
     let Some(size_bytes) = spec.size_bytes else { return Ok(()) };
     let path = &spec.path;
+    if stere_nbd::is_node(path) {
+        let failed = |error| Error::Refused(format!("{} cannot be made: {error}", path.display()));
+        // What was made on a node stays: nobody can tell whether somebody uses it by now.
+        return stere_nbd::provide(path, size_bytes).map_err(failed);
+    }
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() && metadata.len() == size_bytes => Ok(()),
         Ok(metadata) if metadata.is_file() => refused(format!(

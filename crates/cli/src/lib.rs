@@ -23,6 +23,7 @@ pub mod layout;
 pub mod lose;
 pub mod man;
 mod move_log;
+pub mod node;
 pub mod plugins;
 pub mod policy;
 pub mod pool;

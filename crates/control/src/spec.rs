@@ -86,7 +86,7 @@ impl FromStr for DeviceSpec {
         }
         if is_node {
             stere_nbd::Address::parse(&spec.path.display().to_string()).map_err(|error| error.to_string())?;
-            if spec.size_bytes.is_some() {
+            if spec.size_bytes.is_some() && !stere_nbd::is_stere(&path) {
                 return Err("a device on another machine has the size that its server gives it; leave out size=".into());
             }
         }
@@ -158,7 +158,16 @@ mod tests {
         assert_eq!((spec.host.as_str(), spec.name.as_str()), ("n1", "one"));
         let spec: DeviceSpec = "nbds://n1/disk0,ca=/c,name=one,certificate=/a,key=/b".parse().unwrap();
         assert_eq!(spec.path, PathBuf::from("nbds://n1/disk0,ca=/c,certificate=/a,key=/b"));
-        for text in ["nbd://n1/x,size=1G", "nbd://n1/x,ca=/c", "nbd://:1/x", "nbds://n1/x"] {
+        let spec: DeviceSpec = "stere://n1:7000/disk0,size=1G,host=shed,name=one".parse().unwrap();
+        assert_eq!((spec.path, spec.size_bytes), (PathBuf::from("stere://n1:7000/disk0"), Some(1 << 30)));
+        for text in [
+            "stere://n1/../x,size=1G",
+            "stere://n1",
+            "nbd://n1/x,size=1G",
+            "nbd://n1/x,ca=/c",
+            "nbd://:1/x",
+            "nbds://n1/x",
+        ] {
             assert!(text.parse::<DeviceSpec>().is_err(), "{text}");
         }
     }

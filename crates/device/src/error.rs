@@ -81,6 +81,11 @@ pub enum DeviceError {
     #[error("the pool is another machine's now, so nothing is written to its devices from here: {why}")]
     Lost { why: String },
 
+    #[error(
+        "{device}: the node takes writes only from a newer owner, so another machine has the pool; unmount it here, and use it there"
+    )]
+    Fenced { device: String },
+
     #[error("a queued write was dropped before it was carried out; treat it as not written")]
     Abandoned,
 }
@@ -90,9 +95,15 @@ impl DeviceError {
         DeviceError::Io { device: device.to_owned(), operation, offset, source: Arc::new(source.into()) }
     }
 
-    /// Whether the device is away, or silent: that says nothing of its health.
+    /// Whether the device is away, silent, or another machine's: that says nothing of its health.
     pub fn is_absence(&self) -> bool {
-        matches!(self, DeviceError::Absent { .. } | DeviceError::Silent { .. } | DeviceError::Lost { .. })
+        matches!(
+            self,
+            DeviceError::Absent { .. }
+                | DeviceError::Silent { .. }
+                | DeviceError::Lost { .. }
+                | DeviceError::Fenced { .. }
+        )
     }
 
     /// The operating system's error number where there is one.

@@ -177,6 +177,22 @@ pub trait Device: Send + Sync {
         self.flush()
     }
 
+    /// From now on the device is written as by the owner of this epoch. Whoever keeps the device for several machines (a stere node) hears of
+    /// it with the next write, and refuses owners of older epochs from then on. Nothing else is done here, and nothing where nobody keeps it.
+    fn set_epoch(&self, epoch: u64) {
+        let _ = epoch;
+    }
+
+    /// The newest epoch that whoever keeps the device knew of when it was opened; 0 for none.
+    fn kept_epoch(&self) -> u64 {
+        0
+    }
+
+    /// A history begins anew on this device: epochs that were there before count no more. Only for a device that is about to be wiped.
+    fn forget_epochs(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Threads for reading from several devices at once, if this kind of device has them.
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {
         None

@@ -25,7 +25,8 @@ impl Recovery<'_> {
     /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
     pub(crate) fn begin_epoch(&self, newest: &Superblock) -> Result<(), Error> {
         let mut journal = self.engine.journal.lock();
-        let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.engine.options.epoch_nonce)?;
+        let last = newest.epochs.last().map_or(0, |epoch| epoch.epoch);
+        let epoch = next_epoch(self.engine.log.stripe.devices.newest_epoch(last), self.engine.options.epoch_nonce)?;
         // An empty journal is whole on any device. Else others take it over with the next checkpoint.
         if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
             (journal.mirrors, journal.region_bytes) =

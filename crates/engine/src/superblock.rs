@@ -18,6 +18,8 @@ pub(crate) fn store_superblocks(engine: &Engine, superblocks: &[Superblock]) -> 
 /// journal ever is the only one that knows of an epoch.
 pub(crate) fn store_superblocks_of_epoch(engine: &Engine, superblocks: &[Superblock]) -> Result<(), Error> {
     put_root(engine, superblocks)?;
+    // Not before the root: an owner whose root came too late takes nothing from anybody.
+    engine.log.stripe.devices.set_epoch_of(superblocks);
     let is_mirror = |superblock: &&Superblock| superblock.journal_devices.contains(&superblock.device_index);
     let (mirrors, others): (Vec<_>, Vec<_>) = superblocks.iter().partition(is_mirror);
     let (mut present, mut failed) = write_superblocks_of(engine, &mirrors)?;

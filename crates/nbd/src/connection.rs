@@ -12,7 +12,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use stere_device::{Buffer, Piece, Ticket};
 
-use crate::node::Node;
+use crate::node::{Fence, Node};
 use crate::session::Session;
 use crate::wire::{self, ChunkKind, Command, Reply, WireError};
 
@@ -64,6 +64,8 @@ pub enum Waiter {
     Write(Ticket),
     Flush(Ticket),
     Trim(Ticket),
+    /// Nobody: what follows on the connection fails if it did.
+    Fence,
 }
 
 /// What a read has received so far.
@@ -111,6 +113,23 @@ pub struct Pending {
     pub checksum: u32,
 }
 
+impl Pending {
+    /// What says for which owner a connection writes.
+    fn fence(epoch: u64, begun: Instant) -> Pending {
+        Pending {
+            command: Command::Fence,
+            pieces: Vec::new(),
+            begun,
+            offset: epoch,
+            length: 0,
+            waiter: Some(Waiter::Fence),
+            filling: None,
+            covers: 0,
+            checksum: 0,
+        }
+    }
+}
+
 struct Outgoing {
     head: [u8; wire::REQUEST_BYTES],
     pieces: Vec<Piece>,
@@ -122,11 +141,28 @@ struct State {
     outgoing: VecDeque<Outgoing>,
     next_cookie: u64,
     is_over: bool,
+    /// For which owner the server was told that this connection writes; none before it was told.
+    fenced: Option<u64>,
+}
+
+impl State {
+    fn push(&mut self, pending: Pending) {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        assert!(pending.waiter.is_some(), "somebody waits for what is asked");
+        assert!(pending.filling.is_some() == matches!(pending.waiter, Some(Waiter::Read(_))), "a read has memory");
+        let length = u32::try_from(pending.length).expect("a request is not longer than its payload may be");
+        let head = wire::request(pending.command, cookie, pending.offset, length);
+        let pieces = pending.pieces.clone();
+        self.pending.insert(cookie, pending);
+        self.outgoing.push_back(Outgoing { head, pieces });
+    }
 }
 
 pub struct Connection {
     socket: TcpStream,
     is_structured: bool,
+    fence: Arc<Fence>,
     state: Mutex<State>,
     arrived: Condvar,
 }
@@ -134,9 +170,9 @@ pub struct Connection {
 impl Connection {
     /// Takes a session over, with a thread for each direction.
     pub fn start(session: Session, device: &Arc<Node>) -> io::Result<Arc<Connection>> {
-        let Session { export, socket, mut reader, mut writer } = session;
-        let (state, arrived) = (Mutex::default(), Condvar::new());
-        let connection = Arc::new(Connection { socket, is_structured: export.is_structured, state, arrived });
+        let Session { export, socket, mut reader, mut writer, .. } = session;
+        let (state, arrived, fence) = (Mutex::default(), Condvar::new(), device.fence.clone());
+        let connection = Arc::new(Connection { socket, is_structured: export.is_structured, fence, state, arrived });
         let (own, told) = (connection.clone(), device.clone());
         let send = move || {
             if let Err(error) = own.send_all(&mut *writer) {
@@ -165,15 +201,12 @@ impl Connection {
         if state.is_over {
             return Some(pending);
         }
-        let cookie = state.next_cookie;
-        state.next_cookie += 1;
-        assert!(pending.waiter.is_some(), "somebody waits for what is asked");
-        assert!(pending.filling.is_some() == matches!(pending.waiter, Some(Waiter::Read(_))), "a read has memory");
-        let length = u32::try_from(pending.length).expect("a request is not longer than its payload may be");
-        let head = wire::request(pending.command, cookie, pending.offset, length);
-        let pieces = pending.pieces.clone();
-        state.pending.insert(cookie, pending);
-        state.outgoing.push_back(Outgoing { head, pieces });
+        if let Some(epoch) = self.fence.wanted(pending.command).filter(|epoch| state.fenced != Some(*epoch)) {
+            // In front, on the same connection: the server carries out one after the other.
+            state.fenced = Some(epoch);
+            state.push(Pending::fence(epoch, pending.begun));
+        }
+        state.push(pending);
         drop(state);
         self.arrived.notify_one();
         None
@@ -206,7 +239,9 @@ impl Connection {
         assert!(state.outgoing.is_empty(), "nothing goes out any more");
         assert!(state.is_over, "what a server still may answer is not sent again");
         let all = std::mem::take(&mut state.pending);
-        all.into_values().filter(|pending| pending.waiter.is_some()).collect()
+        // Another connection says by itself for whom it writes.
+        let is_asked = |pending: &Pending| !matches!(pending.waiter, None | Some(Waiter::Fence));
+        all.into_values().filter(is_asked).collect()
     }
 
     /// Ends it at once: what was not sent is not, and the server hears that we are gone.

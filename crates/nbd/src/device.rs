@@ -69,7 +69,7 @@ impl NbdDevice {
             let why = "its server cannot flush, so nothing written there is ever known to be durable".into();
             return Err(DeviceError::Unusable { device: name, why });
         }
-        let node = Arc::new(Node::new(name.clone(), address, access, export));
+        let node = Arc::new(Node::new(name.clone(), address, access, export, session.epoch));
         let connections = node.connect_all(session).map_err(failed)?;
         node.state.lock().connections = connections;
         let kept = node.clone();
@@ -303,6 +303,26 @@ impl Device for NbdDevice {
             false => away.why.clone(),
         };
         state.away.as_ref().map(why)
+    }
+
+    fn set_epoch(&self, epoch: u64) {
+        self.node.fence.epoch.store(epoch, Ordering::Release);
+    }
+
+    fn kept_epoch(&self) -> u64 {
+        self.node.fence.kept
+    }
+
+    fn forget_epochs(&self) -> Result<(), DeviceError> {
+        let node = &self.node;
+        if !node.fence.is_heard || node.fence.epoch.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let completion = Completion::new();
+        node.submit_other(Command::Fence, 0, 0, Waiter::Trim(completion.ticket(0)));
+        completion.wait().pop().map_or(Ok(()), |(_, error)| Err(error))?;
+        self.set_epoch(0);
+        Ok(())
     }
 
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {

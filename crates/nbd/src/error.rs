@@ -2,7 +2,9 @@
 
 #[derive(Debug, thiserror::Error)]
 pub enum NbdError {
-    #[error("'{text}' is no address of a device ({why}); write nbd://HOST[:PORT][/EXPORT], or nbds:// with ca=FILE")]
+    #[error(
+        "'{text}' is no address of a device ({why}); write nbd://HOST[:PORT][/EXPORT], nbds:// with ca=FILE, or stere://HOST[:PORT]/NAME"
+    )]
     Address { text: String, why: String },
 
     #[error("{}", told(.0))]
@@ -22,6 +24,20 @@ pub enum NbdError {
 
     #[error("{path}: {why}")]
     Certificate { path: String, why: String },
+
+    #[error("the server is no stere node ({0}); write nbd:// instead of stere://, or look at the port")]
+    NotStere(String),
+
+    #[error("only stere nodes (stere://) make exports; leave out size=")]
+    NotProvided,
+
+    #[error(
+        "export '{export}' is there and has {found} bytes, not {wanted}; leave out size= to use it, or name another"
+    )]
+    OtherSize { export: String, found: u64, wanted: u64 },
+
+    #[error("the node takes writes only from a newer owner, so another machine has the pool")]
+    Fenced,
 
     #[error("the export cannot be used: {0}")]
     Unsuitable(String),

@@ -1,4 +1,5 @@
-//! Devices on other machines, by NBD (Network Block Device) from user space: `nbd://HOST:PORT/EXPORT`, and `nbds://` with TLS.
+//! Devices on other machines, by NBD (Network Block Device) from user space: `nbd://HOST:PORT/EXPORT`, `nbds://` with TLS, and
+//! `stere://HOST:PORT/NAME` on stere nodes, which refuse older owners.
 //!
 //! What is here: `wire` is the protocol as bytes, without I/O; `address` is how a device is named; `session` makes connections and agrees
 //! with a server; `connection` sends requests and sorts the answers; `device` is the `Device` on several connections, with a deadline
@@ -21,7 +22,7 @@ mod session;
 pub mod wire;
 mod witness;
 
-pub use address::{Address, is_address, keys};
+pub use address::{Address, is_address, is_stere, keys};
 pub use device::{NbdDevice, OPEN_TIMEOUT};
 pub use error::NbdError;
 
@@ -37,6 +38,19 @@ pub fn open(path: &Path, options: &FileOptions) -> Result<Arc<dyn Device>, Devic
     }
     stere_device::answering::check(path)?;
     Ok(Arc::new(FileDevice::open(path, options)?))
+}
+
+/// Makes an export on a stere node, where it is not there. One that is there has to have this size.
+pub fn provide(path: &Path, size_bytes: u64) -> Result<(), NbdError> {
+    let address = Address::parse(&path.display().to_string())?;
+    if !address.is_stere {
+        return Err(NbdError::NotProvided);
+    }
+    let found = session::provide(&address, size_bytes)?.size_bytes;
+    match found == size_bytes {
+        true => Ok(()),
+        false => Err(NbdError::OtherSize { export: address.export, found, wanted: size_bytes }),
+    }
 }
 
 /// Whether a path is the address of a device on another machine.

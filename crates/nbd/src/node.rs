@@ -26,6 +26,7 @@ pub const BLOCK_BYTES: u32 = 4096;
 /// How long closing a device waits for what is under way.
 const CLOSE: Duration = Duration::from_secs(1);
 const EIO: i32 = 5;
+const EPERM: i32 = 1;
 
 pub struct Away {
     pub since: Instant,
@@ -47,6 +48,25 @@ pub struct State {
     pub is_closing: bool,
 }
 
+/// For which owner a stere node is written.
+pub struct Fence {
+    /// Whether the server is a stere node, and hears of it.
+    pub is_heard: bool,
+    /// What the node knew when the device was opened.
+    pub kept: u64,
+    /// Until an owner says his own epoch, what is written is written as by the last one: to get the pool at all.
+    pub epoch: AtomicU64,
+}
+
+impl Fence {
+    /// What a connection has to say before it changes anything; none if nothing.
+    pub fn wanted(&self, command: Command) -> Option<u64> {
+        let changes = matches!(command, Command::Write | Command::Trim | Command::Flush | Command::Fence);
+        let epoch = self.epoch.load(Ordering::Acquire);
+        (self.is_heard && changes && epoch != 0).then_some(epoch)
+    }
+}
+
 pub struct Node {
     pub name: String,
     pub address: Address,
@@ -65,10 +85,11 @@ pub struct Node {
     pub flush_failed: OnceLock<String>,
     pub witnesses: Mutex<Witnesses>,
     pub replay: Mutex<Replay>,
+    pub fence: Arc<Fence>,
 }
 
 impl Node {
-    pub fn new(name: String, address: Address, access: Access, export: Export) -> Node {
+    pub fn new(name: String, address: Address, access: Access, export: Export, kept_epoch: u64) -> Node {
         Node {
             name,
             address,
@@ -83,6 +104,7 @@ impl Node {
             flush_failed: OnceLock::new(),
             witnesses: Mutex::default(),
             replay: Mutex::default(),
+            fence: Arc::new(Fence { is_heard: export.is_stere, kept: kept_epoch, epoch: AtomicU64::new(kept_epoch) }),
         }
     }
 
@@ -95,6 +117,9 @@ impl Node {
     }
 
     pub fn failed(&self, operation: Operation, offset: u64, error: i32) -> DeviceError {
+        if self.export.is_stere && error == EPERM && operation != Operation::Read {
+            return DeviceError::Fenced { device: self.name.clone() };
+        }
         let source = Arc::new(io::Error::from_raw_os_error(error));
         DeviceError::Io { device: self.name.clone(), operation, offset, source }
     }
@@ -221,6 +246,7 @@ impl Node {
                 ticket.finish(Err(self.silent()));
             }
             Waiter::Write(ticket) | Waiter::Trim(ticket) => ticket.finish(Err(self.silent())),
+            Waiter::Fence => {}
         }
     }
 
@@ -275,6 +301,9 @@ impl Node {
     /// Whoever waits on a connection that is ended hears so.
     pub fn give_up_all(&self, connection: &Arc<Connection>) {
         for (waiter, begun, length) in connection.give_up() {
+            if matches!(waiter, Waiter::Fence) {
+                continue;
+            }
             self.latency.end(begun, length);
             self.tell_silent(waiter);
         }
@@ -338,6 +367,14 @@ impl Node {
             self.changed.notify_all();
             return;
         };
+        if matches!(waiter, Waiter::Fence) {
+            // What follows it on the connection is refused, too, and tells whoever waits.
+            if let Err(error) = outcome {
+                let error = self.failed(Operation::Write, 0, error);
+                tracing::warn!(%error, epoch = pending.offset, "a node does not take this owner's epoch");
+            }
+            return;
+        }
         self.latency.end(pending.begun, pending.length);
         let told = |operation: Operation| match &outcome {
             Ok(_) => Ok(()),
@@ -367,11 +404,14 @@ impl Node {
                         self.witnesses.lock().flushed(pending.covers);
                         self.replay.lock().flushed(pending.covers);
                     }
+                    // Another machine's: it says so each time, and dropped nothing of ours that counts.
+                    Err(EPERM) if self.export.is_stere => {}
                     Err(error) => drop(self.flush_failed.set(io::Error::from_raw_os_error(*error).to_string())),
                 }
                 ticket.finish(told(Operation::Flush));
             }
             Waiter::Trim(ticket) => ticket.finish(told(Operation::Discard)),
+            Waiter::Fence => unreachable!("it was told before"),
         }
     }
 

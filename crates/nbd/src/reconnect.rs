@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stere_device::{Access, Buffer, Completion, length_of};
+use stere_device::{Access, Buffer, Completion, DeviceError, length_of};
 
 use crate::connection::{Connection, Filling, Pending, ReadCell, Waiter};
 use crate::error::NbdError;
@@ -126,7 +126,14 @@ impl Node {
 
     /// Whether a server that was away is well and has what it had; what it may have lost is written again.
     fn prove(&self, connection: &Arc<Connection>) -> Result<(), NbdError> {
-        self.probe(connection)?;
+        match self.probe(connection) {
+            // It is well, and a newer owner's: what is read is answered, and whoever writes hears why he may not.
+            Err(NbdError::Fenced) => {
+                self.is_unflushed_lost.store(true, Ordering::Release);
+                return Ok(());
+            }
+            probed => probed?,
+        }
         self.prove_witnesses(connection)?;
         if self.flushed.load(Ordering::Acquire) >= self.written.load(Ordering::Acquire) {
             return Ok(());
@@ -166,6 +173,7 @@ impl Node {
         }
         match completion.wait().pop() {
             None => Ok(()),
+            Some((_, DeviceError::Fenced { .. })) => Err(NbdError::Fenced),
             Some((_, error)) => {
                 Err(NbdError::Unsuitable(format!("its server can be reached and takes nothing ({error})")))
             }

@@ -17,6 +17,7 @@ use stere_device::BUFFER_ALIGNMENT_BYTES;
 
 use crate::address::{Address, Tls};
 use crate::error::NbdError;
+use crate::wire::extension::{self, Provide, Provided};
 use crate::wire::{self, Flags, Information, OptionKind, OptionReply};
 
 /// How long one step of a handshake may take.
@@ -34,11 +35,15 @@ pub struct Export {
     pub payload_bytes_max: u32,
     /// Reads are answered in chunks.
     pub is_structured: bool,
+    /// The server is a stere node: it is told for which owner is written.
+    pub is_stere: bool,
 }
 
 /// A connection that is ready for requests.
 pub struct Session {
     pub export: Export,
+    /// The newest epoch that a stere node knew of when this was agreed; 0 for none.
+    pub epoch: u64,
     /// To end it from elsewhere.
     pub socket: TcpStream,
     pub reader: Box<dyn Read + Send>,
@@ -47,14 +52,7 @@ pub struct Session {
 
 impl Session {
     pub fn open(address: &Address) -> Result<Session, NbdError> {
-        let socket = connect(address)?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(STEP_MAX))?;
-        socket.set_write_timeout(Some(STEP_MAX))?;
-        let (mut reader, mut writer) = plain(&socket)?;
-        let mut greeting = [0; wire::GREETING_BYTES];
-        reader.read_exact(&mut greeting)?;
-        writer.write_all(&wire::answer_greeting(&greeting)?)?;
+        let (socket, (mut reader, mut writer)) = greet(address)?;
         if let Some(tls) = &address.tls {
             ask(
                 &mut *reader,
@@ -66,12 +64,66 @@ impl Session {
             .map_or(Ok(()), |_| Err(NbdError::TlsMissing))?;
             (reader, writer) = encrypted(&socket, &address.host, tls)?;
         }
+        let epoch = match address.is_stere {
+            true => ask_node(&mut *reader, &mut *writer, &address.export, 0)?.epoch,
+            false => 0,
+        };
         let export = agree(&mut *reader, &mut *writer, &address.export)?;
+        let export = Export { is_stere: address.is_stere, ..export };
         // From here on whoever waits for an answer has a deadline of his own.
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(None)?;
-        Ok(Session { export, socket, reader, writer })
+        Ok(Session { export, epoch, socket, reader, writer })
     }
+}
+
+/// Makes an export of this size on a stere node, where it is not there, and tells what is there then.
+pub fn provide(address: &Address, size_bytes: u64) -> Result<Provided, NbdError> {
+    let (_socket, (mut reader, mut writer)) = greet(address)?;
+    let provided = ask_node(&mut *reader, &mut *writer, &address.export, size_bytes)?;
+    // In order; a server that does not hear it anymore is no harm.
+    let _is_told = writer.write_all(&wire::option(OptionKind::Abort, &[]));
+    Ok(provided)
+}
+
+/// A connection that was greeted, and where every step has a deadline.
+fn greet(address: &Address) -> Result<(TcpStream, Halves), NbdError> {
+    let socket = connect(address)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(STEP_MAX))?;
+    socket.set_write_timeout(Some(STEP_MAX))?;
+    let (mut reader, mut writer) = plain(&socket)?;
+    let mut greeting = [0; wire::GREETING_BYTES];
+    reader.read_exact(&mut greeting)?;
+    writer.write_all(&wire::answer_greeting(&greeting)?)?;
+    Ok((socket, (reader, writer)))
+}
+
+/// Finds out that a server is a stere node, and what it knows of an export, which is made where a size is given.
+fn ask_node(reader: &mut dyn Read, writer: &mut dyn Write, name: &str, size_bytes: u64) -> Result<Provided, NbdError> {
+    let mut version = None;
+    let hello = wire::option(OptionKind::Hello, &extension::encode_version());
+    let heard = |text: &[u8]| {
+        version = Some(extension::decode_version(text)?);
+        Ok(())
+    };
+    if let Some(why) = ask(reader, writer, OptionKind::Hello, &hello, heard)? {
+        return Err(NbdError::NotStere(why));
+    }
+    if version != Some(extension::VERSION) {
+        let (ours, theirs) = (extension::VERSION, version.unwrap_or_default());
+        return Err(NbdError::NotStere(format!("it speaks version {theirs}, and this is {ours}")));
+    }
+    let mut provided = None;
+    let request = wire::option(OptionKind::Provide, &Provide { name: name.to_owned(), size_bytes }.encode());
+    let heard = |text: &[u8]| {
+        provided = Some(Provided::decode(text)?);
+        Ok(())
+    };
+    if let Some(why) = ask(reader, writer, OptionKind::Provide, &request, heard)? {
+        return Err(NbdError::Refused { export: name.to_owned(), why });
+    }
+    provided.ok_or_else(|| wire::WireError::Broken("it provides an export and says nothing of it".into()).into())
 }
 
 fn connect(address: &Address) -> io::Result<TcpStream> {
@@ -149,7 +201,7 @@ fn agree(reader: &mut dyn Read, writer: &mut dyn Write, name: &str) -> Result<Ex
         return Err(NbdError::Unsuitable(format!("a request may move less than {alignment} bytes")));
     }
     assert!(payload_bytes_max.is_multiple_of(block_bytes), "requests of the largest size are whole blocks");
-    Ok(Export { size_bytes, flags, block_bytes, payload_bytes_max, is_structured: refusal.is_none() })
+    Ok(Export { size_bytes, flags, block_bytes, payload_bytes_max, is_structured: refusal.is_none(), is_stere: false })
 }
 
 /// What sending and receiving over TLS share.

@@ -1,9 +1,13 @@
-//! NBD as bytes, without I/O: what a client sends, and what it believes of what a server answers.
+//! NBD as bytes, without I/O: what a client sends, and what it believes of what a server answers. `server.rs` is the other side, and
+//! `extension.rs` what stere nodes and their clients have besides.
 //!
 //! All numbers are big-endian, as the protocol has them. Invariants: no length that a server says is believed before it is compared with a
 //! bound; what does not fit is an error, never a panic. Read next: `session.rs`, which speaks it.
 //!
 //! Source: doc/proto.md of the NBD project, sections "Newstyle negotiation", "Transmission" and "Structured reply magics".
+
+pub mod extension;
+pub mod server;
 
 /// How many bytes one request may move, where the server says nothing else (proto.md, "Block size constraints").
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
@@ -24,7 +28,7 @@ const NO_ZEROES: u16 = 2;
 pub enum WireError {
     #[error("the server does not speak NBD ({0}); look at the port")]
     NotNbd(&'static str),
-    #[error("the server breaks the protocol: {0}")]
+    #[error("the other side breaks the protocol: {0}")]
     Broken(String),
 }
 
@@ -49,6 +53,11 @@ impl<'a> Reader<'a> {
     fn array<const COUNT: usize>(&mut self) -> Result<[u8; COUNT], WireError> {
         let bytes = self.take(COUNT)?;
         bytes.try_into().or_else(|_| broken("a field is cut"))
+    }
+
+    /// There is nothing more.
+    fn end(&self) -> Result<(), WireError> {
+        if self.0.is_empty() { Ok(()) } else { broken(format!("{} bytes more than there should be", self.0.len())) }
     }
 
     fn u16(&mut self) -> Result<u16, WireError> {
@@ -91,6 +100,9 @@ pub enum OptionKind {
     StartTls = 5,
     Go = 7,
     StructuredReply = 8,
+    /// Of stere's own: see `extension.rs`.
+    Hello = extension::HELLO,
+    Provide = extension::PROVIDE,
 }
 
 pub fn option(kind: OptionKind, data: &[u8]) -> Vec<u8> {
@@ -225,6 +237,8 @@ pub enum Command {
     Disconnect = 2,
     Flush = 3,
     Trim = 4,
+    /// Of stere's own: see `extension.rs`.
+    Fence = extension::FENCE,
 }
 
 pub const REQUEST_BYTES: usize = 28;
@@ -350,6 +364,8 @@ pub fn fuzz(bytes: &[u8]) {
     let _information = Information::decode(bytes);
     let _reply = Reply::decode(bytes);
     let _error = decode_error(bytes);
+    server::fuzz(bytes);
+    extension::fuzz(bytes);
     if let Some(hole) = bytes.first_chunk()
         && let Ok((at, length)) = decode_hole(hole, 4096, 8192)
     {

@@ -321,6 +321,7 @@ pub(crate) fn wipe_device(path: &str, device: &dyn Device) -> Result<(), Error> 
     const BACK_BYTES: usize = 128 << 10;
     assert!(device.size_bytes() >= DEVICE_BYTES_MIN, "{path} is too small for its front and back to be apart");
     let failed = |source| Error::Unwritable { device: path.to_owned(), source };
+    device.forget_epochs().map_err(failed)?;
     let zeros = stere_device::Buffer::zeroed(FRONT_BYTES).share();
     let completion = Completion::new();
     let back = device.size_bytes() / BLOCK_BYTES as u64 * BLOCK_BYTES as u64 - BACK_BYTES as u64;

@@ -24,7 +24,11 @@ fn main() -> ExitCode {
         return helper::run(&arguments);
     }
     let cli = Cli::parse_from(arguments);
-    let is_served_here = matches!(&cli.command, Command::Mount(mount) if mount.foreground);
+    let is_served_here = match &cli.command {
+        Command::Mount(mount) => mount.foreground,
+        Command::Node { .. } => true,
+        _ => false,
+    };
     start_log(is_served_here);
     if !is_served_here {
         end_quietly_when_nobody_reads();
@@ -109,6 +113,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Media { command } => stere_cli::tier::media::media(&registry, &command),
         Command::Key { command } => stere_cli::keys::run(&registry, &command),
         Command::Stack(arguments) => stere_cli::stack::run(&arguments),
+        Command::Node { command } => stere_cli::node::run(&registry, &command),
         Command::Plugin { command } => stere_cli::plugins::run(&registry, &command),
         Command::Where(arguments) => stere_cli::layout::run(&registry, &arguments),
         Command::Du(arguments) => stere_cli::usage::run(&registry, &arguments),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use stere_device::{Completion, Deadline, Device, DeviceError, Job, Parallel, PendingRead, Piece, Scatter, Ticket};
-use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout};
+use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout, Superblock};
 
 use crate::error::StripeError;
 use crate::grants::Grants;
@@ -260,6 +260,18 @@ impl Device for PoolDevice {
         self.device.answers()
     }
 
+    fn set_epoch(&self, epoch: u64) {
+        self.device.set_epoch(epoch);
+    }
+
+    fn kept_epoch(&self) -> u64 {
+        self.device.kept_epoch()
+    }
+
+    fn forget_epochs(&self) -> Result<(), DeviceError> {
+        self.device.forget_epochs()
+    }
+
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {
         self.device.parallel()
     }
@@ -305,9 +317,32 @@ const CONGESTED_FACTOR: u64 = 4;
 pub struct Devices {
     table: RwLock<Vec<Option<Arc<PoolDevice>>>>,
     grants: OnceLock<Arc<Grants>>,
+    /// Of the owner that writes now; 0 before it is known.
+    epoch: AtomicU64,
 }
 
 impl Devices {
+    /// From now on all devices are written as by the owner of this epoch, those that are attached later too.
+    pub fn set_epoch(&self, epoch: u64) {
+        let before = self.epoch.swap(epoch, Ordering::AcqRel);
+        assert!(before <= epoch, "epoch {epoch} follows {before}");
+        self.all().iter().for_each(|device| device.set_epoch(epoch));
+    }
+
+    /// The same, for the owner whose superblocks these are. Nodes refuse older owners from its first write on.
+    pub fn set_epoch_of(&self, superblocks: &[Superblock]) {
+        if let Some(epoch) = superblocks.first().and_then(|superblock| superblock.epochs.last()) {
+            self.set_epoch(epoch.epoch.into());
+        }
+    }
+
+    /// The newest epoch that superblocks know, or whoever keeps these devices: a crash may have come between a node's promise to refuse older
+    /// owners and the superblocks that tell of that epoch.
+    pub fn newest_epoch(&self, of_superblocks: u32) -> u32 {
+        let kept = self.all().iter().map(|device| device.kept_epoch()).max().unwrap_or_default();
+        of_superblocks.max(u32::try_from(kept).unwrap_or_default())
+    }
+
     /// Every write to devices that are attached from now on passes these grants.
     pub fn set_grants(&self, grants: Arc<Grants>) {
         assert!(self.all().is_empty(), "grants are set before there is a device");
@@ -328,6 +363,10 @@ impl Devices {
         };
         if let Some(grants) = &pool_device.grants {
             grants.set_slot_count(index, layout.slot_count);
+        }
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if epoch != 0 {
+            pool_device.set_epoch(epoch);
         }
         let mut table = self.table.write();
         if table.len() <= usize::from(index) {

@@ -29,6 +29,7 @@ const EDGE: &[&str] = &[
     "medium",
     "multihost",
     "nbd",
+    "node",
     "online",
     "owner",
     "people",

@@ -41,3 +41,14 @@ fn what_is_no_address_is_refused() {
     assert!(is_address("nbd://"), "it is meant as one, and refused as one");
     assert!(!is_address("/dev/nbd0"));
 }
+
+#[test]
+fn addresses_of_stere_nodes_are_read() {
+    let address = Address::parse("stere://n1:10809/disk-0.raw").unwrap();
+    assert_eq!((address.host.as_str(), address.port, address.export.as_str()), ("n1", 10809, "disk-0.raw"));
+    assert!(address.is_stere && address.tls.is_none() && is_stere("stere://x/y") && !is_stere("nbd://x/y"));
+    assert!(!Address::parse("nbd://n1/disk").unwrap().is_stere);
+    for text in ["stere://n1", "stere://n1/", "stere://n1/../x", "stere://n1/a/b", "stere://n1/.a", "stere:///a"] {
+        assert!(Address::parse(text).is_err(), "{text}");
+    }
+}

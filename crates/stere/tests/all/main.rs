@@ -52,6 +52,7 @@ mod media_trouble;
 mod mounted;
 mod multihost;
 mod namespaces;
+mod node;
 mod nodes;
 mod offline;
 mod people;

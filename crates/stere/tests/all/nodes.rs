@@ -96,6 +96,12 @@ fn a_pool_is_on_nodes_of_nbdkit() {
     works_with("a_pool_is_on_nodes_of_nbdkit", Kind::Nbdkit);
 }
 
+/// P-246: their exports are made by `size=`.
+#[test]
+fn a_pool_is_on_nodes_of_stere() {
+    works_with("a_pool_is_on_nodes_of_stere", Kind::Stere);
+}
+
 #[test]
 fn a_pool_is_on_nodes_of_qemu() {
     works_with("a_pool_is_on_nodes_of_qemu", Kind::QemuNbd);
@@ -104,9 +110,17 @@ fn a_pool_is_on_nodes_of_qemu() {
 /// P-233: a node that stands still delays an fsync by the deadline at most; `status` says so; it is caught up when it goes on.
 #[test]
 fn a_node_that_stands_still_delays_nobody_for_long() {
-    let Some((nodes, world)) = pool_of("a_node_that_stands_still_delays_nobody_for_long", Kind::Nbdkit, 4) else {
-        return;
-    };
+    stands_still("a_node_that_stands_still_delays_nobody_for_long", Kind::Nbdkit);
+}
+
+/// P-233: the same of stere itself.
+#[test]
+fn a_stere_node_that_stands_still_delays_nobody_for_long() {
+    stands_still("a_stere_node_that_stands_still_delays_nobody_for_long", Kind::Stere);
+}
+
+fn stands_still(test: &str, kind: Kind) {
+    let Some((nodes, world)) = pool_of(test, kind, 4) else { return };
     let mut written = Synced::default();
     go_on(&mut written, &world, "before", Duration::from_millis(300));
     nodes[2].pause(true);

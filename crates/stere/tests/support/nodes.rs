@@ -1,5 +1,5 @@
-//! Servers of devices by NBD, each with an image of its own: nbdkit, `nbd-server` and `qemu-nbd`. `cargo xtask test` brings them; none where one
-//! is not installed.
+//! Servers of devices by NBD, each with an image of its own: nbdkit, `nbd-server`, `qemu-nbd`, and stere itself. `cargo xtask test` brings the
+//! others; none where one is not installed.
 
 #![allow(dead_code, reason = "nbd-server is tried by hand: see docs/design/nodes.md")]
 
@@ -18,6 +18,8 @@ pub enum Kind {
     NbdkitTls,
     NbdServer,
     QemuNbd,
+    /// `stere node serve`: its image is made by `size=`.
+    Stere,
 }
 
 impl Kind {
@@ -26,6 +28,7 @@ impl Kind {
             Kind::Nbdkit | Kind::NbdkitTls => "nbdkit",
             Kind::NbdServer => "nbd-server",
             Kind::QemuNbd => "qemu-nbd",
+            Kind::Stere => env!("CARGO_BIN_EXE_stere"),
         }
     }
 }
@@ -34,6 +37,7 @@ pub struct Node {
     kind: Kind,
     folder: PathBuf,
     name: String,
+    size_bytes: u64,
     address: String,
     port: u16,
     /// A network namespace, where it is not in the test's.
@@ -69,31 +73,52 @@ impl Node {
         (name, size_bytes): (&str, u64),
         (address, namespace): (&str, Option<&str>),
     ) -> Option<Node> {
-        if !is_installed(test, kind.program()) {
+        if kind != Kind::Stere && !is_installed(test, kind.program()) {
             return None;
         }
         let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
         let (folder, name, address) = (folder.to_owned(), name.to_owned(), address.to_owned());
         let namespace = namespace.map(str::to_owned);
-        let mut node = Node { kind, folder, name, address, port, namespace, process: None };
-        fs::File::create(node.image()).unwrap().set_len(size_bytes).unwrap();
+        let mut node = Node { kind, folder, name, size_bytes, address, port, namespace, process: None };
+        match kind {
+            Kind::Stere => fs::create_dir_all(node.directory()).unwrap(),
+            _ => fs::File::create(node.image()).unwrap().set_len(size_bytes).unwrap(),
+        }
         node.start_again();
         Some(node)
     }
 
+    /// What a stere node serves.
+    pub fn directory(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
+    /// What it said since it was started last.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join(format!("{}.log", self.name))).unwrap_or_default()
+    }
+
     pub fn image(&self) -> PathBuf {
+        if self.kind == Kind::Stere {
+            return self.directory().join("disk");
+        }
         self.folder.join(format!("{}.raw", self.name))
     }
 
     /// As it is named on a command line.
     pub fn place(&self) -> String {
-        let scheme = if self.kind == Kind::NbdkitTls { "nbds" } else { "nbd" };
+        let scheme = match self.kind {
+            Kind::NbdkitTls => "nbds",
+            Kind::Stere => "stere",
+            _ => "nbd",
+        };
         format!("{scheme}://{}:{}/disk", self.address, self.port)
     }
 
     /// The same, of a pool's own.
     pub fn device(&self) -> String {
-        format!("{},host={},name={}", self.place(), self.name, self.name)
+        let size = if self.kind == Kind::Stere { format!(",size={}", self.size_bytes) } else { String::new() };
+        format!("{}{size},host={},name={}", self.place(), self.name, self.name)
     }
 
     fn command(&self) -> Command {
@@ -125,6 +150,10 @@ impl Node {
                 // It forks for each who comes, and so becomes a daemon.
                 command.arg("-C").arg(config).arg("-p").arg(self.pid_file());
             }
+            Kind::Stere => {
+                let listen = format!("{}:{port}", self.address);
+                command.args(["node", "serve"]).arg(self.directory()).args(["--listen", &listen]);
+            }
             Kind::QemuNbd => {
                 let words =
                     ["-t", "-e", "16", "-f", "raw", "-x", "disk", "--discard=unmap", "-b", &self.address, "-p", &port];
@@ -152,6 +181,13 @@ impl Node {
 
     fn pid_file(&self) -> PathBuf {
         self.folder.join(format!("{}.pid", self.name))
+    }
+
+    /// Asks it to end; how it ended.
+    pub fn end(&mut self) -> Option<i32> {
+        let mut process = self.process.take().unwrap();
+        self.signal_to(&process, libc::SIGTERM);
+        process.wait().unwrap().code()
     }
 
     pub fn kill(&mut self) {
