@@ -26,16 +26,12 @@ pub fn run(registry: &Registry, command: &HostCommand) -> Result<u8> {
 /// The log of a pool that is known here.
 fn log_of(registry: &Registry, pool: &str) -> Result<(PoolRecord, Arc<dyn SharedLog>)> {
     let record = registry.get(pool)?;
-    let Some(address) = &record.log else {
+    let Some((log, _)) = shared_log::open_of(&record)? else {
         return refused(format!(
             "the log of the pool '{pool}' is on its devices, so one machine at a time uses it and none is admitted; \
              `stere pool move-log` changes that"
         ));
     };
-    let Ok(id) = record.id.parse::<PoolId>() else {
-        return refused(format!("the record of the pool '{pool}' holds no id of a pool; import the pool again"));
-    };
-    let log = shared_log::open_log(address, id)?;
     Ok((record, log))
 }
 

@@ -311,6 +311,7 @@ impl State {
             let is_close = self.note_close(&request);
             requests.push((request, is_close));
         }
+        assert!(self.held_back.is_empty(), "nobody of the kernel waits any more");
         requests
     }
 

@@ -41,6 +41,7 @@ pub fn wait_until_admitted(registry: &Registry, request: &MountRequest, ready: &
             Err(error) => tracing::warn!(%error, "the registry of machines cannot be read"),
         }
     }
+    assert!(found.entry.state == MachineState::Admitted, "nobody else goes on");
     if is_told {
         tracing::info!("this machine is admitted now");
     }

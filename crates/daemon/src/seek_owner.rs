@@ -18,7 +18,7 @@ use crate::daemon::lock;
 use crate::mount_request::MountRequest;
 use stere_machine::admission;
 use stere_machine::devices::Target;
-use stere_machine::error::{Error, Result, refused};
+use stere_machine::error::{Error, Result};
 use stere_machine::registry::Registry;
 use stere_machine::shared_log;
 
@@ -34,14 +34,7 @@ const BEAT_SEEN_MAX: Duration = Duration::from_millis(1500);
 /// Opens the log of the pool that a mount is asked for; none where it is not shared.
 pub fn log_of(target: &Target) -> Result<Option<(Arc<dyn SharedLog>, PoolId)>> {
     let Target::Remembered(record) = target else { return Ok(None) };
-    let Some(address) = &record.log else { return Ok(None) };
-    let Ok(id) = record.id.parse::<PoolId>() else {
-        return refused(format!(
-            "the record of the pool '{}' holds no id of a pool; import the pool again",
-            record.name
-        ));
-    };
-    Ok(Some((shared_log::open_log(address, id)?, id)))
+    shared_log::open_of(record)
 }
 
 /// Whether somebody owns the pool now, as far as can be seen in a moment.

@@ -108,10 +108,7 @@ impl MachineEntry {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let body = crate::wire::sealed(Self::STRUCTURE, bytes, Self::SIZE)?;
-        let mut reader = Reader::new(Self::STRUCTURE, body);
-        reader.magic(&Self::MAGIC)?;
-        reader.version(Self::VERSION)?;
+        let mut reader = Reader::begin(Self::STRUCTURE, bytes, Self::SIZE, (&Self::MAGIC, Self::VERSION))?;
         let code = reader.u8()?;
         let state = MachineState::of_code(code).ok_or_else(|| reader.out_of_range("state", u64::from(code)))?;
         reader.zeros(2)?;
@@ -142,13 +139,10 @@ impl PoolAdmission {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let body = crate::wire::sealed(Self::STRUCTURE, bytes, Self::SIZE)?;
-        let mut reader = Reader::new(Self::STRUCTURE, body);
-        reader.magic(&Self::MAGIC)?;
-        reader.version(Self::VERSION)?;
-        let code = reader.u8()?;
-        let admission = [Admission::Open, Admission::Ask].into_iter().find(|one| one.code() == code);
-        let admission = admission.ok_or_else(|| reader.out_of_range("admission", u64::from(code)))?;
+        let mut reader = Reader::begin(Self::STRUCTURE, bytes, Self::SIZE, (&Self::MAGIC, Self::VERSION))?;
+        let told = reader.u8()?;
+        let admission = [Admission::Open, Admission::Ask].into_iter().find(|one| one.code() == told);
+        let admission = admission.ok_or_else(|| reader.out_of_range("admission", u64::from(told)))?;
         reader.zeros(2)?;
         reader.finish()?;
         Ok(Self(admission))

@@ -33,10 +33,7 @@ impl MachineKeyFile {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let body = crate::wire::sealed(Self::STRUCTURE, bytes, Self::SIZE)?;
-        let mut reader = Reader::new(Self::STRUCTURE, body);
-        reader.magic(&Self::MAGIC)?;
-        reader.version(Self::VERSION)?;
+        let mut reader = Reader::begin(Self::STRUCTURE, bytes, Self::SIZE, (&Self::MAGIC, Self::VERSION))?;
         reader.zeros(3)?;
         let private_key = reader.array()?;
         reader.finish()?;

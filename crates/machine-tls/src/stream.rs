@@ -9,7 +9,7 @@ use std::io::{Error as IoError, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustls::{CertificateError, Connection};
+use rustls::{CertificateError, Connection, ProtocolVersion};
 
 use crate::key::PublicKey;
 
@@ -69,6 +69,7 @@ fn take_in(connection: &mut Connection, mut received: &[u8], plain: &mut Vec<u8>
         let (start, more) = (plain.len(), state.plaintext_bytes_to_read());
         plain.resize(start + more, 0);
         connection.reader().read_exact(&mut plain[start..])?;
+        assert!(received.len() <= before, "bytes are taken from the front");
         // What follows the end of the connection is nobody's.
         if received.len() == before {
             return Ok(());
@@ -113,6 +114,7 @@ pub(crate) fn shake_hands<R: Read, W: Write>(
             return Err(error);
         }
     }
+    assert!(connection.protocol_version() == Some(ProtocolVersion::TLSv1_3), "nothing else is offered or taken");
     let told = connection.peer_certificates().and_then(|told| told.first());
     let key = told.and_then(|told| PublicKey::of_told(told)).ok_or(TlsError::Stranger)?;
     let connection = Arc::new(Mutex::new(connection));
@@ -155,6 +157,10 @@ impl<W: Write> Write for TlsWriter<W> {
         let count = connection.writer().write(bytes)?;
         take_out(&mut connection, &mut self.encrypted)?;
         drop(connection);
+        assert!(
+            count <= bytes.len() && (count == 0 || self.encrypted.len() > count),
+            "all is encrypted, and is longer"
+        );
         self.raw.write_all(&self.encrypted)?;
         Ok(count)
     }

@@ -6,7 +6,7 @@
 
 use stere_format::{Admission, MachineEntry, MachineState, PoolAdmission};
 use stere_machine_tls::{MachineKey, PublicKey};
-use stere_shared_log::{Put, SharedLog};
+use stere_shared_log::{ENTRY_BYTES_MAX, Put, SharedLog};
 
 use crate::error::{Error, Result, refused};
 use crate::registry::Registry;
@@ -40,7 +40,9 @@ fn engine(error: stere_shared_log::Error) -> Error {
 
 /// An id as people read it.
 pub fn id_text(machine: &[u8; 16]) -> String {
-    machine.iter().map(|byte| format!("{byte:02x}")).collect()
+    let text: String = machine.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(text.len() == 2 * machine.len(), "two digits a byte");
+    text
 }
 
 /// The beginning of an id, for messages and commands.
@@ -84,6 +86,7 @@ fn change(log: &dyn SharedLog, change: impl Fn(&Machines) -> Result<Option<([u8;
     for _ in 0..ATTEMPTS {
         let raw = log.machines().map_err(engine)?;
         let Some((machine, entry)) = change(&read(log).map_err(engine)?)? else { return Ok(()) };
+        assert!(entry.len() <= ENTRY_BYTES_MAX, "an entry fits into every engine");
         let before = raw.iter().find(|(known, _)| *known == machine).map(|(_, bytes)| bytes.as_slice());
         if log.put_machine(machine, before, &entry).map_err(engine)? == Put::Mine {
             return Ok(());
@@ -174,6 +177,7 @@ pub fn set_state(log: &dyn SharedLog, word: &str, state: MachineState) -> Result
             None => refused("the machine registered with another key at this moment; look at it again"),
         }
     })?;
+    assert!(chosen.machine != PoolAdmission::MACHINE, "the pool itself is no machine");
     Ok(MachineEntry { state, ..chosen })
 }
 

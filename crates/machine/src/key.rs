@@ -63,6 +63,7 @@ fn make(state: &Path, path: &Path) -> Result<MachineKey> {
     let draft: u64 = u64::from_le_bytes(random::random());
     let new = state.join(format!("{KEY_FILE}.{draft:016x}"));
     let bytes = MachineKeyFile { private_key: *key.private() }.encode();
+    assert!(bytes.len() == MachineKeyFile::SIZE, "the file of a key has one size");
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
     let written = file.and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
     // A link is made only where nothing is: nobody's key is replaced.

@@ -76,6 +76,7 @@ impl Members {
             return Ok(machine);
         }
         // It may have been admitted just now.
+        assert!(known.ended <= known.begun, "a look ends after it began");
         let (before, deadline) = (known.begun, Instant::now() + LOOK_MAX);
         known.is_wanted = true;
         self.wanted.notify_one();

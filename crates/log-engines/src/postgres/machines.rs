@@ -19,7 +19,7 @@ impl PostgresLog {
                 let log = client.query_typed_opt(schema::LAST_BEAT, &parameters).await?;
                 return log.map(|_| Vec::new()).ok_or_else(|| no_log(&self.address, self.pool).into());
             }
-            rows => rows?,
+            rows => rows.map_err(|failure| self.advised(failure))?,
         };
         if rows.is_empty() {
             return Err(no_log(&self.address, self.pool).into());
@@ -31,6 +31,19 @@ impl PostgresLog {
             machines.push((id, row.try_get(1)?));
         }
         Ok(machines)
+    }
+
+    /// Says what to grant where that is what is missing.
+    fn advised(&self, failure: Failure) -> Failure {
+        if failure.state() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+            return failure;
+        }
+        let user = self.address.user.as_deref().unwrap_or_default();
+        let why = format!(
+            "the user {user} may not keep the registry of machines there; let the owner of the table stere_log mount the \
+             pool once, which makes it, and grant SELECT, INSERT and UPDATE on stere_log_machine"
+        );
+        self.address.refused(why).into()
     }
 
     /// Within a transaction, and with the lock for tables.
@@ -72,5 +85,6 @@ impl PostgresLog {
             }
         })
         .await
+        .map_err(|failure| self.advised(failure))
     }
 }

@@ -3,7 +3,7 @@
 //! Needs root and /dev/fuse. Read next: `support/site.rs`.
 
 use std::fs;
-use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::site::{Site, Synced, signal, take_away};
@@ -121,12 +121,12 @@ fn an_owner_that_stood_still_writes_nothing_when_it_wakes() {
     // What is under way when it stops is not acknowledged.
     fs::write(site.machines[0].mountpoint().join("unsynced"), vec![7; 3_000_000]).unwrap();
     let old = site.machines[0].daemon();
-    // Somebody syncs all the time, so that a commit finds it out, before the next beat.
-    let point = site.machines[0].mountpoint();
-    let writer = std::thread::spawn(move || {
-        let mut file = fs::File::create(point.join("busy")).unwrap();
-        while file.write_all(b"more").and_then(|()| file.sync_all()).is_ok() {}
-    });
+    // Somebody syncs all the time, so that a commit finds it out, before the next beat. A process of its own: children of this one would
+    // close its files, and wait for whoever stands still.
+    let busy = site.machines[0].mountpoint().join("busy");
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "while echo more >> $0 && sync $0; do :; done"]).arg(busy).stderr(Stdio::null());
+    let mut writer = writer.spawn().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     signal(old, libc::SIGSTOP);
     site.stand_by(1);
@@ -139,7 +139,7 @@ fn an_owner_that_stood_still_writes_nothing_when_it_wakes() {
     }
     signal(old, libc::SIGCONT);
     until("the end of the owner that was replaced", || site.machines[0].find_daemon().is_none());
-    writer.join().unwrap();
+    writer.wait().unwrap();
     assert_dead(&site.machines[0]);
     take_away(&site.machines[0]);
     for _ in 0..20 {
