@@ -126,6 +126,11 @@ pub enum Command {
         #[command(subcommand)]
         command: PoolCommand,
     },
+    /// List the machines that use a pool
+    Host {
+        #[command(subcommand)]
+        command: HostCommand,
+    },
     /// Show and change how files and directories are stored
     Policy {
         #[command(subcommand)]
@@ -372,17 +377,50 @@ pub enum PoolCommand {
         #[arg(long, value_name = "URL")]
         log: String,
     },
+    /// Let a machine use a pool whose log is shared
+    Admit {
+        pool: String,
+        /// The beginning of its id, or its host name, as `stere host list` shows them
+        machine: String,
+    },
+    /// Let a machine not use a pool any more, or not at all: it is cut off within seconds
+    Refuse {
+        pool: String,
+        /// The beginning of its id, or its host name, as `stere host list` shows them
+        machine: String,
+    },
     /// Unmount a pool and forget it; its devices keep all data
     Export { pool: String },
     /// Change settings of a pool's creation; existing data follows in the background
     Change {
         pool: String,
         /// The number of devices that have metadata from now on, or `all`
-        #[arg(long, value_name = "N|all", required = true)]
-        metadata_copies: String,
+        #[arg(long, value_name = "N|all", required_unless_present = "admission")]
+        metadata_copies: Option<String>,
+        /// Whether a machine that comes to know the pool is admitted at once (`open`, at first) or waits for `pool admit` (`ask`)
+        #[arg(long, value_name = "open|ask", value_enum)]
+        admission: Option<AdmissionWord>,
         /// Return when it is done
         #[arg(long)]
         wait: bool,
+    },
+}
+
+/// What becomes of machines that register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum AdmissionWord {
+    Open,
+    Ask,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HostCommand {
+    /// List the machines that know a pool whose log is shared: which are admitted, which wait, which one owns it now
+    List {
+        pool: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 

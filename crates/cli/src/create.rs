@@ -12,6 +12,7 @@ use stere_pool::{AssembleOptions, Assembly, Candidate, CreateOptions, MetadataCo
 use crate::arguments::CreateArguments;
 use crate::arguments::device::How;
 use crate::change::confirm;
+use crate::host;
 use stere_control::spec::DeviceSpec;
 use stere_machine::devices::{check_distinct, record_of};
 use stere_machine::error::{DONE, Error, Result, refused};
@@ -79,6 +80,7 @@ pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
     made.keep = true;
     let tail = arguments.log.as_deref().map(|log| shared_log::open(log, pool)).transpose()?;
     let assembly = Assembly::with(candidates, &AssembleOptions { tail, ..AssembleOptions::default() })?;
+    host::register(registry, arguments.log.as_deref(), pool)?;
     registry.save(&PoolRecord { log: arguments.log.clone(), ..record_of(&assembly, None) })?;
     tell(&assembly, default_class.unwrap_or_default());
     drop(assembly);

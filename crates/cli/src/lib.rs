@@ -17,6 +17,7 @@ pub mod find;
 pub mod flush;
 pub mod free;
 mod holders;
+pub mod host;
 mod json;
 pub mod keys;
 pub mod layout;

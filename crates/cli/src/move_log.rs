@@ -9,6 +9,7 @@ use stere_multihost::Multihost;
 use stere_online::open::open_claimed;
 
 use stere_control::connection;
+use stere_machine::admission;
 use stere_machine::devices::Target;
 use stere_machine::error::{DONE, Error, Result, refused};
 use stere_machine::registry::{PoolRecord, Registry};
@@ -64,6 +65,13 @@ pub fn run(registry: &Registry, pool: &str, log: &str) -> Result<u8> {
     let assembly = Target::Remembered(record.clone()).assemble(Access::ReadWrite, Duration::ZERO, None)?;
     let id = assembly.newest.pool;
     let tail = (!to_devices).then(|| shared_log::create(log, id, pool)).transpose()?;
+    if let Some(tail) = &tail {
+        // Who is admitted, and who is not, goes with the log.
+        if let Some(old) = &record.log {
+            admission::copy(&*shared_log::open_log(old, id)?, &**tail.log())?;
+        }
+        admission::register(registry, &**tail.log())?;
+    }
     assembly.move_log(tail.as_deref())?;
     let (new, old) = (if to_devices { None } else { Some(log.to_owned()) }, record.log.clone());
     registry.save(&PoolRecord { log: new, ..record })?;

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stere_device::Access;
+use stere_format::MachineState;
 use stere_pool::{AssembleOptions, Assembly, WhyLeftOut};
 
 use crate::arguments::PoolCommand;
 use crate::arguments::device::How;
 use crate::json::to_json;
-use crate::{change, move_log, umount};
+use crate::{change, host, move_log, umount};
 use stere_control::change::Change;
 use stere_control::connection;
 use stere_machine::devices::{absolute, assemble_with, record_of};
@@ -23,7 +24,13 @@ pub fn run(registry: &Registry, command: &PoolCommand) -> Result<u8> {
         PoolCommand::Take { pool } => move_log::take(registry, pool),
         PoolCommand::MoveLog { pool, log } => move_log::run(registry, pool, log),
         PoolCommand::Export { pool } => export(registry, pool),
-        PoolCommand::Change { pool, metadata_copies, wait } => {
+        PoolCommand::Admit { pool, machine } => host::set_state(registry, pool, machine, MachineState::Admitted),
+        PoolCommand::Refuse { pool, machine } => host::set_state(registry, pool, machine, MachineState::Refused),
+        PoolCommand::Change { pool, metadata_copies, admission, wait } => {
+            if let Some(admission) = admission {
+                host::set_admission(registry, pool, *admission)?;
+            }
+            let Some(metadata_copies) = metadata_copies else { return Ok(DONE) };
             let copies = parse_copies(metadata_copies)?;
             let how = How { dry_run: false, wait: *wait, yes: true };
             change::change(registry, pool, &Change::MetadataCopies { copies }, None, how)
@@ -94,8 +101,10 @@ fn import(registry: &Registry, devices: &[PathBuf], choose: Option<&str>, log: O
             old.id
         ));
     }
+    let registered = host::register(registry, record.log.as_deref(), assembly.newest.pool)?;
     registry.save(&record)?;
     println!("pool {name} is known now: {} devices", record.devices.len());
+    host::tell_registered(name, registered.as_ref());
     if assembly.missing().is_empty() {
         return Ok(DONE);
     }

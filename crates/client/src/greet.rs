@@ -3,13 +3,14 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use stere_machine_tls::{MachineKey, PublicKey, TlsError};
 use stere_machine_wire::{
     Direction, Frame, Greeting, Hello, Incoming, Outgoing, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError, VERSION,
     random,
 };
 
 use crate::link::Announcement;
-use crate::wire::Wire;
+use crate::wire::{FromOwner, Wire};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// An owner that takes nothing for so long is given up.
@@ -23,6 +24,8 @@ pub(crate) enum GreetError {
     #[error("{address} cannot be reached: {source}")]
     Connect { address: String, source: std::io::Error },
     #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
     Stream(#[from] StreamError),
     #[error("the owner refused: {0}")]
     Refused(Refusal),
@@ -31,8 +34,9 @@ pub(crate) enum GreetError {
 }
 
 /// Who this machine is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Own {
+    pub key: MachineKey,
     pub pool: [u8; 16],
     pub machine: [u8; 16],
     pub session: [u8; 16],
@@ -43,7 +47,7 @@ pub(crate) struct Own {
 /// A connection to an owner that has proven itself.
 pub(crate) struct Connected {
     pub wire: Wire,
-    pub incoming: Incoming<TcpStream>,
+    pub incoming: Incoming<FromOwner>,
     /// The owner has what belongs to this session.
     pub is_resumed: bool,
 }
@@ -67,8 +71,9 @@ pub(crate) fn greet(owner: &Announcement, own: &Own) -> Result<Connected, GreetE
     socket.set_nodelay(true).map_err(io)?;
     socket.set_read_timeout(Some(Duration::from_secs(SILENCE_SECONDS_MAX))).map_err(io)?;
     socket.set_write_timeout(Some(WRITE_TIMEOUT)).map_err(io)?;
-    let mut incoming = Incoming::new(socket.try_clone().map_err(io)?);
-    let mut outgoing = Outgoing::new(socket.try_clone().map_err(io)?);
+    let (reader, writer) = (socket.try_clone().map_err(io)?, socket.try_clone().map_err(io)?);
+    let (reader, writer) = stere_machine_tls::connect(&own.key, PublicKey(owner.key), reader, writer)?;
+    let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
     let secret = Secret(owner.secret);
     let greeting = Greeting { version: VERSION, nonce: random().map_err(io)? };
     outgoing.send(&Frame::Greeting(greeting.clone()))?;
@@ -77,7 +82,7 @@ pub(crate) fn greet(owner: &Announcement, own: &Own) -> Result<Connected, GreetE
         Frame::Refused(refusal) => return Err(GreetError::Refused(refusal)),
         _ => return Err(GreetError::Stream(StreamError::Order)),
     };
-    let Own { pool, machine, session, kernel_minor, kernel_flags } = *own;
+    let Own { pool, machine, session, kernel_minor, kernel_flags, .. } = *own;
     let told = Hello { pool, machine, session, epoch: owner.epoch, kernel_minor, kernel_flags, proof: [0; 32] };
     let hello = Hello { proof: secret.client_proof(&greeting, &challenge, &told), ..told };
     outgoing.send(&Frame::Hello(hello.clone()))?;

@@ -4,7 +4,6 @@
 //! changed. Requests are sent by the threads that bring them. Invariant: while there is no owner requests wait in the table, and all of
 //! them are sent when there is one. Read next: `state.rs`, `restore.rs`.
 
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
@@ -13,13 +12,14 @@ use std::time::{Duration, Instant};
 use fuse_wire::abi::opcode;
 use fuse_wire::{Notifier, Request, is_dying, raw, thread_status};
 use parking_lot::{Condvar, Mutex};
-use stere_machine_wire::{Frame, Incoming, Notice, PING_EVERY_SECONDS, StreamError, random};
+use stere_machine_tls::MachineKey;
+use stere_machine_wire::{Frame, Incoming, Notice, PING_EVERY_SECONDS, Refusal, StreamError, random};
 
-use crate::greet::{Connected, Own, greet};
+use crate::greet::{Connected, GreetError, Own, greet};
 use crate::notices::Notices;
 use crate::restore::Restoring;
 use crate::state::{Answer, Answered, Asker, Phase, State};
-use crate::wire::Wire;
+use crate::wire::{FromOwner, Wire};
 
 /// Between two attempts to find an owner.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -30,6 +30,8 @@ pub struct Announcement {
     /// HOST:PORT.
     pub address: String,
     pub secret: [u8; 32],
+    /// The public key that the pool's registry has for the owner's machine: nobody else is believed.
+    pub key: [u8; 32],
     /// Rises with each owner.
     pub epoch: u64,
 }
@@ -38,11 +40,18 @@ pub struct Announcement {
 pub type FindOwner = Box<dyn Fn() -> Option<Announcement> + Send + Sync>;
 
 /// Which pool, and which machine this is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct LinkOptions {
     pub pool: [u8; 16],
+    /// Its name, for messages.
+    pub pool_name: String,
     pub machine: [u8; 16],
+    /// Of this machine, as the pool's registry has it.
+    pub key: MachineKey,
 }
+
+/// What calls get on a machine that was refused: "Key was rejected by service".
+const REFUSED: i32 = libc::EKEYREJECTED;
 
 pub(crate) struct Shared {
     find: FindOwner,
@@ -130,6 +139,11 @@ impl Link {
             drop(state);
             return request.reply_error(libc::ENOTCONN);
         }
+        if state.is_refused {
+            let is_close = state.note_close(&request);
+            drop(state);
+            return if is_close { request.reply_ok() } else { request.reply_error(REFUSED) };
+        }
         let (unique, cancel) = (request.context().unique, request.cancel());
         let is_for_lock = request.opcode() == opcode::SETLKW;
         let number = state.enter(Asker::Kernel(request));
@@ -179,7 +193,9 @@ impl Link {
     pub fn finish(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         self.give_up();
-        let is_safe = !self.has_unsynced() || self.sync(deadline);
+        // Nobody waits for an owner that does not take this machine.
+        let is_refused = self.shared.state.lock().is_refused;
+        let is_safe = !self.has_unsynced() || (!is_refused && self.sync(deadline));
         if let Phase::Ready(wire) = self.shared.state.lock().phase.clone() {
             wire.send(&Frame::Bye);
         }
@@ -280,13 +296,20 @@ impl Shared {
                 self.rest();
                 continue;
             };
-            let LinkOptions { pool, machine } = self.options;
-            let own = Own { pool, machine, session: self.session, kernel_minor, kernel_flags };
+            let LinkOptions { pool, machine, key, .. } = self.options.clone();
+            let own = Own { key, pool, machine, session: self.session, kernel_minor, kernel_flags };
             let outcome = match greet(&owner, &own) {
                 Ok(connected) => {
                     last_complaint.clear();
+                    self.state.lock().is_refused = false;
                     tracing::info!(address = owner.address, epoch = owner.epoch, "connected to the owner");
                     self.serve(connected).err().map(|error| error.to_string())
+                }
+                Err(GreetError::Refused(refusal)) => {
+                    if refusal == Refusal::NotAdmitted {
+                        self.refused();
+                    }
+                    Some(self.why_refused(refusal))
                 }
                 Err(error) => Some(error.to_string()),
             };
@@ -296,6 +319,27 @@ impl Shared {
                 last_complaint = complaint;
             }
             self.rest();
+        }
+    }
+
+    /// Why this machine is refused, and what helps.
+    fn why_refused(&self, refusal: Refusal) -> String {
+        let id: String = self.options.machine.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        let pool = &self.options.pool_name;
+        match refusal {
+            Refusal::Waiting => format!("machine {id} waits to be admitted: `stere pool admit {pool} {id}`"),
+            Refusal::NotAdmitted => format!(
+                "machine {id} was refused, and calls get errors (EKEYREJECTED); `stere pool admit {pool} {id}` lets it in"
+            ),
+            other => format!("the owner refused: {other}"),
+        }
+    }
+
+    /// The pool does not take this machine: whoever waits is told, and whoever comes.
+    fn refused(&self) {
+        let requests = self.state.lock().refuse();
+        for (request, is_close) in requests {
+            if is_close { request.reply_ok() } else { request.reply_error(REFUSED) }
         }
     }
 
@@ -333,7 +377,7 @@ impl Shared {
         outcome
     }
 
-    fn receive(&self, wire: &Wire, incoming: &mut Incoming<TcpStream>) -> Result<(), StreamError> {
+    fn receive(&self, wire: &Wire, incoming: &mut Incoming<FromOwner>) -> Result<(), StreamError> {
         loop {
             match incoming.next_frame()? {
                 Frame::Reply { number, errno, mark, place, bytes } => {

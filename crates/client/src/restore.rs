@@ -4,15 +4,13 @@
 //! forgot because the connection was away for long is told too, but not what was written: that is there, and others may have written since.
 //! Read next: `state.rs`.
 
-use std::net::TcpStream;
-
 use fuse_wire::abi::opcode;
 use fuse_wire::raw;
 use stere_machine_wire::{Frame, Incoming, Notice, StreamError};
 
 use crate::link::Shared;
 use crate::state::Answer;
-use crate::wire::Wire;
+use crate::wire::{FromOwner, Wire};
 
 /// Requests that are sent before their answers are waited for.
 const WINDOW: usize = 64;
@@ -21,11 +19,11 @@ const WINDOW: usize = 64;
 pub(crate) struct Restoring<'a> {
     shared: &'a Shared,
     wire: &'a Wire,
-    incoming: &'a mut Incoming<TcpStream>,
+    incoming: &'a mut Incoming<FromOwner>,
 }
 
 impl<'a> Restoring<'a> {
-    pub fn new(shared: &'a Shared, wire: &'a Wire, incoming: &'a mut Incoming<TcpStream>) -> Restoring<'a> {
+    pub fn new(shared: &'a Shared, wire: &'a Wire, incoming: &'a mut Incoming<FromOwner>) -> Restoring<'a> {
         Restoring { shared, wire, incoming }
     }
 

@@ -87,6 +87,8 @@ pub(crate) struct State {
     pub held_back: Vec<Answered>,
     /// The kernel waits for nothing any more.
     pub is_given_up: bool,
+    /// The pool does not take this machine: nothing waits for an owner.
+    pub is_refused: bool,
     pub is_settling: bool,
     /// Why it could not.
     pub settling_failed: Option<i32>,
@@ -111,6 +113,7 @@ impl Default for State {
             written_epoch: 0,
             held_back: Vec::new(),
             is_given_up: false,
+            is_refused: false,
             is_settling: false,
             settling_failed: None,
             interrupted: Vec::new(),
@@ -291,9 +294,34 @@ impl State {
         });
     }
 
+    /// Whether the kernel will not use a handle again, which is noted.
+    pub fn note_close(&mut self, request: &Request) -> bool {
+        let is_close = matches!(request.opcode(), opcode::RELEASE | opcode::RELEASEDIR);
+        if is_close {
+            self.handles.release(&request.message());
+        }
+        is_close
+    }
+
+    /// No owner takes this machine; gives all that the kernel waited for, and whether each closes a file.
+    pub fn refuse(&mut self) -> Vec<(Request, bool)> {
+        self.is_refused = true;
+        let mut requests = Vec::new();
+        for request in self.take_all() {
+            let is_close = self.note_close(&request);
+            requests.push((request, is_close));
+        }
+        assert!(self.held_back.is_empty(), "nobody of the kernel waits any more");
+        requests
+    }
+
     /// The kernel waits for nothing any more; gives all that it waited for.
     pub fn give_up(&mut self) -> Vec<Request> {
         self.is_given_up = true;
+        self.take_all()
+    }
+
+    fn take_all(&mut self) -> Vec<Request> {
         let kernels: Vec<u64> = self
             .waiting
             .iter()

@@ -4,11 +4,16 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use stere_machine_tls::{TlsReader, TlsWriter};
 use stere_machine_wire::{Frame, Outgoing};
+
+/// The two directions of a connection.
+pub(crate) type FromOwner = TlsReader<TcpStream>;
+pub(crate) type ToOwner = TlsWriter<TcpStream>;
 
 /// The sending half.
 pub(crate) struct Wire {
-    outgoing: Mutex<Outgoing<TcpStream>>,
+    outgoing: Mutex<Outgoing<ToOwner>>,
     socket: TcpStream,
     /// Of the owner at the other end.
     pub epoch: u64,
@@ -16,7 +21,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub fn new(outgoing: Outgoing<TcpStream>, socket: TcpStream, epoch: u64) -> Wire {
+    pub fn new(outgoing: Outgoing<ToOwner>, socket: TcpStream, epoch: u64) -> Wire {
         Wire { outgoing: Mutex::new(outgoing), socket, epoch, last_sent: Mutex::new(Instant::now()) }
     }
 

@@ -4,6 +4,7 @@
 //! `repair.rs`, `tertiary.rs` (media), `backup.rs`, `follow.rs` (events of plugins). `control_socket.rs` answers commands (by
 //! `answer/`), `public.rs` answers those who only use the mount. Read next: `daemon.rs`, what they share.
 
+mod admit;
 mod answer;
 mod background;
 mod backup;

@@ -10,14 +10,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stere_client::Announcement;
-use stere_format::{OwnerBeat, PoolId};
+use stere_format::{MachineEntry, MachineState, OwnerBeat, PoolId};
 use stere_multihost::{Multihost, SILENCE_MS, Seen, Silence, boot_ms};
 use stere_shared_log::SharedLog;
 
 use crate::daemon::lock;
 use crate::mount_request::MountRequest;
+use stere_machine::admission;
 use stere_machine::devices::Target;
-use stere_machine::error::{Error, Result, refused};
+use stere_machine::error::{Error, Result};
 use stere_machine::registry::Registry;
 use stere_machine::shared_log;
 
@@ -33,14 +34,7 @@ const BEAT_SEEN_MAX: Duration = Duration::from_millis(1500);
 /// Opens the log of the pool that a mount is asked for; none where it is not shared.
 pub fn log_of(target: &Target) -> Result<Option<(Arc<dyn SharedLog>, PoolId)>> {
     let Target::Remembered(record) = target else { return Ok(None) };
-    let Some(address) = &record.log else { return Ok(None) };
-    let Ok(id) = record.id.parse::<PoolId>() else {
-        return refused(format!(
-            "the record of the pool '{}' holds no id of a pool; import the pool again",
-            record.name
-        ));
-    };
-    Ok(Some((shared_log::open_log(address, id)?, id)))
+    shared_log::open_of(record)
 }
 
 /// Whether somebody owns the pool now, as far as can be seen in a moment.
@@ -62,9 +56,16 @@ pub fn has_owner(log: &dyn SharedLog) -> bool {
     false
 }
 
+/// An owner, and the key that the registry has for its machine, if it is admitted.
+#[derive(Clone)]
+struct Found {
+    beat: OwnerBeat,
+    key: Option<[u8; 32]>,
+}
+
 struct Seeking {
     log: Arc<dyn SharedLog>,
-    owner: Mutex<Option<OwnerBeat>>,
+    owner: Mutex<Option<Found>>,
     is_over: AtomicBool,
 }
 
@@ -88,16 +89,16 @@ impl OwnerSeeker {
     pub fn find(&self) -> impl Fn() -> Option<Announcement> + Send + Sync + 'static {
         let seeking = self.seeking.clone();
         move || {
-            let owner = lock(&seeking.owner).clone()?;
-            let (address, secret) = (owner.address, owner.secret);
-            (!address.is_empty()).then_some(Announcement { address, secret, epoch: owner.epoch.into() })
+            let Found { beat, key } = lock(&seeking.owner).clone()?;
+            let (address, secret, key) = (beat.address, beat.secret, key?);
+            (!address.is_empty()).then_some(Announcement { address, secret, key, epoch: beat.epoch.into() })
         }
     }
 
     /// The host of the owner, for messages.
     pub fn host(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let seeking = self.seeking.clone();
-        move || lock(&seeking.owner).as_ref().map(|owner| owner.host.clone())
+        move || lock(&seeking.owner).as_ref().map(|owner| owner.beat.host.clone())
     }
 }
 
@@ -114,8 +115,30 @@ impl Drop for OwnerSeeker {
 }
 
 impl Seeking {
+    /// The owner's key is looked up once for each owner.
+    fn with_key(&self, beat: OwnerBeat, is_told: &mut bool) -> Found {
+        let known =
+            lock(&self.owner).as_ref().filter(|known| known.beat.owner == beat.owner).and_then(|known| known.key);
+        if known.is_some() {
+            return Found { beat, key: known };
+        }
+        let is_it = |entry: &MachineEntry| entry.machine == beat.machine && entry.state == MachineState::Admitted;
+        let entries = admission::read(&*self.log).map(|machines| machines.entries);
+        let key = entries.ok().and_then(|entries| entries.into_iter().find(is_it)).map(|entry| entry.public_key);
+        // Whoever opens a pool registers before it announces itself.
+        let is_strange = key.is_none() && !beat.address.is_empty();
+        if is_strange && !std::mem::replace(is_told, true) {
+            tracing::warn!(
+                host = beat.host,
+                "the owner is not among the admitted machines of the registry, or that cannot be read: it is not believed"
+            );
+        }
+        Found { beat, key }
+    }
+
     fn keep_looking(&self, mut starter: Option<Starter>) {
         let mut silence = Silence::new(boot_ms);
+        let mut is_told = false;
         while !self.is_over.load(Ordering::Acquire) {
             if let Ok((seen, silent_ms)) = silence.look(&*self.log) {
                 let is_free = match &seen {
@@ -128,10 +151,11 @@ impl Seeking {
                     }
                     Seen::Nobody => None,
                 };
-                *lock(&self.owner) = match seen {
-                    Seen::Owner(beat) => Some(beat),
+                let owner = match seen {
+                    Seen::Owner(beat) => Some(self.with_key(beat, &mut is_told)),
                     Seen::Nobody => None,
                 };
+                *lock(&self.owner) = owner;
                 if let Some(starter) = starter.as_mut().filter(|starter| is_free || starter.takes) {
                     starter.start_if_none(silent);
                 }

@@ -14,7 +14,7 @@ use stere_format::PoolId;
 use stere_fuse::Session;
 use stere_multihost::Guard;
 use stere_naming::FileSystem;
-use stere_owner::OwnerOptions;
+use stere_owner::{OwnerOptions, ReadMembers};
 use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
 use stere_store::SharedLog;
 
@@ -30,14 +30,14 @@ use crate::notify::notify;
 use crate::seek_owner::{self, OwnerSeeker, Starter};
 use crate::serve_client::{self, ClientMount};
 use crate::worker::Served;
-use crate::{backup, follow, metrics, public, repair, tertiary, work};
+use crate::{admit, backup, follow, metrics, public, repair, tertiary, work};
 use stere_control::connection;
 use stere_control::message::About;
 use stere_control::status::RecoveryFacts;
 use stere_machine::devices::Target;
 use stere_machine::error::{DONE, Error, Result, refused};
 use stere_machine::registry::{Registry, check_name};
-use stere_machine::{claim, mountinfo, plugins, random, shared_log};
+use stere_machine::{admission, claim, mountinfo, plugins, random, shared_log};
 use stere_online::report::{self, Facts};
 use stere_online::running::Running;
 
@@ -60,6 +60,7 @@ pub fn serve(registry: &Registry, request: MountRequest) -> Result<u8> {
 fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut Ready) -> Result<u8> {
     limit_memory();
     unblock_signals();
+    admit::wait_until_admitted(registry, &request, ready)?;
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
     if let Some(outcome) = serve_as_client(registry, &request, ready) {
         return outcome;
@@ -108,7 +109,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     start_signals(daemon.clone(), signals)?;
     end_when_lost(&daemon)?;
     // Commands are answered by then: a client that was served asks for the state of the pool.
-    serve_clients(&running, &mut session, &request, is_after_another)?;
+    serve_clients(registry, &running, &mut session, &request, is_after_another)?;
     ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
     tracing::info!(pool, mountpoint = %request.mountpoint.display(), ?duration, ?recovery, "ready");
@@ -148,6 +149,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Other machines are served where the log is shared, and told where.
 fn serve_clients(
+    registry: &Registry,
     running: &Running,
     session: &mut Session,
     request: &MountRequest,
@@ -156,13 +158,15 @@ fn serve_clients(
     if running.read_only {
         return Ok(());
     }
-    let Some((secret, epoch)) = running.with_log_claim(|claim| (claim.secret(), claim.tail().epoch())) else {
-        return Ok(());
-    };
+    let told = running.with_log_claim(|claim| (claim.secret(), claim.tail().epoch(), claim.tail().log().clone()));
+    let Some((secret, epoch, log)) = told else { return Ok(()) };
+    let key = admit::admitted(registry, &*log, &running.pool)?.key;
+    let members: ReadMembers = Box::new(move || admission::read(&*log).ok().map(|machines| machines.entries));
     let pool = running.id.parse::<PoolId>().map_err(|_| Error::Refused("the pool has no id".into()))?.0;
     let address = request.options.listen.unwrap_or_else(|| ([0, 0, 0, 0], 0).into());
     let grace = if is_after_another { GRACE } else { Duration::ZERO };
-    let clients = Clients::start(session, OwnerOptions { address, pool, secret, epoch: epoch.into(), grace })?;
+    let options = OwnerOptions { address, pool, secret, epoch: epoch.into(), grace, key, members };
+    let clients = Clients::start(session, options)?;
     let mut address = clients.address();
     if address.ip().is_unspecified() {
         let log = match &request.target {
@@ -207,13 +211,15 @@ fn serve_client_of(
     let pool = &record.name;
     refuse_twice(registry, request, pool)?;
     let listener = connection::listen(registry, pool)?;
+    let registered = admit::admitted(registry, &*log, pool)?;
     let starter = request.options.standby.then(|| Starter::new(registry, request, pool)).transpose()?;
     let seeker = OwnerSeeker::start(log, starter)?;
     let mount = ClientMount {
         find: Box::new(seeker.find()),
         pool: pool.clone(),
         pool_id: id.0,
-        machine_id: stere_multihost::claimant(Some(registry.state())).machine,
+        machine_id: registered.entry.machine,
+        key: registered.key,
         mountpoint: request.mountpoint.clone(),
         options: request.options.fuse.clone(),
     };

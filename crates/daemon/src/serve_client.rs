@@ -9,6 +9,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_client::{FindOwner, Link, LinkOptions, Mount, MountError};
 use stere_fuse::{BlockDevice, MountOptions, Unmounter};
 use stere_machine::error::{DONE, Error, Result};
+use stere_machine_tls::MachineKey;
 
 use crate::daemon::spawn;
 use crate::ending::{OPEN_FILES_PATIENCE, unblock_signals, unmount_on_signals};
@@ -21,6 +22,7 @@ pub struct ClientMount {
     pub pool: String,
     pub pool_id: [u8; 16],
     pub machine_id: [u8; 16],
+    pub key: MachineKey,
     pub mountpoint: PathBuf,
     pub options: MountOptions,
 }
@@ -39,7 +41,8 @@ pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>, Unmounter)) ->
         sync_requests: BlockDevice::No,
         ..request.options
     };
-    let link = LinkOptions { pool: request.pool_id, machine: request.machine_id };
+    let (pool_name, key) = (request.pool.clone(), request.key);
+    let link = LinkOptions { pool: request.pool_id, pool_name, machine: request.machine_id, key };
     let mount = Mount::new(request.find, link, &request.mountpoint, &options.wire(is_root)).map_err(told)?;
     // Who still has files open, or waits for an owner, gets a little time.
     let link = mount.link();

@@ -37,7 +37,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("heartbeat", heartbeat),
     ("heat", heat),
     ("log_entry", log_entry),
+    ("machine_entry", machine_entry),
+    ("machine_key", machine_key),
     ("owner_beat", owner_beat),
+    ("pool_admission", pool_admission),
     ("inode", inode),
     ("journal_header", journal_header),
     ("journal_payload", journal_payload),
@@ -342,6 +345,21 @@ fn log_entry(bytes: &[u8]) -> Result<(), DecodeError> {
     let size = bytes.len().max(LogEntry::FIXED_BYTES + 4);
     let (entry, bytes) = resealed(bytes, size, LogEntry::decode)?;
     canonical(&bytes, &entry.encode()?)
+}
+
+fn machine_entry(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (entry, bytes) = resealed(bytes, MachineEntry::SIZE, MachineEntry::decode)?;
+    canonical(&bytes, &entry.encode())
+}
+
+fn machine_key(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (key, bytes) = resealed(bytes, MachineKeyFile::SIZE, MachineKeyFile::decode)?;
+    canonical(&bytes, &key.encode())
+}
+
+fn pool_admission(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (admission, bytes) = resealed(bytes, PoolAdmission::SIZE, PoolAdmission::decode)?;
+    canonical(&bytes, &admission.encode())
 }
 
 fn owner_beat(bytes: &[u8]) -> Result<(), DecodeError> {

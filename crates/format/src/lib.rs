@@ -40,6 +40,8 @@ pub mod journal;
 pub mod key;
 pub mod layout;
 pub mod log_entry;
+pub mod machine_entry;
+pub mod machine_key;
 mod named_in;
 pub mod node;
 pub mod owner_beat;
@@ -89,6 +91,8 @@ pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, appe
 pub use key::Key;
 pub use layout::DeviceLayout;
 pub use log_entry::{LogEntry, LogRecord, SlotExtent, extents_of};
+pub use machine_entry::{Admission, MachineEntry, MachineState, PoolAdmission};
+pub use machine_key::MachineKeyFile;
 pub use named_in::NamedInValue;
 pub use node::{NODE_BYTES_TARGET, Node, NodeBuilder};
 pub use owner_beat::OwnerBeat;

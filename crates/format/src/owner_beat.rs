@@ -64,10 +64,7 @@ impl OwnerBeat {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let body = crate::wire::sealed(Self::STRUCTURE, bytes, Self::SIZE)?;
-        let mut reader = Reader::new(Self::STRUCTURE, body);
-        reader.magic(&Self::MAGIC)?;
-        reader.version(Self::VERSION)?;
+        let mut reader = Reader::begin(Self::STRUCTURE, bytes, Self::SIZE, (&Self::MAGIC, Self::VERSION))?;
         let flags = reader.u8()?;
         reader.check(flags & !CLOSED == 0, "flags", u64::from(flags))?;
         reader.zeros(2)?;

@@ -63,6 +63,19 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
+    /// A sealed structure of fixed size, past its magic and version.
+    pub fn begin(
+        structure: &'static str,
+        bytes: &'a [u8],
+        size: usize,
+        (magic, version): (&[u8; 8], u8),
+    ) -> Result<Self, DecodeError> {
+        let mut reader = Self::new(structure, sealed(structure, bytes, size)?);
+        reader.magic(magic)?;
+        reader.version(version)?;
+        Ok(reader)
+    }
+
     /// Reserved bytes must be zero, so that a later version may give them a meaning.
     pub fn zeros(&mut self, count: usize) -> Result<(), DecodeError> {
         let taken = self.take(count)?;

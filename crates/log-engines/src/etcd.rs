@@ -6,13 +6,14 @@
 
 mod gateway;
 mod keys;
+mod machines;
 mod manage;
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use stere_shared_log::{Bounds, Error, Put, RECORD_BYTES_MAX, Record, SharedLog};
+use stere_shared_log::{Bounds, ENTRY_BYTES_MAX, Error, Machine, Put, RECORD_BYTES_MAX, Record, SharedLog};
 
 use self::gateway::Gateway;
 use self::keys::{Keys, found, has_succeeded, transaction};
@@ -243,5 +244,14 @@ impl SharedLog for EtcdLog {
         self.first(&answer, 0)?;
         let beat = found(&answer, 1).first().map(|beat| keys::decoded(&beat["value"]));
         beat.unwrap_or(Some(Vec::new())).ok_or_else(|| self.damaged("its beat is not in base64"))
+    }
+
+    fn machines(&self) -> Result<Vec<(Machine, Vec<u8>)>, Error> {
+        self.read_machines()
+    }
+
+    fn put_machine(&self, machine: Machine, before: Option<&[u8]>, entry: &[u8]) -> Result<Put, Error> {
+        assert!(entry.len() <= ENTRY_BYTES_MAX, "an entry of {} bytes is no machine's", entry.len());
+        self.change_machine(machine, before, entry)
     }
 }

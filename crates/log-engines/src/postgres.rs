@@ -6,6 +6,7 @@
 //! `postgres/session.rs`.
 
 mod failure;
+mod machines;
 mod manage;
 mod schema;
 mod session;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::future::{join3, join4};
 use parking_lot::Mutex;
-use stere_shared_log::{Bounds, Error, Put, RECORD_BYTES_MAX, Record, SharedLog};
+use stere_shared_log::{Bounds, ENTRY_BYTES_MAX, Error, Machine, Put, RECORD_BYTES_MAX, Record, SharedLog};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -300,5 +301,14 @@ impl SharedLog for PostgresLog {
             let row = row.ok_or_else(|| no_log(&self.address, self.pool))?;
             Ok(row.try_get(0)?)
         })
+    }
+
+    fn machines(&self) -> Result<Vec<(Machine, Vec<u8>)>, Error> {
+        self.run(async |client, _| self.read_machines(client).await)
+    }
+
+    fn put_machine(&self, machine: Machine, before: Option<&[u8]>, entry: &[u8]) -> Result<Put, Error> {
+        assert!(entry.len() <= ENTRY_BYTES_MAX, "an entry of {} bytes is no machine's", entry.len());
+        self.run(async |client, _| self.change_machine(client, machine, before, entry).await)
     }
 }

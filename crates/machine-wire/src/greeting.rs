@@ -63,11 +63,26 @@ pub enum Refusal {
     Full,
     #[error("the owner ends")]
     Ending,
+    #[error("this machine waits to be admitted to the pool")]
+    Waiting,
+    #[error("this machine was refused by those who run the pool")]
+    NotAdmitted,
+    #[error("the pool's registry does not have this machine with this key; mount the pool anew, which registers it")]
+    Unknown,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 6] =
-        [Refusal::Version, Refusal::Pool, Refusal::Epoch, Refusal::Proof, Refusal::Full, Refusal::Ending];
+    const ALL: [Refusal; 9] = [
+        Refusal::Version,
+        Refusal::Pool,
+        Refusal::Epoch,
+        Refusal::Proof,
+        Refusal::Full,
+        Refusal::Ending,
+        Refusal::Waiting,
+        Refusal::NotAdmitted,
+        Refusal::Unknown,
+    ];
 
     pub(crate) fn code(self) -> u16 {
         match self {
@@ -77,6 +92,9 @@ impl Refusal {
             Refusal::Proof => 4,
             Refusal::Full => 5,
             Refusal::Ending => 6,
+            Refusal::Waiting => 7,
+            Refusal::NotAdmitted => 8,
+            Refusal::Unknown => 9,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the machines that mount one pool say to each other: a client forwards its kernel's requests, the owner answers them.
 //!
-//! A connection begins with a greeting of both sides ([`greeting`]), in which each proves ([`proof`]) that it knows the secret that the
+//! A connection is one of TLS (`crates/machine-tls`); of that nothing is known here. It begins with a greeting of both sides ([`greeting`]), in which each proves ([`proof`]) that it knows the secret that the
 //! owner announced; then [`frame`]s follow, each sealed with a key of this connection. Nothing here does I/O: bytes in, values out.
 //!
 //! Invariants: every length is checked before it is used; a frame has one encoding only; what is decoded is within the limits told here.
@@ -20,7 +20,7 @@ pub use random::random;
 pub use stream::{Incoming, Outgoing, StreamError};
 
 /// This version of what is said; another one is refused.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The owner counts a client's connection as gone when it heard nothing for so long, and the client the owner's.
 pub const SILENCE_SECONDS_MAX: u64 = 5;
 /// Both say something at least this often.

@@ -3,11 +3,13 @@
 //! Everything here works without a daemon and without a file system: paths, labels, locks, small files. Invariant: nothing is
 //! written to a device before `claim.rs` holds it. Read next: `registry.rs`, `devices.rs`, then the crate `online`.
 
+pub mod admission;
 pub mod at_once;
 pub mod claim;
 pub mod clock;
 pub mod devices;
 pub mod error;
+pub mod key;
 pub mod memory;
 pub mod mountinfo;
 pub mod places;

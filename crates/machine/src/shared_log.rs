@@ -15,7 +15,7 @@ use stere_shared_log::SharedLog;
 
 use crate::error::{Error, Result, refused};
 use crate::random;
-use crate::registry::Registry;
+use crate::registry::{PoolRecord, Registry};
 
 /// How long whoever puts a record waits before the next try, at most.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -45,6 +45,18 @@ fn tail_of(log: Arc<dyn SharedLog>, pool: PoolId) -> Result<Arc<Tail>> {
 /// Opens the log of a pool that has one there.
 pub fn open(address: &str, pool: PoolId) -> Result<Arc<Tail>> {
     tail_of(stere_log_engines::open(address, pool.0).map_err(engine)?, pool)
+}
+
+/// The log of a pool as it is remembered, if that is shared.
+pub fn open_of(record: &PoolRecord) -> Result<Option<(Arc<dyn SharedLog>, PoolId)>> {
+    let Some(address) = &record.log else { return Ok(None) };
+    let Ok(id) = record.id.parse::<PoolId>() else {
+        return refused(format!(
+            "the record of the pool '{}' holds no id of a pool; import the pool again",
+            record.name
+        ));
+    };
+    Ok(Some((open_log(address, id)?, id)))
 }
 
 /// The log alone, to see who has the pool.

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use stere_machine_wire::{Frame, Outgoing, PING_EVERY_SECONDS};
 
+use crate::greet::ToClient;
+
 /// Bytes of requests and answers of one client that may be under way.
 const UNDER_WAY_BYTES_MAX: usize = 64 << 20;
 /// How long a client's further requests wait for that before its connection is given up.
@@ -117,7 +119,7 @@ impl Connection {
     }
 
     /// Sends what is queued, and a ping where nothing is, until the connection is over. For a thread of its own.
-    pub fn serve(&self, mut outgoing: Outgoing<TcpStream>) {
+    pub fn serve(&self, mut outgoing: Outgoing<ToClient>) {
         loop {
             let (frame, charge) = {
                 let mut queue = self.queue.lock();

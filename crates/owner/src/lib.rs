@@ -1,6 +1,6 @@
 //! The owner's side of a pool that several machines mount: their kernels' requests are served as those of this machine's kernel.
 //!
-//! [`Owner::start`] listens; each client that proves that it knows the secret has a session: what it has open, what its kernel knows,
+//! [`Owner::start`] listens; each machine that is admitted, and proves that it has its key and knows the secret, has a session: what it has open, what its kernel knows,
 //! what it was answered. A session outlives its connection by ten seconds, so that a request which is sent again is performed once.
 //! What changes through one kernel, those of others are told.
 //!
@@ -15,7 +15,9 @@ mod definite;
 mod effects;
 mod greet;
 mod listener;
+mod members;
 mod repeated;
 mod session;
 
 pub use listener::{Owner, OwnerError, OwnerOptions};
+pub use members::ReadMembers;

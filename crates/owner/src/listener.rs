@@ -14,13 +14,15 @@ use fuse_wire::abi::{init, opcode};
 use fuse_wire::raw;
 use parking_lot::Mutex;
 use stere_fuse::Door;
+use stere_machine_tls::{MachineKey, accept};
 use stere_machine_wire::{Frame, Incoming, Outgoing, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError};
 
 use crate::bounded::Bounded;
 use crate::connection::Connection;
 use crate::definite::Definite;
 use crate::effects::Effects;
-use crate::greet::{Identity, greet, refuse};
+use crate::greet::{FromClient, Identity, greet, refuse};
+use crate::members::{Members, ReadMembers};
 use crate::session::Session;
 
 /// Clients at a time, and connections that are not one's yet.
@@ -41,7 +43,6 @@ pub enum OwnerError {
 }
 
 /// How a pool is served to other machines.
-#[derive(Debug, Clone)]
 pub struct OwnerOptions {
     /// Port 0 takes a free one, which `Owner::address` tells.
     pub address: SocketAddr,
@@ -51,11 +52,17 @@ pub struct OwnerOptions {
     pub epoch: u64,
     /// How long, after an owner before this one, clients may tell what they have before others change anything.
     pub grace: Duration,
+    /// Of this machine: clients find it in the registry.
+    pub key: MachineKey,
+    /// Reads which machines are admitted.
+    pub members: ReadMembers,
 }
 
 pub(crate) struct Shared {
     door: Door,
     identity: Identity,
+    key: MachineKey,
+    members: Members,
     definite: Arc<Definite>,
     effects: Effects,
     sessions: Mutex<HashMap<[u8; 16], Arc<Session>>>,
@@ -89,6 +96,8 @@ impl Owner {
             definite: Definite::new(door.clone()),
             door,
             identity: Identity { pool: options.pool, secret: Secret(options.secret), epoch: options.epoch },
+            key: options.key,
+            members: Members::new(options.members),
             effects: Effects::default(),
             sessions: Mutex::default(),
             next_tag: AtomicU64::new(1),
@@ -108,6 +117,7 @@ impl Owner {
         owner.spawn("far-commit", |shared| shared.definite.commit_for_all(|| shared.cut_all()))?;
         owner.spawn("far-marks", |shared| shared.definite.mark_now_and_then(|mark| shared.tell_definite(mark)))?;
         owner.spawn("far-effects", |shared| shared.tell_effects())?;
+        owner.spawn("far-members", |shared| shared.members.keep_reading(|| shared.cut_strangers()))?;
         owner.spawn("far-expiry", |shared| shared.expire())?;
         tracing::info!(%address, epoch = options.epoch, "other machines are served");
         Ok(owner)
@@ -151,6 +161,7 @@ impl Owner {
         }
         self.shared.is_over.store(true, Ordering::Release);
         self.shared.definite.end();
+        self.shared.members.end();
         self.shared.effects.end();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -218,13 +229,16 @@ impl Shared {
     fn let_in(
         self: &Arc<Self>,
         socket: &TcpStream,
-    ) -> Result<Option<(Arc<Session>, Arc<Connection>, Incoming<Bounded>)>, StreamError> {
+    ) -> Result<Option<(Arc<Session>, Arc<Connection>, Incoming<FromClient>)>, StreamError> {
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let silence = Duration::from_secs(SILENCE_SECONDS_MAX);
-        let mut incoming = Incoming::new(Bounded::new(socket.try_clone()?, silence, 2 * silence)?);
-        let mut outgoing = Outgoing::new(socket.try_clone()?);
-        let Some(greeted) = greet(&self.identity, &mut incoming, &mut outgoing)? else { return Ok(None) };
+        let bounded = Bounded::new(socket.try_clone()?, silence, 2 * silence)?;
+        let accepted = accept(&self.key, bounded, socket.try_clone()?);
+        let (reader, writer, key) = accepted.map_err(|error| StreamError::Io(std::io::Error::other(error)))?;
+        let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
+        let members = (&self.members, &key);
+        let Some(greeted) = greet(&self.identity, members, &mut incoming, &mut outgoing)? else { return Ok(None) };
         if self.is_over() || self.definite.has_failed() {
             refuse(&mut outgoing, Refusal::Ending);
             return Ok(None);
@@ -233,6 +247,11 @@ impl Shared {
             let mut sessions = self.sessions.lock();
             let known = sessions.get(&greeted.hello.session).cloned();
             match known {
+                // Nobody goes on with what is another machine's.
+                Some(known) if known.key != key => {
+                    refuse(&mut outgoing, Refusal::Proof);
+                    return Ok(None);
+                }
                 Some(known) => (known, true),
                 None if sessions.len() >= SESSIONS_MAX => {
                     refuse(&mut outgoing, Refusal::Full);
@@ -241,7 +260,7 @@ impl Shared {
                 None => {
                     let (id, tag) = (greeted.hello.session, self.next_tag.fetch_add(1, Ordering::Relaxed));
                     let extended = greeted.hello.kernel_flags & init::SETXATTR_EXT != 0;
-                    let session = Session::new(id, tag, extended, self.door.clone(), Arc::clone(&self.definite));
+                    let session = Session::new((id, tag, key), extended, self.door.clone(), Arc::clone(&self.definite));
                     sessions.insert(id, Arc::clone(&session));
                     (session, false)
                 }
@@ -266,7 +285,7 @@ impl Shared {
         self: &Arc<Self>,
         session: &Arc<Session>,
         connection: &Arc<Connection>,
-        mut incoming: Incoming<Bounded>,
+        mut incoming: Incoming<FromClient>,
     ) -> Result<(), StreamError> {
         let offended = |offence: crate::session::Offence| {
             tracing::warn!(client = session.tag, %offence, "a machine's connection is ended");
@@ -349,6 +368,16 @@ impl Shared {
     fn tell_definite(&self, mark: u64) {
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         sessions.iter().for_each(|session| session.tell_definite(mark));
+    }
+
+    /// Ends what machines have here that are not admitted any more.
+    fn cut_strangers(self: &Arc<Self>) {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for session in sessions.iter().filter(|session| self.members.is_out(&session.key)) {
+            tracing::warn!(client = session.tag, "a machine is not admitted any more: it is cut off");
+            session.cut();
+            self.end_session(session);
+        }
     }
 
     fn cut_all(&self) {

@@ -12,6 +12,7 @@ use fuse_wire::abi::opcode;
 use fuse_wire::{RemoteAnswer, RemoteSession, raw};
 use parking_lot::Mutex;
 use stere_fuse::{Changes, Door};
+use stere_machine_tls::PublicKey;
 use stere_machine_wire::frame::ANSWER_BYTES_MAX;
 use stere_machine_wire::{Frame, IN_FLIGHT_MAX, Notice, SESSION_SECONDS};
 
@@ -85,6 +86,8 @@ pub(crate) enum Offence {
 pub(crate) struct Session {
     pub id: [u8; 16],
     pub tag: u64,
+    /// Of the machine that it is one of.
+    pub key: PublicKey,
     remote: RemoteSession,
     door: Door,
     definite: Arc<Definite>,
@@ -107,9 +110,14 @@ struct Work {
 }
 
 impl Session {
-    pub fn new(id: [u8; 16], tag: u64, setxattr_extended: bool, door: Door, definite: Arc<Definite>) -> Arc<Session> {
+    pub fn new(
+        (id, tag, key): ([u8; 16], u64, PublicKey),
+        setxattr_extended: bool,
+        door: Door,
+        definite: Arc<Definite>,
+    ) -> Arc<Session> {
         let remote = RemoteSession::new(tag, setxattr_extended, ANSWER_BYTES_MAX);
-        Arc::new(Session { id, tag, remote, door, definite, state: Mutex::default() })
+        Arc::new(Session { id, tag, key, remote, door, definite, state: Mutex::default() })
     }
 
     /// From now on answers go there.

@@ -22,3 +22,8 @@ impl Error {
         matches!(self, Error::Away { .. })
     }
 }
+
+/// Why a registry takes no further machine.
+pub fn too_many_machines() -> String {
+    format!("{} machines have an entry there, and more are not kept", crate::MACHINES_MAX)
+}

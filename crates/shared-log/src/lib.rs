@@ -3,17 +3,25 @@
 //! Records are numbered from 1 without gaps. Invariants every engine keeps: what is in a number never changes; a number
 //! below the first that is kept is `Taken`, also for a `put` that was begun before the trim; after `Mine` a record
 //! survives whatever the engine survives; an answer that was lost is settled by looking whose record is there. Calls
-//! are bounded in time by the engine: they end with `Error::Away`. Source: `docs/design/cluster.md`. Read next:
+//! are bounded in time by the engine: they end with `Error::Away`. An entry of the registry of machines is replaced only
+//! by whoever told what it replaces. Source: `docs/design/cluster.md`. Read next:
 //! `memory.rs`, the crate `log-engines`.
 
 mod error;
 mod memory;
 
-pub use error::Error;
+pub use error::{Error, too_many_machines};
 pub use memory::MemoryLog;
 
 /// Bytes one record has at most; longer values are several records.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
+
+/// Machines that one pool has at most, and what one entry of the registry has.
+pub const MACHINES_MAX: usize = 1024;
+pub const ENTRY_BYTES_MAX: usize = 512;
+
+/// The id of a machine, under which its entry lies.
+pub type Machine = [u8; 16];
 
 /// What became of a `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,4 +66,11 @@ pub trait SharedLog: Send + Sync {
 
     /// The last beat; empty when there was none.
     fn last_beat(&self) -> Result<Vec<u8>, Error>;
+
+    /// All entries of the registry of machines, by their ids; none in logs that were made before there was one.
+    fn machines(&self) -> Result<Vec<(Machine, Vec<u8>)>, Error>;
+
+    /// Puts the entry of a machine durably, if its entry is `before` (`None`: it has none), or is the new one already.
+    /// `Taken`: it is another one now.
+    fn put_machine(&self, machine: Machine, before: Option<&[u8]>, entry: &[u8]) -> Result<Put, Error>;
 }

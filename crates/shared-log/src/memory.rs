@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{Bounds, Error, Put, RECORD_BYTES_MAX, Record, SharedLog};
+use crate::error::too_many_machines;
+use crate::{Bounds, ENTRY_BYTES_MAX, Error, MACHINES_MAX, Machine, Put, RECORD_BYTES_MAX, Record, SharedLog};
 
 #[derive(Default)]
 struct State {
@@ -15,6 +16,7 @@ struct State {
     /// Each record with the handle that put it.
     records: BTreeMap<u64, (u64, Vec<u8>)>,
     beat: Vec<u8>,
+    machines: BTreeMap<Machine, Vec<u8>>,
     handles: u64,
     is_away: bool,
     is_full: bool,
@@ -147,6 +149,25 @@ impl SharedLog for MemoryLog {
 
     fn last_beat(&self) -> Result<Vec<u8>, Error> {
         self.while_there(|state| Ok(state.beat.clone()))
+    }
+
+    fn machines(&self) -> Result<Vec<(Machine, Vec<u8>)>, Error> {
+        self.while_there(|state| Ok(state.machines.iter().map(|(machine, entry)| (*machine, entry.clone())).collect()))
+    }
+
+    fn put_machine(&self, machine: Machine, before: Option<&[u8]>, entry: &[u8]) -> Result<Put, Error> {
+        assert!(entry.len() <= ENTRY_BYTES_MAX, "an entry of {} bytes is no machine's", entry.len());
+        self.while_there(|state| {
+            let known = state.machines.get(&machine).map(Vec::as_slice);
+            if known != before && known != Some(entry) {
+                return Ok(Put::Taken);
+            }
+            if known.is_none() && state.machines.len() >= MACHINES_MAX {
+                return Err(Error::Refused { address: "memory:".into(), why: too_many_machines() });
+            }
+            state.machines.insert(machine, entry.to_vec());
+            Ok(Put::Mine)
+        })
     }
 }
 

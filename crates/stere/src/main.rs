@@ -76,6 +76,7 @@ fn needs_devices(command: &Command) -> bool {
             | Command::Status(_)
             | Command::Lose(_)
             | Command::Pool { .. }
+            | Command::Host { .. }
             | Command::Device { .. }
             | Command::Scrub { .. }
     )
@@ -102,6 +103,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Device { command } => stere_cli::device::run(&registry, &command),
         Command::Scrub { command } => stere_cli::scrub::run(&registry, &command),
         Command::Pool { command } => stere_cli::pool::run(&registry, &command),
+        Command::Host { command } => stere_cli::host::run(&registry, &command),
         Command::Policy { command } => stere_cli::policy::run(&registry, &command),
         Command::Versions { command } => stere_cli::versions::run(&command),
         Command::Class { command } => stere_cli::class::run(&registry, &command),

@@ -25,6 +25,7 @@ const EDGE: &[&str] = &[
     "library",
     "log-engines",
     "machine",
+    "machine-tls",
     "machine-wire",
     "medium",
     "multihost",

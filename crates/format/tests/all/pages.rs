@@ -45,6 +45,8 @@ fn tables_end_where_the_structures_end() {
         ("heartbeat.md", vec![Heartbeat::SIZE]),
         ("log-entry.md", vec![LogEntry::FIXED_BYTES, LogEntry::EXTENT_BYTES]),
         ("owner-beat.md", vec![OwnerBeat::SIZE]),
+        ("machine-entry.md", vec![MachineEntry::SIZE, PoolAdmission::SIZE]),
+        ("machine-key.md", vec![MachineKeyFile::SIZE]),
         ("chunk-header.md", vec![ChunkHeader::SIZE]),
         ("row.md", vec![RowHeader::SIZE, SummaryEntry::SIZE_MIN]),
         ("journal.md", vec![JournalHeader::SIZE]),

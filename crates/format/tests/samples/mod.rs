@@ -583,7 +583,10 @@ fn system_samples() -> Vec<Sample> {
         ("log-root", "log_entry", log_entry(0)),
         ("log-grants", "log_entry", log_entry(1)),
         ("log-journal", "log_entry", log_entry(2)),
+        ("machine-entry", "machine_entry", machine_entry().encode()),
+        ("machine-key", "machine_key", MachineKeyFile { private_key: [0x66; 32] }.encode()),
         ("owner-beat", "owner_beat", owner_beat().encode()),
+        ("pool-admission", "pool_admission", PoolAdmission(Admission::Ask).encode()),
         ("heartbeat-ended", "heartbeat", heartbeat(false).encode()),
         (
             "volume-prices",
@@ -693,6 +696,16 @@ fn log_entry(kind: u32) -> Vec<u8> {
         _ => LogRecord::Journal(b"a record of the journal".to_vec()),
     };
     LogEntry { pool: POOL, owner: [0x44; 16], record }.encode().expect("it fits")
+}
+
+fn machine_entry() -> MachineEntry {
+    MachineEntry {
+        machine: [0x22; 16],
+        public_key: [0x77; 32],
+        host: "shed".into(),
+        state: MachineState::Waiting,
+        registered: 0x0102_0304_0506_0708,
+    }
 }
 
 fn owner_beat() -> OwnerBeat {

@@ -30,12 +30,19 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
+/// 16 bytes as 32 digits.
+pub(super) fn id(digits: &[u8]) -> Option<[u8; 16]> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.len() == 32)?;
+    u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
+}
+
 /// The keys of one pool.
 pub(super) struct Keys {
     pub(super) name: String,
     pub(super) first: String,
     pub(super) beat: String,
     records: String,
+    machines: String,
 }
 
 impl Keys {
@@ -43,7 +50,13 @@ impl Keys {
         let id = hexadecimal(&pool);
         let log = format!("stere/log/{id}");
         let (first, beat) = (format!("{log}/first"), format!("{log}/beat"));
-        Keys { name: format!("{POOLS}{id}"), first, beat, records: format!("{log}/record/") }
+        Keys {
+            name: format!("{POOLS}{id}"),
+            first,
+            beat,
+            records: format!("{log}/record/"),
+            machines: format!("{log}/machine/"),
+        }
     }
 
     pub(super) fn record(&self, number: u64) -> String {
@@ -58,6 +71,33 @@ impl Keys {
     /// The first key after all records.
     pub(super) fn records_end(&self) -> String {
         format!("{}0", self.records.trim_end_matches('/'))
+    }
+
+    pub(super) fn machine(&self, machine: [u8; 16]) -> String {
+        format!("{}{}", self.machines, hexadecimal(&machine))
+    }
+
+    /// The id in a key of a machine, as etcd sends it.
+    pub(super) fn machine_of(&self, key: &Value) -> Option<[u8; 16]> {
+        id(decoded(key)?.strip_prefix(self.machines.as_bytes())?)
+    }
+
+    fn machines_end(&self) -> String {
+        format!("{}0", self.machines.trim_end_matches('/'))
+    }
+
+    pub(super) fn get_machines(&self) -> Value {
+        json!({ "request_range": range(&self.machines, &self.machines_end()) })
+    }
+
+    pub(super) fn count_machines(&self) -> Value {
+        let mut range = range(&self.machines, &self.machines_end());
+        range["count_only"] = json!(true);
+        json!({ "request_range": range })
+    }
+
+    pub(super) fn delete_machines(&self) -> Value {
+        delete_range(&self.machines, &self.machines_end())
     }
 
     pub(super) fn get_last_record(&self) -> Value {
@@ -114,7 +154,7 @@ pub(super) fn is_below(key: &str, value: &str) -> Value {
     json!({ "key": encoded(key), "target": "VALUE", "result": "LESS", "value": encoded(value) })
 }
 
-pub(super) fn is_equal(key: &str, value: &str) -> Value {
+pub(super) fn is_equal(key: &str, value: impl AsRef<[u8]>) -> Value {
     json!({ "key": encoded(key), "target": "VALUE", "result": "EQUAL", "value": encoded(value) })
 }
 
@@ -125,6 +165,12 @@ pub(super) fn transaction(compare: Vec<Value>, success: Vec<Value>, failure: Vec
 /// The keys that the n-th answer of a transaction has.
 pub(super) fn found(answer: &Value, n: usize) -> &[Value] {
     answer["responses"][n]["response_range"]["kvs"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// How many keys the n-th answer of a transaction counts.
+pub(super) fn count(answer: &Value, n: usize) -> u64 {
+    let count = &answer["responses"][n]["response_range"]["count"];
+    count.as_str().and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 pub(super) fn has_succeeded(answer: &Value) -> bool {

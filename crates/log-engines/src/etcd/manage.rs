@@ -43,6 +43,7 @@ impl EtcdLog {
             keys::put(&self.keys.first, &begin),
             keys::delete(&self.keys.beat),
             self.keys.delete_records(),
+            self.keys.delete_machines(),
         ];
         let is_new = transaction(vec![keys::is_absent(&self.keys.first)], success, self.get_bounds());
         let answer = self.transact(self.limit(), is_new)?;
@@ -51,7 +52,8 @@ impl EtcdLog {
         }
         let bounds = self.bounds_of(&answer, 0)?;
         let is_empty = vec![keys::is_equal(&self.keys.first, &begin), keys::is_absent(&self.keys.record(1))];
-        let success = vec![keys::put(&self.keys.name, name), keys::delete(&self.keys.beat)];
+        let success =
+            vec![keys::put(&self.keys.name, name), keys::delete(&self.keys.beat), self.keys.delete_machines()];
         if bounds.next > 1 || !has_succeeded(&self.transact(self.limit(), transaction(is_empty, success, vec![]))?) {
             return Err(has_log(self.address(), self.pool));
         }
@@ -64,6 +66,7 @@ impl EtcdLog {
             keys::delete(&self.keys.first),
             keys::delete(&self.keys.beat),
             self.keys.delete_records(),
+            self.keys.delete_machines(),
         ];
         let request = transaction(vec![keys::is_there(&self.keys.first)], success, vec![]);
         match has_succeeded(&self.transact(self.limit(), request)?) {
@@ -77,15 +80,10 @@ impl EtcdLog {
         let answer = self.transact(self.limit(), request)?;
         let mut pools = Vec::new();
         for one in keys::found(&answer, 0) {
-            let key = keys::decoded(&one["key"]).and_then(|key| pool_of(key.strip_prefix(POOLS.as_bytes())?));
+            let key = keys::decoded(&one["key"]).and_then(|key| keys::id(key.strip_prefix(POOLS.as_bytes())?));
             let name = keys::decoded(&one["value"]).and_then(|name| String::from_utf8(name).ok());
             pools.push(key.zip(name).ok_or_else(|| self.damaged("the key or the name of a pool cannot be read"))?);
         }
         Ok(pools)
     }
-}
-
-fn pool_of(digits: &[u8]) -> Option<Pool> {
-    let text = std::str::from_utf8(digits).ok().filter(|text| text.len() == 32)?;
-    u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
 }

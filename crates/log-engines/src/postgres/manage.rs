@@ -36,7 +36,7 @@ impl PostgresLog {
     }
 
     /// Does the work in a transaction that ends with the tables locked to puts.
-    async fn exclusively<T>(
+    pub(super) async fn exclusively<T>(
         &self,
         client: &Client,
         work: impl AsyncFnOnce() -> Result<T, Failure>,
@@ -59,6 +59,7 @@ impl PostgresLog {
                 if !client.query_typed_one(schema::HAS_TABLES, &[]).await?.try_get::<_, bool>(0)? {
                     client.batch_execute(schema::TABLES).await?;
                 }
+                self.make_machine_table(client).await?;
                 client.batch_execute(schema::LOCK_RECORDS).await?;
                 let pool = self.id();
                 let used = client.query_typed_opt(schema::IS_USED, &[(&pool, Type::BYTEA)]).await?;
@@ -68,6 +69,7 @@ impl PostgresLog {
                 let parameters: [(&(dyn ToSql + Sync), Type); 3] =
                     [(&pool, Type::BYTEA), (&schema::VERSION, Type::INT4), (&name, Type::TEXT)];
                 client.execute_typed(schema::DELETE_RECORDS, &parameters[..1]).await?;
+                client.execute_typed(schema::DELETE_MACHINES, &parameters[..1]).await?;
                 client.execute_typed(schema::ADD, &parameters).await?;
                 Ok(())
             })
@@ -83,6 +85,9 @@ impl PostgresLog {
                 let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&pool, Type::BYTEA)];
                 let count = client.execute_typed(schema::DELETE_LOG, &parameters).await?;
                 client.execute_typed(schema::DELETE_RECORDS, &parameters).await?;
+                if client.query_typed_one(schema::HAS_MACHINE_TABLE, &[]).await?.try_get::<_, bool>(0)? {
+                    client.execute_typed(schema::DELETE_MACHINES, &parameters).await?;
+                }
                 if count == 1 { Ok(()) } else { Err(no_log(&self.address, self.pool).into()) }
             })
             .await

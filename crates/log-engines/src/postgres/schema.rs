@@ -27,6 +27,31 @@ CREATE TABLE IF NOT EXISTS stere_log_record (
 );
 ALTER TABLE stere_log_record ALTER COLUMN record SET STORAGE EXTERNAL";
 
+/// Made on demand: logs that were made before there was a registry have none.
+pub(super) const MACHINE_TABLE: &str = "
+CREATE TABLE IF NOT EXISTS stere_log_machine (
+    pool bytea NOT NULL,
+    machine bytea NOT NULL CHECK (octet_length(machine) = 16),
+    entry bytea NOT NULL,
+    PRIMARY KEY (pool, machine)
+)";
+pub(super) const HAS_MACHINE_TABLE: &str = "SELECT to_regclass('stere_log_machine') IS NOT NULL";
+
+/// One row at least where there is a log.
+pub(super) const MACHINES: &str = "SELECT one.machine, one.entry FROM stere_log AS log
+    LEFT JOIN stere_log_machine AS one ON one.pool = log.pool WHERE log.pool = $1 ORDER BY one.machine";
+/// Also where it is there already: an answer was lost. The log's row is locked, so that it is not removed meanwhile, and
+/// machines are counted one after the other.
+pub(super) const LOCK_LOG: &str = "SELECT FROM stere_log WHERE pool = $1 FOR NO KEY UPDATE";
+pub(super) const ADD_MACHINE: &str = "INSERT INTO stere_log_machine (pool, machine, entry)
+    SELECT $1::bytea, $2::bytea, $3::bytea
+    WHERE (SELECT count(*) FROM stere_log_machine WHERE pool = $1) < $4::int8
+    ON CONFLICT DO NOTHING";
+pub(super) const REPLACE_MACHINE: &str = "UPDATE stere_log_machine SET entry = $3
+    WHERE pool = $1 AND machine = $2 AND entry IN ($3, $4)";
+pub(super) const MACHINE: &str = "SELECT entry FROM stere_log_machine WHERE pool = $1 AND machine = $2";
+pub(super) const DELETE_MACHINES: &str = "DELETE FROM stere_log_machine WHERE pool = $1";
+
 /// In a snapshot of its own for each statement, whatever the database's default is.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 

@@ -126,6 +126,14 @@ impl PostgreSql {
         }
     }
 
+    /// Has the server carry out a statement.
+    pub fn execute(&self, statement: &str) {
+        let mut command = self.command("psql");
+        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "stere", "-c", statement, "postgres"]);
+        let output = command.output().expect("psql is installed with the server");
+        assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
     pub fn address(&self) -> String {
         format!("postgres://stere@127.0.0.1:{}/postgres?sslmode=disable", self.port)
     }

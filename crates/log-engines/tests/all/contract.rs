@@ -9,6 +9,8 @@ use crate::world::{POOL, Server};
 crate::on_both!(
     a_log_is_put_read_and_trimmed,
     logs_are_made_listed_and_removed,
+    machines_register_and_are_replaced_by_who_knows_them,
+    registries_of_older_logs_are_made_on_demand,
     racing_handles_get_each_number_once,
     threads_of_one_handle_share_it
 );
@@ -136,4 +138,48 @@ fn threads_of_one_handle_share_it(server: Server) {
             });
         }
     });
+}
+
+fn machines_register_and_are_replaced_by_who_knows_them(server: Server) {
+    let log = server.create();
+    let other = server.open();
+    let (one, two) = ([1; 16], [0xfe; 16]);
+    assert_eq!(log.machines().unwrap(), []);
+    assert_eq!(log.put_machine(two, None, b"second").unwrap(), Put::Mine);
+    assert_eq!(log.put_machine(one, None, &[0, 255]).unwrap(), Put::Mine);
+    assert_eq!(other.put_machine(one, None, &[0, 255]).unwrap(), Put::Mine, "the same again");
+    assert_eq!(other.put_machine(one, None, b"other").unwrap(), Put::Taken);
+    assert_eq!(other.put_machine(one, Some(b"other"), b"other").unwrap(), Put::Taken);
+    assert_eq!(other.put_machine([9; 16], Some(b"other"), b"other").unwrap(), Put::Taken, "it has none");
+    assert_eq!(other.put_machine(one, Some(&[0, 255]), b"other").unwrap(), Put::Mine);
+    assert_eq!(log.put_machine(one, Some(&[0, 255]), b"late").unwrap(), Put::Taken);
+    let all = [(one, b"other".to_vec()), (two, b"second".to_vec())];
+    assert_eq!(log.machines().unwrap(), all);
+    // Of racing changes one is made.
+    let handles: Vec<_> = (0..4_u8).map(|name| (name, server.open())).collect();
+    let made = std::thread::scope(|scope| {
+        let put = |(name, log): &(u8, std::sync::Arc<dyn SharedLog>)| {
+            log.put_machine(two, Some(b"second"), &[*name]).unwrap() == Put::Mine
+        };
+        let threads: Vec<_> = handles.iter().map(|handle| scope.spawn(move || put(handle))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).filter(|is_made| *is_made).count()
+    });
+    assert_eq!(made, 1);
+    // Another pool's are its own, and what is removed is gone.
+    let elsewhere = stere_log_engines::create(&server.address(), [0xff; 16], "test").unwrap();
+    assert_eq!(elsewhere.machines().unwrap(), []);
+    stere_log_engines::remove(&server.address(), POOL).unwrap();
+    assert!(matches!(log.machines(), Err(Error::Refused { .. })));
+    assert!(matches!(log.put_machine(one, None, b"x"), Err(Error::Refused { .. })));
+    assert_eq!(server.create().machines().unwrap(), []);
+}
+
+fn registries_of_older_logs_are_made_on_demand(server: Server) {
+    let log = server.create();
+    server.forget_machines();
+    assert_eq!(log.machines().unwrap(), []);
+    assert_eq!(log.put_machine([1; 16], None, b"one").unwrap(), Put::Mine);
+    assert_eq!(server.open().machines().unwrap(), [([1; 16], b"one".to_vec())]);
+    server.forget_machines();
+    stere_log_engines::remove(&server.address(), POOL).unwrap();
 }

@@ -74,6 +74,13 @@ impl Server {
         both!(self, server => server.restore_state());
     }
 
+    /// As if the logs there had been made before there was a registry of machines.
+    pub fn forget_machines(&self) {
+        if let Server::Postgres(server) = self {
+            server.execute("DROP TABLE stere_log_machine");
+        }
+    }
+
     pub fn create(&self) -> Arc<dyn SharedLog> {
         stere_log_engines::create(&self.address(), POOL, "test").unwrap()
     }

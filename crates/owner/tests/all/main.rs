@@ -1,5 +1,6 @@
 //! Clients and owners over loopback, without kernels: requests as kernels send them, on a pool on devices in memory.
 
+mod admission;
 mod calls;
 mod mounted;
 mod owners;

@@ -12,7 +12,7 @@ use fuse_wire::{BlockDevice, Unmount};
 use stere_client::{LinkOptions, Mount};
 use stere_fuse::MountOptions;
 
-use crate::site::{POOL, Site, until};
+use crate::site::{POOL, Site, key_of, until};
 
 /// A mount with its directory, which goes with it.
 struct Mounted {
@@ -46,7 +46,8 @@ fn mount(site: &Site, name: &str, machine: u8) -> Mounted {
     std::fs::create_dir(&path).expect("a directory of ours");
     let options =
         MountOptions { shared: true, sync_requests: BlockDevice::No, source: name.into(), ..MountOptions::default() };
-    let own = LinkOptions { pool: POOL, machine: [machine; 16] };
+    let (pool_name, key) = ("test".to_owned(), key_of(machine));
+    let own = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key };
     let mount = Mount::new(Box::new(site.finder()), own, &path, &options.wire(true)).expect("it mounts");
     Mounted { mount: Some(mount), path }
 }

@@ -12,8 +12,9 @@ use fuse_wire::abi::{init, opcode};
 use fuse_wire::{RECOMMENDED, RemoteAnswer, RemoteSession, raw};
 use stere_client::{Announcement, Link, LinkOptions};
 use stere_device::{Device, MemoryDevice};
-use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, MachineEntry, MachineState, PoolId, Superblock};
 use stere_fuse::{BlockDevice, Door, MountOptions};
+use stere_machine_tls::MachineKey;
 use stere_naming::{Caller, FileSystem, Io, Options, Timestamp};
 use stere_owner::{Owner, OwnerOptions};
 use stere_store::{DeviceIn, Store, StoreOptions};
@@ -30,6 +31,18 @@ pub struct Site {
     device: Mutex<Arc<MemoryDevice>>,
     owner: Arc<Mutex<Option<Announcement>>>,
     epoch: AtomicU64,
+    /// The registry of machines; `None` while its engine is away.
+    pub members: Arc<Mutex<Option<Vec<MachineEntry>>>>,
+}
+
+/// The number of the owner among the machines.
+pub const OWNER: u8 = 200;
+/// Machines with these numbers are admitted from the beginning.
+const ADMITTED: [u8; 4] = [1, 2, 3, OWNER];
+
+/// The key of a machine.
+pub fn key_of(machine: u8) -> MachineKey {
+    MachineKey::of([machine; 32]).expect("any 32 bytes are a key")
 }
 
 /// An owner that serves.
@@ -66,7 +79,23 @@ impl Site {
         FileSystem::format(&store, Timestamp { seconds: 1, nanoseconds: 0 }).expect("a root");
         store.commit(Io::BLOCKING).expect("the root is durable");
         store.close().expect("it is closed");
-        Site { device: Mutex::new(device), owner: Arc::default(), epoch: AtomicU64::new(0) }
+        let site = Site {
+            device: Mutex::new(device),
+            owner: Arc::default(),
+            epoch: AtomicU64::new(0),
+            members: Arc::default(),
+        };
+        ADMITTED.into_iter().for_each(|machine| site.set_member(machine, MachineState::Admitted));
+        site
+    }
+
+    /// What the registry says of a machine from now on.
+    pub fn set_member(&self, machine: u8, state: MachineState) {
+        let mut members = self.members.lock().expect("no panic");
+        let members = members.get_or_insert_default();
+        members.retain(|entry| entry.machine != [machine; 16]);
+        let public_key = key_of(machine).public().0;
+        members.push(MachineEntry { machine: [machine; 16], public_key, host: "test".into(), state, registered: 0 });
     }
 
     /// The pool is opened, and served by the next owner.
@@ -108,8 +137,12 @@ impl Site {
         let epoch = self.epoch.load(Ordering::SeqCst);
         let secret = [u8::try_from(epoch).expect("few owners"); 32];
         let address = "127.0.0.1:0".parse().expect("an address");
-        let owner = Owner::start(door, OwnerOptions { address, pool: POOL, secret, epoch, grace }).expect("it listens");
-        self.announce(Some(Announcement { address: owner.address().to_string(), secret, epoch }));
+        let (key, members) = (key_of(OWNER), Arc::clone(&self.members));
+        let members: stere_owner::ReadMembers = Box::new(move || members.lock().expect("no panic").clone());
+        let options = OwnerOptions { address, pool: POOL, secret, epoch, grace, key, members };
+        let owner = Owner::start(door, options).expect("it listens");
+        let key = key_of(OWNER).public().0;
+        self.announce(Some(Announcement { address: owner.address().to_string(), secret, key, epoch }));
         owner
     }
 
@@ -153,7 +186,8 @@ impl Site {
 
     /// A machine that mounts the pool.
     pub fn client(&self, machine: u8) -> Kernel {
-        let options = LinkOptions { pool: POOL, machine: [machine; 16] };
+        let (pool_name, key) = ("test".to_owned(), key_of(machine));
+        let options = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key };
         let link = Link::start(Box::new(self.finder()), options).expect("threads");
         link.set_kernel(45, RECOMMENDED | init::POSIX_LOCKS | init::FLOCK_LOCKS);
         Kernel { link, session: RemoteSession::new(u64::from(machine), true, 1 << 20) }

@@ -4,18 +4,30 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use stere_machine_tls::{TlsReader, TlsWriter};
 use stere_machine_wire::{
     Direction, Frame, Greeting, Hello, Incoming, Outgoing, Refusal, Secret, StreamError, VERSION,
 };
 
-use crate::site::{POOL, ROOT, Serving, Site, until};
+use crate::site::{OWNER, POOL, ROOT, Serving, Site, key_of, until};
 
-type Halves = (Incoming<TcpStream>, Outgoing<TcpStream>);
+type FromOwner = Incoming<TlsReader<TcpStream>>;
+type ToOwner = Outgoing<TlsWriter<TcpStream>>;
+type Halves = (FromOwner, ToOwner);
 
 fn connect(serving: &Serving) -> TcpStream {
     let socket = TcpStream::connect(serving.owner.address()).expect("it listens");
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     socket
+}
+
+/// A connection of TLS, as machine 1 has one.
+fn connect_encrypted(serving: &Serving) -> Halves {
+    let socket = connect(serving);
+    let reader = socket.try_clone().expect("a socket");
+    let (reader, writer) =
+        stere_machine_tls::connect(&key_of(1), key_of(OWNER).public(), reader, socket).expect("the owner has its key");
+    (Incoming::new(reader), Outgoing::new(writer))
 }
 
 /// Greets as a client does; gives what the owner says at last.
@@ -26,9 +38,7 @@ fn greet(
     version: u16,
     epoch: u64,
 ) -> (Halves, Result<(), Refusal>) {
-    let socket = connect(serving);
-    let mut incoming = Incoming::new(socket.try_clone().expect("a socket"));
-    let mut outgoing = Outgoing::new(socket);
+    let (mut incoming, mut outgoing) = connect_encrypted(serving);
     let (secret, greeting) = (Secret(secret), Greeting { version, nonce: [1; 32] });
     outgoing.send(&Frame::Greeting(greeting.clone())).expect("sent");
     let challenge = match incoming.next_frame().expect("an answer") {
@@ -53,7 +63,7 @@ fn greet(
 }
 
 /// Whether the owner ends a connection by itself.
-fn is_ended(incoming: &mut Incoming<TcpStream>) -> bool {
+fn is_ended(incoming: &mut FromOwner) -> bool {
     loop {
         match incoming.next_frame() {
             Ok(_) => {}
@@ -105,9 +115,9 @@ fn garbage_ends_the_connection_that_it_came_over() {
         drop(socket.read_to_end(&mut Vec::new()));
     }
     // Before the greeting is over, nothing else is taken.
-    let mut socket = connect(&serving);
-    socket.write_all(&Frame::Ping.encode()).expect("sent");
-    drop(socket.read_to_end(&mut Vec::new()));
+    let (mut incoming, mut outgoing) = connect_encrypted(&serving);
+    outgoing.send(&Frame::Ping).expect("sent");
+    assert!(is_ended(&mut incoming));
     let bad: [Frame<'_>; 4] = [
         Frame::Definite { mark: 1 },
         Frame::Request { number: 1, acknowledged: 1, is_repeated: false, message: &[0; 40] },
@@ -182,12 +192,13 @@ fn an_owner_that_falls_silent_is_left_for_another() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let secret = [50; 32];
-    site.announce(Some(stere_client::Announcement { address, secret, epoch: 1 }));
+    site.announce(Some(stere_client::Announcement { address, secret, key: key_of(OWNER).public().0, epoch: 1 }));
     let kernel = site.client(1);
     // It proves itself, and says nothing more.
     let (socket, _) = listener.accept().expect("a client");
-    let mut incoming = Incoming::new(socket.try_clone().expect("a socket"));
-    let mut outgoing = Outgoing::new(socket);
+    let reader = socket.try_clone().expect("a socket");
+    let (reader, writer, _) = stere_machine_tls::accept(&key_of(OWNER), reader, socket).expect("a client");
+    let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
     let Ok(Frame::Greeting(greeting)) = incoming.next_frame() else { panic!("no greeting") };
     let challenge = stere_machine_wire::Challenge { version: VERSION, epoch: 1, nonce: [2; 32] };
     outgoing.send(&Frame::Challenge(challenge.clone())).expect("sent");

@@ -42,3 +42,27 @@ fn a_read_gives_at_least_one_record() {
     assert_eq!(log.read(1, 10).expect("they are there").len(), 1);
     assert_eq!(log.read(1, 200).expect("they are there").len(), 2);
 }
+
+#[test]
+fn an_entry_is_replaced_only_by_who_knows_it() {
+    let log = MemoryLog::new();
+    assert_eq!(log.machines(), Ok(Vec::new()));
+    assert_eq!(log.put_machine([1; 16], None, b"one"), Ok(Put::Mine));
+    assert_eq!(log.put_machine([1; 16], None, b"one"), Ok(Put::Mine), "asked again, it is there");
+    assert_eq!(log.another().put_machine([1; 16], None, b"other"), Ok(Put::Taken));
+    assert_eq!(log.put_machine([1; 16], Some(b"one"), b"two"), Ok(Put::Mine));
+    assert_eq!(log.put_machine([1; 16], Some(b"one"), b"three"), Ok(Put::Taken));
+    assert_eq!(log.put_machine([2; 16], Some(b"one"), b"three"), Ok(Put::Taken), "there is none");
+    assert_eq!(log.another().machines(), Ok(vec![([1; 16], b"two".to_vec())]));
+}
+
+#[test]
+fn a_registry_is_bounded() {
+    let log = MemoryLog::new();
+    let id = |number: usize| (number as u128).to_be_bytes();
+    for number in 0..MACHINES_MAX {
+        assert_eq!(log.put_machine(id(number), None, b"one"), Ok(Put::Mine));
+    }
+    assert!(matches!(log.put_machine(id(MACHINES_MAX), None, b"one"), Err(Error::Refused { .. })));
+    assert_eq!(log.put_machine(id(0), Some(b"one"), b"two"), Ok(Put::Mine), "who is there may change");
+}

@@ -17,6 +17,7 @@ mod support;
 #[path = "../../../robot/tests/support/mod.rs"]
 mod tgt;
 
+mod admission;
 mod agreement;
 mod backup;
 mod cached;
