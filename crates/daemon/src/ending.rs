@@ -49,7 +49,7 @@ pub fn unmount_on_signals(
     })
 }
 
-/// How often the watch of the claim looks at the store.
+/// How often whoever waits for the loss of the claim looks at the store.
 const CLAIM_LOOK: Duration = Duration::from_millis(500);
 
 /// Ends the process when the pool is another's: nothing may be written any more, and what is read may be wrong. The same when the store
@@ -62,10 +62,10 @@ pub fn end_when_lost(daemon: &Arc<Daemon>) -> Result<()> {
     let tell = move |cause: &str| sender.send(cause.to_owned()).unwrap_or_default();
     daemon.running.on_claim_lost(Box::new(tell));
     let daemon = Arc::downgrade(daemon);
-    spawn("claim", move || watch_claim(&daemon, &lost))
+    spawn("claim", move || wait_for_loss(&daemon, &lost))
 }
 
-fn watch_claim(daemon: &Weak<Daemon>, lost: &Receiver<String>) {
+fn wait_for_loss(daemon: &Weak<Daemon>, lost: &Receiver<String>) {
     let began = Instant::now();
     let mut holds_foreign_slots = true;
     loop {
@@ -122,14 +122,14 @@ pub fn close_soon(daemon: &Arc<Daemon>) {
         tracing::warn!(
             "closing takes long: from now on a device that does not answer is waited for no longer than 30 s"
         );
-        daemon.running.store.devices.wait_for_none(LAST_DEVICE_WAIT_MAX);
+        daemon.running.store.devices.wait_for_none(Some(LAST_DEVICE_WAIT_MAX));
     }));
 }
 
 /// A lazy mount cannot be unmounted any more, so the process makes everything durable and ends.
 fn end_by_force(daemon: &Daemon) {
     daemon.running.gate.close();
-    daemon.running.store.devices.wait_for_none(LAST_DEVICE_WAIT_MAX);
+    daemon.running.store.devices.wait_for_none(Some(LAST_DEVICE_WAIT_MAX));
     let synced = daemon.filesystem.syncfs(&clock::own_caller(Io::BLOCKING));
     let answer = match synced {
         Ok(()) => Answer::Done,

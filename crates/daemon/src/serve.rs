@@ -107,6 +107,10 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
         metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts, Some(&daemon.filesystem)))?;
     }
     start_signals(daemon.clone(), signals)?;
+    if request.options.owner_process {
+        // Another machine may reach what this one does not.
+        running.store.devices.wait_for_none(None);
+    }
     end_when_lost(&daemon)?;
     // Commands are answered by then: a client that was served asks for the state of the pool.
     serve_clients(registry, &running, &mut session, &request, is_after_another)?;

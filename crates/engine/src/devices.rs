@@ -116,11 +116,11 @@ impl Devices {
         }
     }
 
-    /// The pool is to be closed, whatever becomes of its last changes: the last device that answers is not waited for any longer.
-    pub fn wait_for_none(&self, timeout: Duration) {
+    /// The last device that answers is waited for no longer than others. With a limit the pool is to be closed in that time.
+    pub fn wait_for_none(&self, limit: Option<Duration>) {
         self.engine.answering.wait_for_none();
-        self.engine.options.tail.iter().for_each(|tail| tail.give_up());
-        self.set_deadlines(Some(timeout));
+        self.engine.options.tail.iter().filter(|_| limit.is_some()).for_each(|tail| tail.give_up());
+        limit.into_iter().for_each(|limit| self.set_deadlines(Some(limit)));
     }
 
     /// Segments that have a chunk on a device.
