@@ -14,6 +14,9 @@ enum Outcome {
 /// A step that has run: its name, how long it took, and what became of it.
 type Done = (String, Duration, Outcome);
 
+/// A step that has not run, and its name.
+pub type Waiting<'a> = (String, Box<dyn FnOnce() -> Result<()> + Send + 'a>);
+
 fn run(name: &str, work: impl FnOnce() -> Result<()>) -> Done {
     println!("==> {name}");
     let start = Instant::now();
@@ -62,7 +65,7 @@ impl Steps {
     }
 
     /// Runs steps that do not need each other, two at a time: most of them wait for devices.
-    pub fn two_at_a_time(&mut self, steps: Vec<(String, Box<dyn FnOnce() -> Result<()> + Send + '_>)>) {
+    pub fn two_at_a_time(&mut self, steps: Vec<Waiting<'_>>) {
         let mut wanted: Vec<_> = steps.into_iter().filter(|(name, _)| self.is_wanted(name)).collect();
         wanted.reverse();
         let (waiting, done) = (Mutex::new(wanted), Mutex::new(Vec::new()));

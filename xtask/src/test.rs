@@ -13,7 +13,7 @@ use crate::house;
 use crate::packages;
 use crate::reference;
 use crate::simulator;
-use crate::steps::Steps;
+use crate::steps::{Steps, Waiting};
 use crate::subject::{build_for_tests, cargo};
 use crate::suites::{self, Suite, World};
 use crate::tidy;
@@ -51,14 +51,14 @@ pub fn run(root: &Path, only: Option<String>) -> Result<()> {
     steps.step("simulator: 3000 histories", simulate);
     steps.step("simulator: bugs planted in the layers are found", || simulator::find_planted_bugs(root));
     let world = std::sync::LazyLock::new(|| World::new(root));
-    let suites = Suite::CI.map(|suite| {
+    let suites = Suite::CI.map(|suite| -> Waiting<'_> {
         let world = &world;
-        let work: Box<dyn FnOnce() -> Result<()> + Send + '_> = Box::new(move || {
+        let work = move || {
             packages::require_root_and_fuse()?;
             let world = world.as_ref().map_err(|error| XtaskError::found(error.to_string()))?;
             suites::run_on_stere(world, suite, SEED)
-        });
-        (format!("on a mount: {}", suite.describe()), work)
+        };
+        (format!("on a mount: {}", suite.describe()), Box::new(work))
     });
     steps.two_at_a_time(suites.into());
     steps.finish()

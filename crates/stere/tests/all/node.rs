@@ -8,8 +8,7 @@ use crate::support::{World, can_mount};
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Command, Stdio};
 
 const NODE_BYTES: u64 = 256 << 20;
 
@@ -55,32 +54,34 @@ fn an_owner_that_was_replaced_is_refused_by_the_nodes() {
     let mut kept = Synced::default();
     (0..10).for_each(|_| kept.write(&old, "kept").unwrap());
     new.ok(&format!("pool import {}", places(&nodes)));
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        // It always has a write on its way.
-        let writing = threads.spawn(|| {
-            let mut late = Synced::default();
-            while !is_over.load(Ordering::Acquire) && late.write(&old, "late").is_ok() {}
-            late
-        });
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        signal(old.daemon(), libc::SIGSTOP);
-        new.ok("mount tank mount");
-        let mut synced = Synced::default();
-        (0..20).for_each(|_| synced.write(&new, "new").unwrap());
-        let refusals = || nodes.iter().filter(|node| node.log().contains("an older owner is refused")).count();
-        assert_eq!(refusals(), 0);
-        signal(old.daemon(), libc::SIGCONT);
-        until("a refusal", || refusals() > 0);
-        (0..20).for_each(|_| synced.write(&new, "new").unwrap());
-        is_over.store(true, Ordering::Release);
-        drop(ends);
-        let late = writing.join().unwrap();
-        eprintln!("the old owner had synced {} files", late.names.len());
-        forget_cache();
-        [&kept, &synced, &late].iter().for_each(|written| written.assert_right(&new));
-        assert_eq!(new.json("status tank --json")["state"], "healthy");
-    });
+    // It always has a write on its way. A process of its own: children of this one would close its files on the mount, and wait for
+    // whoever stands still.
+    let acknowledged = folder.path("acknowledged");
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "n=0; while echo $n > $0/late$n && sync $0/late$n; do echo $n; n=$((n+1)); done"]);
+    writer.arg(old.mountpoint()).stdout(fs::File::create(&acknowledged).unwrap()).stderr(Stdio::null());
+    let mut writer = writer.spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signal(old.daemon(), libc::SIGSTOP);
+    new.ok("mount tank mount");
+    let mut synced = Synced::default();
+    (0..20).for_each(|_| synced.write(&new, "new").unwrap());
+    let refusals = || nodes.iter().filter(|node| node.log().contains("an older owner is refused")).count();
+    assert_eq!(refusals(), 0);
+    signal(old.daemon(), libc::SIGCONT);
+    until("a refusal", || refusals() > 0);
+    (0..20).for_each(|_| synced.write(&new, "new").unwrap());
+    drop(writer.kill());
+    writer.wait().unwrap();
+    drop(ends);
+    forget_cache();
+    [&kept, &synced].iter().for_each(|written| written.assert_right(&new));
+    let late = fs::read_to_string(acknowledged).unwrap();
+    assert!(late.lines().count() > 0, "the old owner had synced files");
+    for number in late.lines() {
+        assert_eq!(fs::read_to_string(new.mountpoint().join(format!("late{number}"))).unwrap(), format!("{number}\n"));
+    }
+    assert_eq!(new.json("status tank --json")["state"], "healthy");
     new.ok("umount mount");
     new.ok("check tank");
 }
