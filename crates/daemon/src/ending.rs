@@ -61,22 +61,23 @@ pub fn end_when_lost(daemon: &Arc<Daemon>) -> Result<()> {
     // Whoever finds it may hold what requests wait for, so nothing is done there.
     let tell = move |cause: &str| sender.send(cause.to_owned()).unwrap_or_default();
     daemon.running.on_claim_lost(Box::new(tell));
+    let is_shared = SharedLog::of(&daemon.running.store).is_used() && !daemon.running.read_only;
     let daemon = Arc::downgrade(daemon);
-    spawn("claim", move || wait_for_loss(&daemon, &lost))
+    spawn("claim", move || wait_for_loss(&daemon, is_shared, &lost))
 }
 
-fn wait_for_loss(daemon: &Weak<Daemon>, lost: &Receiver<String>) {
+fn wait_for_loss(daemon: &Weak<Daemon>, is_shared: bool, lost: &Receiver<String>) {
     let began = Instant::now();
-    let mut holds_foreign_slots = true;
+    let mut holds_foreign_slots = is_shared;
+    // Else nothing but the loss itself is waited for.
+    let look = if is_shared { CLAIM_LOOK } else { Duration::MAX };
     loop {
-        let told = lost.recv_timeout(CLAIM_LOOK);
+        let told = lost.recv_timeout(look);
         // A mount that ends in order tells itself what went wrong.
         let Some(daemon) = daemon.upgrade().filter(|daemon| !daemon.stop.load(Ordering::Acquire)) else { return };
-        let is_shared = SharedLog::of(&daemon.running.store).is_used() && !daemon.running.read_only;
         let cause = match told {
             Ok(cause) => Some(cause),
-            Err(RecvTimeoutError::Timeout) if is_shared => daemon.running.store.failure(),
-            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Timeout) => daemon.running.store.failure(),
             // There is no claim, or none any more.
             Err(RecvTimeoutError::Disconnected) => return,
         };
@@ -84,7 +85,7 @@ fn wait_for_loss(daemon: &Weak<Daemon>, lost: &Receiver<String>) {
             end_at_once(&daemon, &cause);
         }
         let is_over = began.elapsed() >= Duration::from_millis(stere_multihost::FOREIGN_SLOTS_MS);
-        if is_shared && is_over && std::mem::take(&mut holds_foreign_slots) {
+        if is_over && std::mem::take(&mut holds_foreign_slots) {
             let count = SharedLog::of(&daemon.running.store).release_foreign_slots();
             tracing::debug!(count, "slots of the owner before are free");
         }

@@ -64,28 +64,33 @@ pub fn why_not(pool: &str, entry: &MachineEntry) -> Option<String> {
     }
 }
 
-/// Reads the registry. Entries that cannot be read are nobody's, and a setting that cannot be read lets nobody in unasked.
+/// Reads the registry.
 pub fn read(log: &dyn SharedLog) -> std::result::Result<Machines, stere_shared_log::Error> {
+    Ok(decode(&log.machines()?))
+}
+
+/// Entries that cannot be read are nobody's, and a setting that cannot be read lets nobody in unasked.
+fn decode(raw: &[([u8; 16], Vec<u8>)]) -> Machines {
     let mut machines = Machines { admission: Admission::Open, entries: Vec::new() };
-    for (machine, bytes) in log.machines()? {
-        if machine == PoolAdmission::MACHINE {
-            machines.admission = PoolAdmission::decode(&bytes).map_or(Admission::Ask, |admission| admission.0);
+    for (machine, bytes) in raw {
+        if *machine == PoolAdmission::MACHINE {
+            machines.admission = PoolAdmission::decode(bytes).map_or(Admission::Ask, |admission| admission.0);
             continue;
         }
-        match MachineEntry::decode(&bytes) {
-            Ok(entry) if entry.machine == machine => machines.entries.push(entry),
-            Ok(_) => tracing::warn!(machine = id_text(&machine), "the registry has another machine's entry for it"),
-            Err(error) => tracing::warn!(machine = id_text(&machine), %error, "an entry of the registry is damaged"),
+        match MachineEntry::decode(bytes) {
+            Ok(entry) if entry.machine == *machine => machines.entries.push(entry),
+            Ok(_) => tracing::warn!(machine = id_text(machine), "the registry has another machine's entry for it"),
+            Err(error) => tracing::warn!(machine = id_text(machine), %error, "an entry of the registry is damaged"),
         }
     }
-    Ok(machines)
+    machines
 }
 
 /// Changes one entry: `change` is told the registry and gives the new entry; `None` leaves all as it is.
 fn change(log: &dyn SharedLog, change: impl Fn(&Machines) -> Result<Option<([u8; 16], Vec<u8>)>>) -> Result<()> {
     for _ in 0..ATTEMPTS {
         let raw = log.machines().map_err(engine)?;
-        let Some((machine, entry)) = change(&read(log).map_err(engine)?)? else { return Ok(()) };
+        let Some((machine, entry)) = change(&decode(&raw))? else { return Ok(()) };
         assert!(entry.len() <= ENTRY_BYTES_MAX, "an entry fits into every engine");
         let before = raw.iter().find(|(known, _)| *known == machine).map(|(_, bytes)| bytes.as_slice());
         if log.put_machine(machine, before, &entry).map_err(engine)? == Put::Mine {

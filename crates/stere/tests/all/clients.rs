@@ -6,17 +6,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use crate::site::{Site, Synced, signal, take_away};
+use crate::site::{Site, Synced, owner_process, signal, take_away};
 use crate::support::World;
 use crate::support::tier::{content, until};
 
 /// Five seconds of silence, three of grace, and what a busy machine adds.
 const CALL_MAX: Duration = Duration::from_secs(30);
-
-fn owner_process(world: &World) -> Option<i32> {
-    let place = world.path("state/run/lab.owned").display().to_string();
-    world.find_daemon_at(&place)
-}
 
 #[test]
 fn what_one_machine_writes_the_others_see() {

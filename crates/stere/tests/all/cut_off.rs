@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::cable::Cable;
 use crate::node_servers::Node;
-use crate::site::{Site, Synced};
+use crate::site::{Site, Synced, owner_process};
 use crate::support::World;
 use crate::support::tier::until;
 
@@ -73,10 +73,6 @@ impl CutOff {
         }
         standby.ok("check lab");
     }
-}
-
-fn owner_process(world: &World) -> Option<i32> {
-    world.find_daemon_at(&world.path("state/run/lab.owned").display().to_string())
 }
 
 #[test]

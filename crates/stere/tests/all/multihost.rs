@@ -1,6 +1,7 @@
 //! P-157: one pool, two machines that reach its devices: two loop devices for each image, and two folders of state. Needs root,
 //! /dev/fuse and loop devices, and says loudly when it skips.
 
+use crate::site::is_dead;
 use crate::support;
 
 use std::fs;
@@ -180,11 +181,7 @@ fn an_owner_that_stood_still_stops_when_it_goes_on() {
     first.signal(libc::SIGCONT);
     let start = Instant::now();
     // Its mount answers nothing more, and stays, so that nobody writes into the directory below it.
-    let is_dead = || {
-        let error = fs::File::open(first.mountpoint.join("one")).err().and_then(|error| error.raw_os_error());
-        matches!(error, Some(libc::ENOTCONN | libc::ECONNABORTED))
-    };
-    while !is_dead() {
+    while !is_dead(&first.mountpoint) {
         assert!(start.elapsed() < Duration::from_secs(20), "the old owner goes on");
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -31,7 +31,7 @@ impl Drop for Site {
         // A daemon that stands still, or waits for nodes, would hold its mount for ever.
         for machine in &self.machines {
             let place = machine.path("state/run/lab.owned");
-            if let Some(owner) = machine.find_daemon_at(&place.display().to_string()) {
+            if let Some(owner) = owner_process(machine) {
                 signal(owner, libc::SIGKILL);
             }
             drop(Command::new("umount").arg("-l").arg(place).stderr(Stdio::null()).status());
@@ -126,6 +126,17 @@ impl Synced {
             assert!(found == content(number % 50), "{name}");
         }
     }
+}
+
+/// The process that owns the pool `lab` for a machine that stands by.
+pub fn owner_process(world: &World) -> Option<i32> {
+    world.find_daemon_at(&world.path("state/run/lab.owned").display().to_string())
+}
+
+/// Whether a mount is there and answers nothing; asked by what no kernel has in its memory.
+pub fn is_dead(mountpoint: &std::path::Path) -> bool {
+    let error = rustix::fs::statvfs(mountpoint).err();
+    matches!(error, Some(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
 }
 
 /// Ends a mount whatever state it is in.
