@@ -42,7 +42,8 @@ Mount options (-o, separated by commas):
   wait=30s                how long to wait for devices that are late
   multihost=auto|on|off   which devices carry a heartbeat that keeps a second machine from mounting the pool: those that another
                           machine may reach (the default), all, or none
-  standby                 of a pool whose log is shared: take it over when no other machine has it any more
+  standby, nostandby      of a pool whose log is shared: take it over when no other machine has it any more, or never. Where neither
+                          is said, the first machine to mount has the pool itself, and all later ones stand by
   listen=ADDRESS:PORT     where other machines reach this one while it owns such a pool; without it any address and port
   take                    the same, and take it from the machine that has it at once
   prefer=DEVICE           the device whose files count where devices were written to without each other; what was written
@@ -267,7 +268,7 @@ pub struct MountArguments {
     /// Stay in the foreground, for service managers
     #[arg(long)]
     pub foreground: bool,
-    /// Take the pool over when no other machine has it any more; the same as -o standby
+    /// Take the pool over when no other machine has it any more, and go on if its process ends; the same as -o standby
     #[arg(long)]
     pub standby: bool,
     /// Serve metrics for Prometheus at this address; the same as -o metrics=ADDRESS

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_fuse::{Unmount, Unmounter};
@@ -67,8 +67,6 @@ pub fn end_when_lost(daemon: &Arc<Daemon>) -> Result<()> {
 }
 
 fn wait_for_loss(daemon: &Weak<Daemon>, is_shared: bool, lost: &Receiver<String>) {
-    let began = Instant::now();
-    let mut holds_foreign_slots = is_shared;
     // Else nothing but the loss itself is waited for.
     let look = if is_shared { CLAIM_LOOK } else { Duration::MAX };
     loop {
@@ -84,10 +82,11 @@ fn wait_for_loss(daemon: &Weak<Daemon>, is_shared: bool, lost: &Receiver<String>
         if let Some(cause) = cause {
             end_at_once(&daemon, &cause);
         }
-        let is_over = began.elapsed() >= Duration::from_millis(stere_multihost::FOREIGN_SLOTS_MS);
-        if is_over && std::mem::take(&mut holds_foreign_slots) {
+        if is_shared {
             let count = SharedLog::of(&daemon.running.store).release_foreign_slots();
-            tracing::debug!(count, "slots of the owner before are free");
+            if count > 0 {
+                tracing::debug!(count, "slots of owners before are free");
+            }
         }
     }
 }

@@ -24,8 +24,9 @@ pub struct Options {
     pub wait: Duration,
     /// Which devices are guarded against other machines.
     pub multihost: Multihost,
-    /// Takes the pool over when nobody else has it, and is a client of its owner until then.
-    pub standby: bool,
+    /// Whether this machine takes the pool over when nobody else has it, and is a client of its owner until then. Where nothing
+    /// was said, the first machine is the owner itself and all others stand by.
+    pub standby: Option<bool>,
     /// This is the process of an owner whose machine stands by; not for people.
     pub owner_process: bool,
     /// Where other machines reach this one as the owner; none for any address and port.
@@ -73,7 +74,7 @@ impl Default for Options {
             degraded: Degraded::default(),
             wait: Duration::from_secs(30),
             multihost: Multihost::default(),
-            standby: false,
+            standby: None,
             owner_process: false,
             listen: None,
             memory_bytes: MEMORY_BYTES_DEFAULT,
@@ -141,7 +142,8 @@ impl Options {
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "take" => self.multihost = Multihost::Take,
-            "standby" => self.standby = true,
+            "standby" => self.standby = Some(true),
+            "nostandby" => self.standby = Some(false),
             "owner_process" => self.owner_process = true,
             "writeback" => self.fuse.writeback_cache = true,
             "nowriteback" => self.fuse.writeback_cache = false,
@@ -228,14 +230,7 @@ impl Options {
                 self.repair_rate_bytes =
                     bytes.ok_or_else(|| wrong(key, value, "a size of at least 1M, such as 256M"))?;
             }
-            // What the process of a mount that stands by saw: owner and number of the last beat.
-            "silent" => {
-                let parts = value.split_once('.');
-                let owner = parts.and_then(|(owner, _)| u128::from_str_radix(owner, 16).ok());
-                let sequence = parts.and_then(|(_, sequence)| sequence.parse().ok());
-                let (Some(owner), Some(sequence)) = (owner, sequence) else { return Err(unknown(key)) };
-                self.multihost = Multihost::AfterSilence { owner: owner.to_be_bytes(), sequence };
-            }
+            "silent" => self.multihost = after_silence(value).ok_or_else(|| unknown(key))?,
             "listen" => {
                 let address = value.parse().ok();
                 self.listen = Some(address.ok_or_else(|| wrong(key, value, "an address, such as 10.0.0.5:4711"))?);
@@ -333,6 +328,15 @@ fn unknown(option: &str) -> Error {
 
 fn wrong(key: &str, value: &str, right: &str) -> Error {
     Error::Usage(format!("the mount option {key} cannot be '{value}'; it takes {right}"))
+}
+
+/// What the process of a mount that stands by saw: owner and number of the last beat, where the log ended, and for how long.
+fn after_silence(text: &str) -> Option<Multihost> {
+    let mut parts = text.split('.');
+    let owner = u128::from_str_radix(parts.next()?, 16).ok()?.to_be_bytes();
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let (sequence, next, silent_ms) = (number()?, number()?, number()?);
+    parts.next().is_none().then_some(Multihost::AfterSilence { owner, sequence, next, silent_ms })
 }
 
 /// A duration, or none for `never`.

@@ -145,11 +145,12 @@ impl Seeking {
                     Seen::Nobody => true,
                     Seen::Owner(_) => silent_ms >= SILENCE_MS,
                 };
-                let silent = match &seen {
-                    Seen::Owner(beat) => {
-                        Some(format!("silent={:032x}.{}", u128::from_be_bytes(beat.owner), beat.sequence))
+                let silent = match (&seen, silence.end()) {
+                    (Seen::Owner(beat), Some(next)) => {
+                        let owner = u128::from_be_bytes(beat.owner);
+                        Some(format!("silent={owner:032x}.{}.{next}.{silent_ms}", beat.sequence))
                     }
-                    Seen::Nobody => None,
+                    _ => None,
                 };
                 let owner = match seen {
                     Seen::Owner(beat) => Some(self.with_key(beat, &mut is_told)),
@@ -192,7 +193,7 @@ impl Starter {
         // Programs wait: nodes that are not there at once are caught up later.
         command.extend(["-o".into(), "wait=1s".into()]);
         let words = request.option_texts.iter().flat_map(|text| text.split(','));
-        for word in words.filter(|word| !matches!(*word, "take" | "standby" | "")) {
+        for word in words.filter(|word| !matches!(*word, "take" | "standby" | "nostandby" | "")) {
             command.extend(["-o".into(), word.into()]);
         }
         command.extend(["-o".into(), "owner_process".into(), pool.into(), place.into()]);

@@ -192,7 +192,7 @@ fn serve_as_client(registry: &Registry, request: &MountRequest, ready: &mut Read
     let takes = request.options.multihost == stere_multihost::Multihost::Take;
     let (log, id) = match seek_owner::log_of(&request.target) {
         Ok(Some(log)) => log,
-        Ok(None) if request.options.standby || takes => {
+        Ok(None) if request.options.standby == Some(true) || takes => {
             return Some(refused(
                 "only a pool whose log is in an engine can be taken over; `stere pool move-log` moves it there",
             ));
@@ -200,7 +200,7 @@ fn serve_as_client(registry: &Registry, request: &MountRequest, ready: &mut Read
         Ok(None) => return None,
         Err(error) => return Some(Err(error)),
     };
-    let is_client = request.options.standby || (!takes && seek_owner::has_owner(&*log));
+    let is_client = request.options.standby == Some(true) || (!takes && seek_owner::has_owner(&*log));
     is_client.then(|| serve_client_of(registry, request, log, id, ready))
 }
 
@@ -216,7 +216,8 @@ fn serve_client_of(
     refuse_twice(registry, request, pool)?;
     let listener = connection::listen(registry, pool)?;
     let registered = admit::admitted(registry, &*log, pool)?;
-    let starter = request.options.standby.then(|| Starter::new(registry, request, pool)).transpose()?;
+    let stands_by = request.options.standby.unwrap_or(!request.options.fuse.read_only);
+    let starter = stands_by.then(|| Starter::new(registry, request, pool)).transpose()?;
     let seeker = OwnerSeeker::start(log, starter)?;
     let mount = ClientMount {
         find: Box::new(seeker.find()),

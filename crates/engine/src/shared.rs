@@ -46,9 +46,9 @@ impl<'a> SharedLog<'a> {
         self.engine.options.tail.as_ref()?.trouble()
     }
 
-    /// Whoever had the pool before writes nothing any more: its slots are free. How many those are.
+    /// Frees slots that owners before cannot write to any more, as time has passed. How many those are.
     pub fn release_foreign_slots(self) -> usize {
-        self.engine.options.tail.iter().for_each(|tail| tail.forget_foreign());
-        self.engine.log.stripe.slots.release_held()
+        let over = self.engine.options.tail.as_ref().map(|tail| tail.release_foreign()).unwrap_or_default();
+        self.engine.log.stripe.slots.release_held(&over)
     }
 }

@@ -90,7 +90,7 @@ pub use inode::{
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;
 pub use layout::DeviceLayout;
-pub use log_entry::{LogEntry, LogRecord, SlotExtent, extents_of};
+pub use log_entry::{HeldSlots, LogEntry, LogRecord, SlotExtent, extents_of};
 pub use machine_entry::{Admission, MachineEntry, MachineState, PoolAdmission};
 pub use machine_key::MachineKeyFile;
 pub use named_in::NamedInValue;

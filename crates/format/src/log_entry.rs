@@ -38,6 +38,13 @@ pub fn extents_of(slots: impl IntoIterator<Item = (DeviceIndex, u32)>) -> Vec<Sl
     extents
 }
 
+/// Slots that somebody before may still write to, for so long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldSlots {
+    pub remaining_ms: u32,
+    pub extents: Vec<SlotExtent>,
+}
+
 /// What an entry tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogRecord {
@@ -46,8 +53,8 @@ pub enum LogRecord {
         superblock: Box<Superblock>,
         /// Slots that whoever put this may write to.
         granted: Vec<SlotExtent>,
-        /// Slots that somebody before may still write to.
-        held: Vec<SlotExtent>,
+        /// Slots that owners before may still write to.
+        held: Vec<HeldSlots>,
     },
     /// More slots that whoever put this may write to.
     Grants(Vec<SlotExtent>),
@@ -70,7 +77,10 @@ const JOURNAL: u8 = 3;
 
 impl LogEntry {
     pub const MAGIC: [u8; 8] = *b"stere-le";
-    pub const VERSION: u8 = 1;
+    /// Version 1 was never released; its roots did not say for how long slots are held.
+    pub const VERSION: u8 = 2;
+    /// Groups of held slots that one root has at most.
+    pub const HELD_GROUPS_MAX: usize = 64;
     /// Before what the entry tells.
     pub const FIXED_BYTES: usize = 44;
     /// Of one extent.
@@ -96,7 +106,7 @@ impl LogEntry {
             LogRecord::Root { superblock, granted, held } => {
                 out.extend_from_slice(&superblock.encode()?);
                 put_extents(&mut out, granted)?;
-                put_extents(&mut out, held)?;
+                put_held(&mut out, held)?;
             }
             LogRecord::Grants(extents) => put_extents(&mut out, extents)?,
             LogRecord::Journal(bytes) => {
@@ -121,7 +131,8 @@ impl LogEntry {
             ROOT => {
                 let superblock = Box::new(Superblock::decode(reader.take(Superblock::SIZE)?)?);
                 reader.check(superblock.pool == pool, "pool of the root", 0)?;
-                let (granted, held) = (read_extents(&mut reader)?, read_extents(&mut reader)?);
+                let granted = read_extents(&mut reader)?;
+                let held = read_held(&mut reader)?;
                 reader.finish()?;
                 LogRecord::Root { superblock, granted, held }
             }
@@ -171,6 +182,25 @@ fn read_extents(reader: &mut Reader<'_>) -> Result<Vec<SlotExtent>, DecodeError>
         extents.push(extent);
     }
     Ok(extents)
+}
+
+fn put_held(out: &mut Vec<u8>, held: &[HeldSlots]) -> Result<(), DecodeError> {
+    if held.len() > LogEntry::HELD_GROUPS_MAX {
+        let (structure, need, room) = (LogEntry::STRUCTURE, held.len(), LogEntry::HELD_GROUPS_MAX);
+        return Err(DecodeError::DoesNotFit { structure, need, room });
+    }
+    out.put_u32(held.len() as u32);
+    for group in held {
+        out.put_u32(group.remaining_ms);
+        put_extents(out, &group.extents)?;
+    }
+    Ok(())
+}
+
+fn read_held(reader: &mut Reader<'_>) -> Result<Vec<HeldSlots>, DecodeError> {
+    let count = reader.u32()?;
+    reader.check(count as usize <= LogEntry::HELD_GROUPS_MAX, "count of groups", u64::from(count))?;
+    (0..count).map(|_| Ok(HeldSlots { remaining_ms: reader.u32()?, extents: read_extents(reader)? })).collect()
 }
 
 #[cfg(test)]

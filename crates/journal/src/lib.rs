@@ -7,6 +7,7 @@
 //! `commit.rs`.
 
 mod error;
+mod foreign;
 mod scan;
 mod tail;
 mod tail_read;

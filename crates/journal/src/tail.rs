@@ -15,6 +15,7 @@ use stere_shared_log::{Put, SharedLog};
 use stere_stripe::Grants;
 
 use crate::JournalError;
+use crate::foreign::Foreign;
 use crate::tail_read::{Contents, read_contents};
 
 /// Waits a moment, told why and how often in a row; false where nobody wants to wait any longer.
@@ -23,11 +24,13 @@ pub type Pause = Box<dyn Fn(&str, u32) -> bool + Send + Sync>;
 /// What a tail needs of the world.
 pub struct TailWorld {
     /// Milliseconds of a clock that goes on while the machine sleeps.
-    pub now_ms: fn() -> u64,
+    pub now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// Called when the log did not take a record.
     pub pause: Pause,
     /// How long nobody else takes the pool after a record of this owner is in the log.
     pub lease_ms: u64,
+    /// For how long after its loss an owner's writes may still arrive at devices.
+    pub hold_ms: u32,
 }
 
 #[derive(Default)]
@@ -60,6 +63,7 @@ pub struct Tail {
     begun: AtomicU64,
     grants: Arc<Grants>,
     contents: Mutex<Contents>,
+    foreign: Mutex<Foreign>,
     on_lost: Mutex<Option<Tell>>,
     /// Why records are not taken now.
     trouble: Mutex<Option<String>>,
@@ -82,9 +86,11 @@ impl Tail {
         owner: [u8; 16],
         world: TailWorld,
     ) -> Result<Arc<Tail>, JournalError> {
-        let contents = read_contents(&*log, pool)?;
+        let mut contents = read_contents(&*log, pool)?;
         let next = contents.next;
-        let now_ms = world.now_ms;
+        let now_ms = world.now_ms.clone();
+        let (held, granted) = (std::mem::take(&mut contents.held), std::mem::take(&mut contents.granted));
+        let foreign = Foreign::new(held, granted, now_ms());
         let places = contents.places.iter().copied().collect();
         Ok(Arc::new(Tail {
             log,
@@ -94,8 +100,9 @@ impl Tail {
             putting: Mutex::new(Putting { next, places, ..Putting::default() }),
             decided: AtomicU64::new(next),
             begun: AtomicU64::new(next),
-            grants: Arc::new(Grants::new(Box::new(now_ms))),
+            grants: Arc::new(Grants::new(Box::new(move || now_ms()))),
             contents: Mutex::new(contents),
+            foreign: Mutex::new(foreign),
             on_lost: Mutex::default(),
             trouble: Mutex::default(),
             is_given_up: AtomicBool::new(false),
@@ -123,12 +130,20 @@ impl Tail {
 
     /// Slots that owners before may still write to.
     pub fn foreign(&self) -> Vec<SlotExtent> {
-        self.contents.lock().foreign.clone()
+        self.foreign.lock().slots()
     }
 
-    /// Those do not write any more: roots from now on say nothing of them.
-    pub fn forget_foreign(&self) {
-        self.contents.lock().foreign.clear();
+    /// Ends what owners before were granted and cannot write to any more; those slots.
+    pub fn release_foreign(&self) -> Vec<SlotExtent> {
+        self.foreign.lock().release((self.world.now_ms)())
+    }
+
+    /// The log ended at `next` already so long before it was read.
+    pub fn note_silence(&self, next: u64, silent_ms: u64) {
+        let (decided, _) = self.ends();
+        if next == decided && !self.is_owner() {
+            self.foreign.lock().count_on(silent_ms);
+        }
     }
 
     /// The records of the journal that the last root needs, by sequence.
@@ -236,10 +251,11 @@ impl Tail {
             let kept = self.grants.kept_at_root(superblock.generation);
             // Whoever closed the pool in order writes nothing any more.
             let granted = if superblock.clean { Vec::new() } else { kept };
-            let held = self.foreign();
+            let held = self.foreign.lock().told((self.world.now_ms)(), self.world.hold_ms);
             let root = LogRecord::Root { superblock: Box::new(superblock.clone()), granted, held };
             let number = self.put(putting, root)?;
             (putting.is_owner, putting.is_closed) = (true, superblock.clean);
+            self.foreign.lock().begin((self.world.now_ms)(), self.world.hold_ms);
             let epoch = superblock.epochs.last().map_or(0, |epoch| epoch.epoch);
             self.epoch.store(epoch, Ordering::Release);
             let start = superblock.journal_start.sequence;

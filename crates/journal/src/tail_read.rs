@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stere_format::{JournalHeader, LogEntry, LogRecord, PoolId, SlotExtent, Superblock, extents_of};
+use stere_format::{HeldSlots, JournalHeader, LogEntry, LogRecord, PoolId, SlotExtent, Superblock, extents_of};
 use stere_shared_log::{Error, SharedLog};
 use stere_stripe::slots_of;
 
@@ -24,8 +24,10 @@ pub(crate) struct Contents {
     pub records: Arc<BTreeMap<u64, Vec<u8>>>,
     /// Number in the log and sequence of every record of the journal.
     pub places: Vec<(u64, u64)>,
-    /// Slots that whoever had the pool may still write to.
-    pub foreign: Vec<SlotExtent>,
+    /// Slots that owners before may still write to, as long as the last root says.
+    pub held: Vec<HeldSlots>,
+    /// Slots that whoever had the pool last was granted.
+    pub granted: Vec<SlotExtent>,
     pub next: u64,
 }
 
@@ -88,15 +90,16 @@ pub(crate) fn read_contents(log: &dyn SharedLog, pool: PoolId) -> Result<Content
 
 fn judge(Entries { entries, next }: Entries) -> Result<Contents, JournalError> {
     let mut contents = Contents { next, ..Contents::default() };
-    let mut foreign: BTreeSet<(u16, u32)> = BTreeSet::new();
+    let mut last_granted: BTreeSet<(u16, u32)> = BTreeSet::new();
     let mut journal: Vec<(JournalHeader, Vec<u8>)> = Vec::new();
     for (number, entry) in entries {
         match entry.record {
             LogRecord::Root { superblock, granted, held } => {
-                foreign = slots_of(&granted).chain(slots_of(&held)).collect();
+                last_granted = slots_of(&granted).collect();
+                contents.held = held;
                 contents.root = Some(*superblock);
             }
-            LogRecord::Grants(extents) => foreign.extend(slots_of(&extents)),
+            LogRecord::Grants(extents) => last_granted.extend(slots_of(&extents)),
             LogRecord::Journal(bytes) => {
                 let header = JournalHeader::decode(&bytes);
                 let header =
@@ -107,7 +110,7 @@ fn judge(Entries { entries, next }: Entries) -> Result<Contents, JournalError> {
         }
     }
     assert!(contents.places.is_sorted(), "records are read in the order of their numbers");
-    contents.foreign = extents_of(foreign);
+    contents.granted = extents_of(last_granted);
     let Some(root) = &contents.root else {
         let is_empty = journal.is_empty();
         let detail = "it has records of the journal and no root".to_owned();

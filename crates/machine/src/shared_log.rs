@@ -9,7 +9,7 @@ use std::time::Duration;
 use stere_device::Device;
 use stere_format::{PoolId, Superblock};
 use stere_journal::{Tail, TailWorld};
-use stere_multihost::{LEASE_MS, boot_ms};
+use stere_multihost::{FOREIGN_SLOTS_MS, LEASE_MS, boot_ms};
 use stere_pool::{Holds, identify};
 use stere_shared_log::SharedLog;
 
@@ -35,7 +35,7 @@ fn world() -> TailWorld {
         std::thread::sleep((PAUSE_STEP * tries).min(PAUSE_MAX));
         true
     };
-    TailWorld { now_ms: boot_ms, pause: Box::new(pause), lease_ms: LEASE_MS }
+    TailWorld { now_ms: Arc::new(boot_ms), pause: Box::new(pause), lease_ms: LEASE_MS, hold_ms: FOREIGN_SLOTS_MS }
 }
 
 fn tail_of(log: Arc<dyn SharedLog>, pool: PoolId) -> Result<Arc<Tail>> {

@@ -26,8 +26,8 @@ pub enum Multihost {
     On,
     /// As `Auto`; a pool whose log is shared is taken from whoever has it.
     Take,
-    /// As `Auto`; an owner of a shared log whose last beat is this one was watched already, and is silent.
-    AfterSilence { owner: [u8; 16], sequence: u64 },
+    /// As `Auto`; an owner of a shared log whose last beat is this one was watched already, and is silent. The log ended at `next` for so long.
+    AfterSilence { owner: [u8; 16], sequence: u64, next: u64, silent_ms: u64 },
     /// None: the administrator answers for it that one machine only uses the pool.
     Off,
 }

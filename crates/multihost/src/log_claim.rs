@@ -28,7 +28,7 @@ pub const LEASE_MS: u64 = 4000;
 /// An owner that is silent for so long is replaced.
 pub const SILENCE_MS: u64 = 5000;
 /// Slots that an owner before was granted are left alone for so long: what it sent before its lease ended has arrived or never will.
-pub const FOREIGN_SLOTS_MS: u64 = 30_000;
+pub const FOREIGN_SLOTS_MS: u32 = 30_000;
 /// The log is looked at so often while an owner is watched.
 const LOOK_MS: u64 = 250;
 /// A put is under way while the log is looked at: so often it is looked at again.
@@ -90,6 +90,11 @@ impl Silence {
         Ok((now.0, before_ms.saturating_sub(self.since_ms)))
     }
 
+    /// Where the log ended at the last look.
+    pub fn end(&self) -> Option<u64> {
+        self.last.as_ref().map(|(_, next)| *next)
+    }
+
     fn last(&self) -> Option<&(Seen, u64)> {
         self.last.as_ref()
     }
@@ -133,6 +138,9 @@ impl LogClaim {
     ) -> Result<LogClaim, Error> {
         let is_forced = mode == Multihost::Take;
         let was_closed = tail.root().is_none_or(|root| root.clean);
+        if let Multihost::AfterSilence { next, silent_ms, .. } = mode {
+            tail.note_silence(next, silent_ms);
+        }
         let before = wait_until_free(&**tail.log(), now_ms, (mode, was_closed), told)?;
         Ok(LogClaim::claim_watched(tail, me, now_ms, Watched { before, is_forced, was_closed }, is_reader))
     }
@@ -226,7 +234,7 @@ fn wait_until_free(
         let (seen, silent_ms) = silence.look(log).map_err(|error| Error::LogAway { why: error.to_string() })?;
         // An owner whose root is there may not have beaten yet.
         let is_free = seen == Seen::Nobody && was_closed;
-        let was_watched = matches!((&seen, mode), (Seen::Owner(beat), Multihost::AfterSilence { owner, sequence })
+        let was_watched = matches!((&seen, mode), (Seen::Owner(beat), Multihost::AfterSilence { owner, sequence, .. })
             if (beat.owner, beat.sequence) == (owner, sequence));
         if is_free || was_watched || mode == Multihost::Take || silent_ms >= SILENCE_MS {
             return Ok(silence.last().cloned());

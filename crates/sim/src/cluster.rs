@@ -1,7 +1,7 @@
 //! The area `cluster`: a pool whose log is shared, owned by one process after the other, on devices that all of them reach.
 //!
 //! One seed is one history. Owners write and commit, crash, are replaced while they stand still, and go on when they wake, for as long as
-//! the pool's promise allows (`release_foreign_slots` is called when that time is over). Answers of the log are lost, nodes lose what
+//! the pool's promise allows: thirty seconds of a simulated clock. Answers of the log are lost, nodes lose what
 //! was not flushed when their owner crashes. The oracle: each owner finds everything that any owner acknowledged, right to the
 //! last byte, and nothing of it changed while it looks again.
 //!
@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use stere_device::{Device, MemoryDevice};
@@ -18,7 +19,7 @@ use stere_faults::Bug;
 use stere_format::{Key, PoolId, Scheme, Site};
 use stere_journal::{Tail, TailWorld};
 use stere_pool::{AssembleOptions, Assembly, Candidate, CreateOptions, DeviceClass, NewDevice, OpenOptions};
-use stere_shared_log::MemoryLog;
+use stere_shared_log::{MemoryLog, SharedLog as _};
 use stere_store::{Error, Io, Owner, Piece, Placement, SharedLog, Store};
 
 use crate::random::Random;
@@ -30,6 +31,12 @@ const POOL: PoolId = PoolId([7; 16]);
 /// Steps of one history.
 const STEPS: u64 = 60;
 const FILES_MAX: usize = 40;
+/// Without end.
+const LEASE_MS: u64 = 1 << 40;
+/// For so long after it was replaced an owner's writes still arrive.
+const HOLD_MS: u32 = 30_000;
+/// For so long whoever stands by watches an owner that is silent.
+const SILENCE_MS: u64 = 5000;
 
 /// What happened in histories, so that nobody takes quiet ones for proof.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,6 +68,7 @@ struct Pending {
 struct Process {
     store: Store,
     pending: Pending,
+    replaced_ms: u64,
 }
 
 struct History {
@@ -75,6 +83,9 @@ struct History {
     /// May be there or not: nobody was told.
     uncertain: Pending,
     openings: u8,
+    clock_ms: Arc<AtomicU64>,
+    /// Owners follow each other quickly, and stand still more often than they crash.
+    is_hasty: bool,
     seen: Seen,
 }
 
@@ -154,8 +165,11 @@ impl History {
             files: BTreeMap::new(),
             uncertain: Pending::default(),
             openings: 0,
+            clock_ms: Arc::default(),
+            is_hasty: false,
             seen: Seen::default(),
         };
+        history.is_hasty = history.random.chance(1, 4);
         history.create()?;
         history.open()?;
         Ok(history)
@@ -189,7 +203,13 @@ impl History {
     /// The log as one more process has it.
     fn tail(&mut self) -> Result<Arc<Tail>, String> {
         self.openings += 1;
-        let world = TailWorld { now_ms: || 0, pause: Box::new(|_, tries| tries < 4), lease_ms: 1 };
+        let clock_ms = self.clock_ms.clone();
+        let world = TailWorld {
+            now_ms: Arc::new(move || clock_ms.load(Ordering::Relaxed)),
+            pause: Box::new(|_, tries| tries < 4),
+            lease_ms: LEASE_MS,
+            hold_ms: HOLD_MS,
+        };
         let tail = Tail::open(Arc::new(self.log.another()), POOL, [self.openings; 16], world).map_err(told)?;
         let weak: Weak<Tail> = Arc::downgrade(&tail);
         tail.grants().set_on_wanted(Arc::new(move || {
@@ -202,9 +222,20 @@ impl History {
         self.owner.as_ref().ok_or_else(|| "nobody owns the pool".to_owned())
     }
 
+    /// Time passes. Of owners that were replaced long ago nothing arrives any more.
+    fn pass(&mut self, ms: u64) {
+        let now_ms = self.clock_ms.load(Ordering::Relaxed) + ms;
+        self.clock_ms.store(now_ms, Ordering::Relaxed);
+        self.former.retain(|former| now_ms < former.replaced_ms + u64::from(HOLD_MS));
+    }
+
     /// Opens the pool for one more owner, who looks at everything.
     fn open(&mut self) -> Result<(), String> {
+        let end = self.log.bounds().map_err(told)?.next;
+        let silent_ms = if self.random.chance(1, 2) { SILENCE_MS } else { 0 };
+        self.pass(silent_ms);
         let tail = self.tail()?;
+        tail.note_silence(end, silent_ms);
         let candidate = |(index, device): (usize, &Arc<MemoryDevice>)| {
             let device: Arc<dyn Device> = device.clone();
             Candidate { path: format!("/nodes/{index}"), device }
@@ -215,7 +246,7 @@ impl History {
         let epoch_nonce = self.random.next_u64() as u32;
         let options = OpenOptions { memory_bytes: MEMORY_BYTES, epoch_nonce, ..OpenOptions::default() };
         let opened = assembly.open(&options, &|_| None).map_err(told)?;
-        self.owner = Some(Process { store: opened.store, pending: Pending::default() });
+        self.owner = Some(Process { store: opened.store, pending: Pending::default(), replaced_ms: 0 });
         self.look_what_is_there()?;
         self.verify()
     }
@@ -259,6 +290,16 @@ impl History {
     }
 
     fn step(&mut self) -> Result<(), String> {
+        if self.is_hasty {
+            return match self.random.below(20) {
+                0..=10 => self.change(),
+                11..=12 => self.commit(),
+                13 => self.checkpoint(),
+                14..=15 => self.replace(true),
+                16..=18 => self.wake(),
+                _ => self.wait(),
+            };
+        }
         match self.random.below(20) {
             0..=8 => self.change(),
             9..=12 => self.commit(),
@@ -271,13 +312,15 @@ impl History {
             15 => self.replace(true),
             16 => self.replace(false),
             17..=18 => self.wake(),
-            _ => {
-                // Thirty seconds later.
-                self.former.clear();
-                SharedLog::of(&self.owner()?.store).release_foreign_slots();
-                self.verify()
-            }
+            _ => self.wait(),
         }
+    }
+
+    fn wait(&mut self) -> Result<(), String> {
+        let ms = self.random.between(1, 2 * u64::from(HOLD_MS));
+        self.pass(ms);
+        SharedLog::of(&self.owner()?.store).release_foreign_slots();
+        self.verify()
     }
 
     fn change(&mut self) -> Result<(), String> {
@@ -295,8 +338,8 @@ impl History {
                     Ok((inode, file)) => _ = owner.pending.written.insert(inode, file),
                     // Slots of owners before are free after a while.
                     Err(Error::NoSpace) => {
-                        self.former.clear();
-                        SharedLog::of(&owner.store).release_foreign_slots();
+                        self.pass(u64::from(HOLD_MS));
+                        SharedLog::of(&self.owner()?.store).release_foreign_slots();
                     }
                     Err(error) => return Err(told(error)),
                 }
@@ -327,11 +370,17 @@ impl History {
         self.uncertain.written.extend(written);
         self.uncertain.removed.extend(removed);
         self.seen.takeovers += 1;
+        before.replaced_ms = u64::MAX - u64::from(HOLD_MS);
         match stands_still {
             true => self.former.push(before),
             false => self.crash(before),
         }
-        self.open()
+        self.open()?;
+        let now_ms = self.clock_ms.load(Ordering::Relaxed);
+        if let Some(before) = self.former.last_mut().filter(|_| stands_still) {
+            before.replaced_ms = now_ms;
+        }
+        Ok(())
     }
 
     fn crash(&mut self, before: Process) {
@@ -360,11 +409,15 @@ impl History {
 
     /// An owner that was replaced goes on where it stood.
     fn wake(&mut self) -> Result<(), String> {
-        let Some(mut former) = self.former.pop() else { return Ok(()) };
+        if self.former.is_empty() {
+            return Ok(());
+        }
+        let which = self.random.below(self.former.len() as u64) as usize;
+        let mut former = self.former.swap_remove(which);
         self.seen.woken += 1;
         let mut random = self.random.fork();
         let mut written = BTreeMap::new();
-        for _ in 0..random.between(1, 4) {
+        for _ in 0..random.between(1, 12) {
             // Whatever it is told by its own store is no matter: only an acknowledgement counts.
             if let Ok((inode, file)) = write(&former.store, &mut random) {
                 written.insert(inode, file);

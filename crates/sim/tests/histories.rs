@@ -135,7 +135,8 @@ mod planted {
     /// P-240 to P-242: the bugs of the design of several machines.
     #[test]
     fn planted_bugs_of_the_cluster_are_found() {
-        for bug in Bug::CLUSTER {
+        let only = std::env::var("BUG").ok();
+        for bug in Bug::CLUSTER.into_iter().filter(|bug| only.as_ref().is_none_or(|only| *only == format!("{bug:?}"))) {
             let (seen, failure) = stere_sim::cluster::run_many(1, 1500, Some(bug));
             println!("{bug:?}: after {} histories: {failure:?}", seen.histories);
             assert!(failure.is_some(), "{bug:?} is not found");

@@ -13,8 +13,10 @@ use parking_lot::Mutex;
 use stere_device::DeviceError;
 use stere_format::{DeviceIndex, SlotExtent, extents_of};
 
-/// So many slots are granted from the one on that is wanted.
+/// So many slots are granted from the one on that is wanted; on small devices fewer, because the next owner holds them for a while.
 const AHEAD_SLOTS: u32 = 16;
+/// Not more than this part of a device.
+const AHEAD_PART: u32 = 64;
 
 type Act = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
 type Slot = (DeviceIndex, u32);
@@ -187,8 +189,10 @@ impl State {
     }
 
     fn want(&mut self, (device, slot): Slot) {
-        let end = self.slot_counts.get(&device).copied().unwrap_or(u32::MAX).max(slot + 1);
-        for one in (slot..slot.saturating_add(AHEAD_SLOTS).min(end)).map(|slot| (device, slot)) {
+        let slot_count = self.slot_counts.get(&device).copied().unwrap_or(u32::MAX);
+        let ahead = (slot_count / AHEAD_PART).clamp(1, AHEAD_SLOTS);
+        let end = slot.saturating_add(ahead).min(slot_count.max(slot + 1));
+        for one in (slot..end).map(|slot| (device, slot)) {
             if !self.granted.contains_key(&one) {
                 self.wanted.insert(one);
             }

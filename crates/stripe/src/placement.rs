@@ -428,9 +428,13 @@ impl Placement {
         }
     }
 
-    /// Ends all holds; how many slots that were.
-    pub(crate) fn release_held(&mut self) -> usize {
-        self.devices.values_mut().map(|slots| slots.map.release_held()).sum()
+    /// Ends these holds; how many slots that were.
+    pub(crate) fn release_held(&mut self, extents: &[SlotExtent]) -> usize {
+        let slots = crate::grants::slots_of(extents);
+        let was_held = |(device, slot): (DeviceIndex, u32)| {
+            self.devices.get_mut(&device).is_some_and(|slots| slots.map.release_held(slot))
+        };
+        slots.map(was_held).filter(|was_held| *was_held).count()
     }
 
     /// Counts every free slot as freed just now; how many there are.

@@ -260,9 +260,9 @@ impl Slots {
         self.placement.lock().hold(extents);
     }
 
-    /// Whoever had slots before does not write to them any more; how many those are.
-    pub fn release_held(&self) -> usize {
-        self.placement.lock().release_held()
+    /// Whoever had these slots before does not write to them any more; how many those are.
+    pub fn release_held(&self, extents: &[SlotExtent]) -> usize {
+        self.placement.lock().release_held(extents)
     }
 
     /// Every free slot is to be discarded by `discard_freed`, also those that were so before; how many that are.

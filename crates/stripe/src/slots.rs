@@ -87,14 +87,16 @@ impl SlotMap {
         self.held.contains(&slot)
     }
 
-    /// Ends all holds; how many there were.
-    pub(crate) fn release_held(&mut self) -> usize {
-        let held = std::mem::take(&mut self.held);
+    /// The slot goes to whoever wants it, if it is not used. Whether it was held.
+    pub(crate) fn release_held(&mut self, slot: u32) -> bool {
+        if !self.held.remove(&slot) {
+            return false;
+        }
+        if slot < self.slot_count && !self.is_used(slot) {
+            self.free_count += 1;
+        }
         assert!(self.free_count <= self.slot_count, "no more slots are free than there are");
-        let free = held.iter().filter(|slot| **slot < self.slot_count && !self.is_used(**slot)).count();
-        self.free_count += free as u32;
-        assert!(self.free_count <= self.slot_count, "no more slots are free than there are");
-        held.len()
+        true
     }
 
     /// Takes the next free slot at or behind the cursor, going round.

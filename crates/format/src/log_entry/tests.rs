@@ -9,11 +9,24 @@ fn entries() -> Vec<LogEntry> {
     let granted = extents_of([(1, 7), (0, 3), (0, 4), (1, 9), (0, 4)]);
     assert_eq!(granted.len(), 3, "{granted:?}");
     let records = [
-        LogRecord::Root { superblock, granted: granted.clone(), held: Vec::new() },
+        LogRecord::Root { superblock: superblock.clone(), granted: granted.clone(), held: Vec::new() },
+        LogRecord::Root {
+            superblock,
+            granted: granted.clone(),
+            held: groups(&[(7, &granted), (0, &[]), (7, &granted)]),
+        },
         LogRecord::Grants(granted),
         LogRecord::Journal(vec![9; 4096]),
     ];
     records.into_iter().map(|record| LogEntry { pool: PoolId([1; 16]), owner: [3; 16], record }).collect()
+}
+
+fn groups(groups: &[(u32, &[SlotExtent])]) -> Vec<HeldSlots> {
+    let group = |(remaining_ms, extents): &(u32, &[SlotExtent])| HeldSlots {
+        remaining_ms: *remaining_ms,
+        extents: extents.to_vec(),
+    };
+    groups.iter().map(group).collect()
 }
 
 #[test]
@@ -44,4 +57,16 @@ fn extents_that_touch_or_fall_are_refused() {
         let entry = LogEntry { pool: PoolId([1; 16]), owner: [3; 16], record: LogRecord::Grants(extents) };
         assert!(LogEntry::decode(&entry.encode().expect("it fits")).is_err());
     }
+}
+
+#[test]
+fn a_root_has_few_groups_of_held_slots() {
+    let LogEntry { record: LogRecord::Root { superblock, .. }, .. } = entries().remove(0) else { return };
+    let encoded = |count: usize| {
+        let (superblock, held) = (superblock.clone(), groups(&vec![(1, &[][..]); count]));
+        let record = LogRecord::Root { superblock, granted: Vec::new(), held };
+        LogEntry { pool: PoolId([1; 16]), owner: [3; 16], record }.encode()
+    };
+    assert!(encoded(LogEntry::HELD_GROUPS_MAX).is_ok());
+    assert!(encoded(LogEntry::HELD_GROUPS_MAX + 1).is_err());
 }

@@ -691,11 +691,16 @@ fn log_entry(kind: u32) -> Vec<u8> {
     (superblock.is_log_shared, superblock.journal_devices) = (true, Vec::new());
     let granted = extents_of([(0, 4), (0, 5), (3, 17)]);
     let record = match kind {
-        0 => LogRecord::Root { superblock: Box::new(superblock), held: extents_of([(1, 9)]), granted },
+        0 => LogRecord::Root { superblock: Box::new(superblock), held: held_slots(), granted },
         1 => LogRecord::Grants(granted),
         _ => LogRecord::Journal(b"a record of the journal".to_vec()),
     };
     LogEntry { pool: POOL, owner: [0x44; 16], record }.encode().expect("it fits")
+}
+
+fn held_slots() -> Vec<HeldSlots> {
+    let group = |remaining_ms, slot| HeldSlots { remaining_ms, extents: extents_of([(1, slot)]) };
+    vec![group(29_000, 9), group(4, 12)]
 }
 
 fn machine_entry() -> MachineEntry {

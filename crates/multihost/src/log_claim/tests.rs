@@ -72,7 +72,7 @@ fn only_a_living_owner_is_waited_for() {
     assert_eq!(look_now(Multihost::Auto, true), (Ok(()), Vec::new()));
     log.beat(&beat(9, false)).unwrap();
     assert_eq!(look_now(Multihost::Take, true).0, Ok(()));
-    let known = Multihost::AfterSilence { owner: [4; 16], sequence: 9 };
+    let known = Multihost::AfterSilence { owner: [4; 16], sequence: 9, next: 1, silent_ms: 5000 };
     assert_eq!(look_now(known, true).0, Ok(()));
     // One that beats meanwhile is told of, and not waited for.
     let other = log.another();
@@ -82,7 +82,8 @@ fn only_a_living_owner_is_waited_for() {
             std::thread::sleep(Duration::from_millis(50));
         }
     });
-    let (refused, told) = look_now(Multihost::AfterSilence { owner: [4; 16], sequence: 8 }, true);
+    let (refused, told) =
+        look_now(Multihost::AfterSilence { owner: [4; 16], sequence: 8, next: 1, silent_ms: 5000 }, true);
     assert!(refused.unwrap_err().contains("host shed"));
     assert_eq!(told, ["shed"]);
     beating.join().unwrap();

@@ -2,6 +2,7 @@
 //! replaced writes nothing (P-240, P-241, P-242, P-243).
 
 use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use stere_journal::{Tail, TailWorld};
 use stere_shared_log::{MemoryLog, SharedLog};
@@ -13,7 +14,14 @@ const LEASE_MS: u64 = 4000;
 
 /// Opens the log as another process does. Grants are put by whoever wants them.
 fn tail_of(log: &MemoryLog, owner: u8) -> Arc<Tail> {
-    let world = TailWorld { now_ms: || 0, pause: Box::new(|_, tries| tries < 3), lease_ms: LEASE_MS };
+    tail_at(log, owner, &Arc::default())
+}
+
+/// The same, on a machine with this clock.
+fn tail_at(log: &MemoryLog, owner: u8, clock: &Arc<AtomicU64>) -> Arc<Tail> {
+    let clock = clock.clone();
+    let now_ms = Arc::new(move || clock.load(Ordering::Relaxed));
+    let world = TailWorld { now_ms, pause: Box::new(|_, tries| tries < 3), lease_ms: LEASE_MS, hold_ms: 30_000 };
     let tail = Tail::open(Arc::new(log.another()), PoolId([9; 16]), [owner; 16], world).unwrap();
     let weak: Weak<Tail> = Arc::downgrade(&tail);
     tail.grants().set_on_wanted(Arc::new(move || {
@@ -32,14 +40,24 @@ fn make_shared(log: &MemoryLog, sizes: &[u64]) -> Vec<Arc<MemoryDevice>> {
 }
 
 fn assemble_shared(log: &MemoryLog, owner: u8, devices: &[Arc<MemoryDevice>]) -> Result<Assembly, Error> {
+    assemble_with(tail_of(log, owner), devices)
+}
+
+fn assemble_with(tail: Arc<Tail>, devices: &[Arc<MemoryDevice>]) -> Result<Assembly, Error> {
     let devices: Vec<&Arc<MemoryDevice>> = devices.iter().collect();
-    let options = AssembleOptions { tail: Some(tail_of(log, owner)), ..AssembleOptions::default() };
+    let options = AssembleOptions { tail: Some(tail), ..AssembleOptions::default() };
     Assembly::with(candidates(&devices), &options)
 }
 
 fn open_shared(log: &MemoryLog, owner: u8, devices: &[Arc<MemoryDevice>]) -> crate::Opened {
     let options = OpenOptions { epoch_nonce: u32::from(owner), ..open_options() };
     assemble_shared(log, owner, devices).unwrap().open(&options, &nowhere).unwrap()
+}
+
+/// Opens the pool on a machine with this clock.
+fn open_at(log: &MemoryLog, owner: u8, devices: &[Arc<MemoryDevice>], clock: &Arc<AtomicU64>) -> crate::Opened {
+    let options = OpenOptions { epoch_nonce: u32::from(owner), ..open_options() };
+    assemble_with(tail_at(log, owner, clock), devices).unwrap().open(&options, &nowhere).unwrap()
 }
 
 fn is_sound(store: &Store) -> bool {
@@ -145,7 +163,8 @@ fn slots_of_an_earlier_owner_are_left_alone() {
     let old = open_shared(&log, 2, &devices);
     write_blob(&old.store, scheme, 1);
     let of_old = slots_in_use(&old.store);
-    let new = open_shared(&log, 3, &devices);
+    let clock: Arc<AtomicU64> = Arc::default();
+    let new = open_at(&log, 3, &devices, &clock);
     let known = slots_in_use(&new.store);
     for number in 2..12 {
         write_blob(&new.store, scheme, number);
@@ -157,16 +176,21 @@ fn slots_of_an_earlier_owner_are_left_alone() {
     assert!(!fresh.is_empty());
     let granted_to_old: Vec<(u16, u32)> = fresh.iter().filter(|slot| of_old.contains(slot)).copied().collect();
     assert!(granted_to_old.is_empty(), "{granted_to_old:?}");
-    // The old one may still write there, until somebody knows that it does not.
-    let held = StoreLog::of(&new.store).release_foreign_slots();
-    assert!(held > 0);
+    // The old one may still write there, until thirty seconds are over.
+    clock.store(29_999, Ordering::Relaxed);
+    assert_eq!(StoreLog::of(&new.store).release_foreign_slots(), 0);
+    clock.store(30_000, Ordering::Relaxed);
+    assert!(StoreLog::of(&new.store).release_foreign_slots() > 0);
     assert_eq!(StoreLog::of(&new.store).release_foreign_slots(), 0);
     // Also the owner after a close in order leaves alone what one before that was granted.
     drop(new);
     let third = open_shared(&log, 4, &devices);
     third.store.close().unwrap();
     assert!(!tail_of(&log, 5).foreign().is_empty());
-    let fourth = open_shared(&log, 5, &devices);
+    let clock: Arc<AtomicU64> = Arc::default();
+    let fourth = open_at(&log, 5, &devices, &clock);
+    assert_eq!(StoreLog::of(&fourth.store).release_foreign_slots(), 0);
+    clock.store(30_000, Ordering::Relaxed);
     assert!(StoreLog::of(&fourth.store).release_foreign_slots() > 0);
     assert!(is_sound(&fourth.store));
     fourth.store.close().unwrap();

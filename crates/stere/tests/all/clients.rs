@@ -91,7 +91,7 @@ fn programs_go_on_when_the_owner_is_killed() {
     owner.ok("mount lab mount --standby");
     until("an owner", || owner_process(owner).is_some());
     standby.ok("mount lab mount --standby");
-    client.ok("mount lab mount");
+    client.ok("mount lab mount -o nostandby");
     let mut synced = Synced::default();
     for _ in 0..20 {
         synced.write(client, "a").unwrap();
@@ -130,6 +130,31 @@ fn programs_go_on_when_the_owner_is_killed() {
         assert_eq!(owner_process(machine), None, "an owner's process ends with its mount");
     }
     owner.ok("check lab");
+}
+
+/// P-244: nobody has to be asked to stand by.
+#[test]
+fn who_mounts_later_stands_by_unless_told_otherwise() {
+    let Some(site) = Site::new("who_mounts_later_stands_by_unless_told_otherwise", 2, 3) else { return };
+    let [first, second, client] = &site.machines[..] else { panic!("three machines") };
+    first.ok("mount lab mount");
+    assert_eq!(owner_process(first), None, "the first one has the pool itself");
+    client.ok("mount lab mount -o nostandby");
+    second.ok("mount lab mount");
+    let mut synced = Synced::default();
+    (0..5).for_each(|_| synced.write(client, "a").unwrap());
+    signal(first.daemon(), libc::SIGKILL);
+    let start = Instant::now();
+    synced.write(client, "b").unwrap();
+    assert!(start.elapsed() < CALL_MAX, "{:?}", start.elapsed());
+    assert!(owner_process(second).is_some() && owner_process(client).is_none());
+    take_away(first);
+    first.ok("mount lab mount");
+    [client, first, second].iter().for_each(|machine| synced.assert_right(machine));
+    for machine in [client, first, second] {
+        machine.ok("umount mount");
+    }
+    first.ok("check lab");
 }
 
 fn until_some<T>(what: &str, find: impl Fn() -> Option<T>) -> T {
@@ -179,7 +204,7 @@ fn the_owner_and_a_node_die_at_once() {
         machine.ok("mount lab mount --standby");
         until("an owner", || site.machines[..2].iter().any(|machine| owner_process(machine).is_some()));
     }
-    site.machines[2].ok("mount lab mount");
+    site.machines[2].ok("mount lab mount -o nostandby");
     let (mut synced, mut waits) = (Synced::default(), Vec::new());
     for round in 0..rounds() {
         let before = 3 + round * 7 % 11;

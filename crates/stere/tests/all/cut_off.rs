@@ -42,7 +42,7 @@ impl CutOff {
         std::fs::write(far.mountpoint().join("first"), b"of the owner").unwrap();
         assert!(owner_process(&far).is_some(), "an owner behind cables");
         site.machines[0].ok("mount lab mount --standby");
-        site.machines[1].ok("mount lab mount");
+        site.machines[1].ok("mount lab mount -o nostandby");
         site.machines.push(far);
         Some(CutOff { site, nodes, log })
     }

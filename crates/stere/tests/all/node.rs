@@ -54,11 +54,13 @@ fn an_owner_that_was_replaced_is_refused_by_the_nodes() {
     let mut kept = Synced::default();
     (0..10).for_each(|_| kept.write(&old, "kept").unwrap());
     new.ok(&format!("pool import {}", places(&nodes)));
-    // It always has a write on its way. A process of its own: children of this one would close its files on the mount, and wait for
+    // It always has writes on their way, of several programs. A process of its own: children of this one would close its files on the mount, and wait for
     // whoever stands still.
     let acknowledged = folder.path("acknowledged");
     let mut writer = Command::new("sh");
-    writer.args(["-c", "n=0; while echo $n > $0/late$n && sync $0/late$n; do echo $n; n=$((n+1)); done"]);
+    let loops = "for k in 1 2 3 4; do \
+        (n=$k; while echo $n > $0/late$n && sync $0/late$n; do echo $n; n=$((n+4)); done) & done; wait";
+    writer.args(["-c", loops]);
     writer.arg(old.mountpoint()).stdout(fs::File::create(&acknowledged).unwrap()).stderr(Stdio::null());
     let mut writer = writer.spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));

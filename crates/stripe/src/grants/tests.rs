@@ -39,16 +39,28 @@ impl Rig {
 #[test]
 fn a_write_waits_for_its_grant() {
     let rig = Rig::new();
+    rig.grants.set_slot_count(0, 64 * 40);
     rig.write(None);
-    rig.write(Some((0, 30)));
+    rig.write(Some((0, 64 * 40 - 10)));
     assert_eq!(rig.counts(), (1, 0, 1));
     let wanted = rig.grants.wanted();
-    assert_eq!(wanted, vec![SlotExtent { device: 0, first: 30, count: 10 }], "no slot beyond the device");
+    assert_eq!(wanted, vec![SlotExtent { device: 0, first: 64 * 40 - 10, count: 10 }], "no slot beyond the device");
     rig.grants.granted(&wanted);
     assert_eq!(rig.counts(), (2, 0, 0));
-    rig.write(Some((0, 31)));
+    rig.write(Some((0, 64 * 40 - 9)));
     assert_eq!(rig.counts(), (3, 0, 0), "slots ahead are granted too");
     assert!(rig.grants.wanted().is_empty());
+}
+
+/// P-242: the next owner holds what this one was granted.
+#[test]
+fn of_a_small_device_few_slots_are_granted_ahead() {
+    for (slot_count, ahead) in [(40, 1), (256, 4), (1 << 20, 16)] {
+        let rig = Rig::new();
+        rig.grants.set_slot_count(0, slot_count);
+        rig.write(Some((0, 7)));
+        assert_eq!(rig.grants.wanted(), vec![SlotExtent { device: 0, first: 7, count: ahead }]);
+    }
 }
 
 #[test]

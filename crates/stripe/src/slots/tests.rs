@@ -61,7 +61,7 @@ fn held_slots_are_given_to_nobody() {
     let taken: Vec<u32> = std::iter::from_fn(|| map.take()).collect();
     assert_eq!(taken.len(), 126);
     assert!([0, 3, 64, 129].iter().all(|slot| !taken.contains(slot)));
-    assert_eq!(map.release_held(), 5);
+    assert_eq!((0..=500).filter(|slot| map.release_held(*slot)).count(), 5);
     let taken: BTreeSet<u32> = std::iter::from_fn(|| map.take()).collect();
     assert_eq!(taken, BTreeSet::from([0, 3, 64, 129]));
 }
