@@ -41,6 +41,7 @@ start_engine follower $((port + 51))
 for statement in "ALTER SYSTEM SET synchronous_standby_names = 'follower'" "SELECT pg_reload_conf()"; do
     runuser -u postgres -- "$bin/psql" -q -h 127.0.0.1 -p $((port + 50)) -c "$statement" >/dev/null
 done
+until runuser -u postgres -- "$bin/psql" -Atq -h 127.0.0.1 -p $((port + 50)) -c "SELECT sync_state FROM pg_stat_replication" | grep -qx sync; do sleep 0.1; done
 for pool in own shared standby; do
     devices=()
     for node in 1 2 3 4 5; do

@@ -20,6 +20,8 @@ begun=()
 declare -A at all
 # In a host's network and in no other namespace: mounts are seen by all.
 on() { nsenter --net="/run/netns/$site-$1" "${@:2}"; }
+# The same, until the end; its process is the program's own.
+begin() { (exec nsenter --net="/run/netns/$site-$1" "${@:2}") & begun+=($!); }
 stere_on() { STERE_STATE=$folder/$1 on "$1" "$stere" "${@:2}"; }
 end() {
     cd /
@@ -74,8 +76,7 @@ start_pool() {
     local host log="postgres://postgres@${at[engine]}/lab" devices=()
     for host in n1 n2 n3 n4 n5; do
         truncate -s 2G "$folder/$host.raw"
-        on $host nbdkit -f -i "${at[$host]}" -p 10809 file "$folder/$host.raw" &
-        begun+=($!)
+        begin $host nbdkit -f -i "${at[$host]}" -p 10809 file "$folder/$host.raw"
         devices+=("nbd://${at[$host]}:10809,host=$host")
     done
     sleep 1
@@ -179,14 +180,17 @@ stream() {
     echo "degraded read, of a healthy one: $(ratio "$(middle degraded)" "$(middle read)")"
 }
 cat >"$folder/names.py" <<'P'
-# Calls a second: `names.py DIRECTORY PROCESSES CALLS`: creates, stats and unlinks, all processes in one directory.
+# Calls a second: `names.py DIRECTORY PROCESSES CALLS`: creates, stats and unlinks. Each process has a directory of its own, because a kernel
+# makes and removes names in one directory one after the other, whatever the file system; ONE_DIRECTORY=1 shows that.
 import multiprocessing, os, sys, time
 place, processes, calls = os.path.join(sys.argv[1], "names-%d" % time.time_ns()), int(sys.argv[2]), int(sys.argv[3])
 def each(work, number, gate, took):
+    mine = os.path.join(place, "" if os.environ.get("ONE_DIRECTORY") else str(number))
+    os.makedirs(mine, exist_ok=True)
     gate.wait()
     begun = time.perf_counter()
     for call in range(calls):
-        work(os.path.join(place, "%d-%d" % (number, call)))
+        work(os.path.join(mine, "%d-%d" % (number, call)))
     took.put((begun, time.perf_counter()))
 def create(path):
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
@@ -202,6 +206,8 @@ rates = [rate(create)]
 with open("/proc/sys/vm/drop_caches", "w") as file:
     file.write("2")
 rates += [rate(os.stat), rate(os.unlink)]
+for entry in os.listdir(place):
+    os.rmdir(os.path.join(place, entry))
 os.rmdir(place)
 print(*["%.0f" % rate for rate in rates])
 P
