@@ -29,7 +29,9 @@ end() {
     for machine in client owner; do
         timeout 60 env STERE_STATE="$folder/$machine" nsenter --net="/run/netns/$site-$machine" "$stere" umount "$folder/m-$machine" --force >/dev/null 2>&1 || true
     done
-    kill "${begun[@]}" 2>/dev/null || true
+    # A node that was cut off waits for its connections when it is asked to end.
+    disown -a
+    kill -KILL "${begun[@]}" 2>/dev/null || true
     runuser -u postgres -- "$bin/pg_ctl" -D "$folder/pg" -m immediate stop >/dev/null 2>&1 || true
     for host in "${hosts[@]}"; do ip netns del "$site-$host" 2>/dev/null || true; done
     ip netns del "$site" 2>/dev/null || true
