@@ -1,6 +1,7 @@
 #!/bin/bash
 # What a shared log costs: fsync of 4 KiB appends on five nodes (nbdkit on loopback, 4+1), with the log on the nodes themselves and in
-# PostgreSQL, in turns; and names from a client through the owner beside the owner's own. Needs root, /dev/fuse, nbdkit, PostgreSQL.
+# PostgreSQL, in one that replicates synchronously to a standby, in turns; and names from a client through the owner beside the owner's own.
+# Needs root, /dev/fuse, nbdkit, PostgreSQL.
 #   sudo bench/shared-log.sh
 # Printed: the median of each round in microseconds, the medians of all rounds, and their ratio. ROUNDS (5), CALLS (200).
 set -euo pipefail
@@ -14,20 +15,34 @@ bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 nodes=()
 end() {
     cd /
-    for pool in own shared; do STERE_STATE=$folder/$pool "$stere" umount "$folder/m-$pool" --force >/dev/null 2>&1 || true; done
+    for pool in own shared standby; do STERE_STATE=$folder/$pool "$stere" umount "$folder/m-$pool" --force >/dev/null 2>&1 || true; done
     STERE_STATE=$folder/client "$stere" umount "$folder/m-client" --force >/dev/null 2>&1 || true
     kill "${nodes[@]}" 2>/dev/null || true
-    runuser -u postgres -- "$bin/pg_ctl" -D "$folder/pg" -m immediate stop >/dev/null 2>&1 || true
+    for data in pg primary follower; do runuser -u postgres -- "$bin/pg_ctl" -D "$folder/$data" -m immediate stop >/dev/null 2>&1 || true; done
     rm -rf --one-file-system "$folder"
 }
 trap end EXIT
-mkdir -p "$folder"/{own,shared,client,m-own,m-shared,m-client,pg}
-chown postgres "$folder/pg"
-runuser -u postgres -- "$bin/initdb" -D "$folder/pg" -A trust >/dev/null
+mkdir -p "$folder"/{own,shared,standby,client,m-own,m-shared,m-standby,m-client,pg,primary,follower}
+chown postgres "$folder"/{pg,primary,follower}
+chmod 700 "$folder/follower"
 port=$((20000 + RANDOM % 10000))
-runuser -u postgres -- "$bin/pg_ctl" -w -D "$folder/pg" -o "-p $port -k $folder/pg -c listen_addresses=127.0.0.1" -l "$folder/pg/log" start >/dev/null
-runuser -u postgres -- "$bin/createdb" -h 127.0.0.1 -p "$port" lab
-for pool in own shared; do
+start_engine() {
+    runuser -u postgres -- "$bin/pg_ctl" -w -D "$folder/$1" -o "-p $2 -k $folder/$1 -c listen_addresses=127.0.0.1" -l "$folder/$1/log" start >/dev/null
+}
+for data in pg primary; do
+    runuser -u postgres -- "$bin/initdb" -D "$folder/$data" -A trust >/dev/null
+    number=$port
+    [ $data = pg ] || number=$((port + 50))
+    start_engine $data $number
+    runuser -u postgres -- "$bin/createdb" -h 127.0.0.1 -p $number lab
+done
+runuser -u postgres -- "$bin/pg_basebackup" -d "host=127.0.0.1 port=$((port + 50)) application_name=follower" -R -c fast -D "$folder/follower"
+start_engine follower $((port + 51))
+for statement in "ALTER SYSTEM SET synchronous_standby_names = 'follower'" "SELECT pg_reload_conf()"; do
+    runuser -u postgres -- "$bin/psql" -q -h 127.0.0.1 -p $((port + 50)) -c "$statement" >/dev/null
+done
+until runuser -u postgres -- "$bin/psql" -Atq -h 127.0.0.1 -p $((port + 50)) -c "SELECT sync_state FROM pg_stat_replication" | grep -qx sync; do sleep 0.1; done
+for pool in own shared standby; do
     devices=()
     for node in 1 2 3 4 5; do
         image=$folder/$pool-$node.raw
@@ -40,10 +55,11 @@ for pool in own shared; do
     sleep 1
     log=()
     [ $pool = shared ] && log=(--log "postgres://postgres@127.0.0.1:$port/lab")
+    [ $pool = standby ] && log=(--log "postgres://postgres@127.0.0.1:$((port + 50)),127.0.0.1:$((port + 51))/lab")
     STERE_STATE=$folder/$pool "$stere" create $pool "${devices[@]}" "${log[@]}" >/dev/null
     STERE_STATE=$folder/$pool "$stere" mount $pool "$folder/m-$pool"
     "$stere" policy set "$folder/m-$pool" parity=4+1 >/dev/null
-    [ $pool = own ] || places=("${devices[@]%%,*}")
+    [ $pool != shared ] || places=("${devices[@]%%,*}")
 done
 STERE_STATE=$folder/client "$stere" pool import "${places[@]}" --log "postgres://postgres@127.0.0.1:$port/lab" >/dev/null
 STERE_STATE=$folder/client "$stere" mount shared "$folder/m-client"
@@ -69,7 +85,7 @@ print(round(statistics.median(took) * 1e6))
 P
 declare -A all
 for round in $(seq "$rounds"); do
-    for row in "fsync own" "fsync shared" "fsync client" "create own" "create shared" "create client"; do
+    for row in "fsync own" "fsync shared" "fsync standby" "fsync client" "create own" "create shared" "create client"; do
         read -r kind pool <<< "$row"
         median=$(python3 "$folder/measure.py" "$kind" "$folder/m-$pool" "$calls")
         all[$row]+="$median "
@@ -79,7 +95,8 @@ done
 middle() { tr ' ' '\n' <<< "$1" | grep . | sort -n | sed -n "$(((rounds + 1) / 2))p"; }
 for kind in fsync create; do
     base=$(middle "${all[$kind own]}")
-    for pool in own shared client; do
+    for pool in own shared standby client; do
+        [ -n "${all[$kind $pool]:-}" ] || continue
         median=$(middle "${all[$kind $pool]}")
         echo "$kind, $pool: $median us, ratio $(awk "BEGIN { printf \"%.2f\", $median / $base }")"
     done

@@ -16,6 +16,7 @@ mod pattern;
 mod race;
 mod relay;
 mod report;
+mod switch;
 mod workload;
 
 use std::path::PathBuf;
@@ -26,7 +27,8 @@ use clap::{Parser, Subcommand};
 use crate::acknowledge::Promise;
 use crate::cold::Cold;
 use crate::differential::Plan;
-use crate::error::BenchError;
+use crate::error::{At, BenchError};
+use crate::switch::{End, Switch};
 use crate::workload::{Run, Workload};
 
 #[derive(Parser)]
@@ -99,6 +101,16 @@ enum Command {
         /// What anything takes in one direction.
         #[arg(long, default_value_t = 10)]
         delay_ms: u64,
+    },
+    /// Be a cable with a delay between two network namespaces: make a TAP device at each end, and carry frames until killed.
+    Switch {
+        /// NAMESPACE:DEVICE
+        one: String,
+        /// NAMESPACE:DEVICE
+        other: String,
+        /// What a frame takes in one direction.
+        #[arg(long, default_value_t = 100)]
+        delay_us: u64,
     },
     /// Fill the file system in DIR, remove, fill again, and check that data and space are as they must be.
     Fill {
@@ -207,6 +219,7 @@ fn execute(command: Command) -> Result<(), BenchError> {
         Command::Relay { to, delay_ms } => {
             relay::run(&to, std::time::Duration::from_millis(delay_ms), |address| println!("{address}"))
         }
+        Command::Switch { one, other, delay_us } => run_switch(&one, &other, delay_us),
         Command::Fill { directory, seed, rounds } => {
             println!("{}", fill::run(&directory, seed, rounds)?);
             Ok(())
@@ -237,4 +250,13 @@ fn execute(command: Command) -> Result<(), BenchError> {
             Ok(())
         }
     }
+}
+
+fn run_switch(one: &str, other: &str, delay_us: u64) -> Result<(), BenchError> {
+    let end = |text: &str| End::parse(text).at("find the network namespace and device", text.as_ref());
+    let delay = std::time::Duration::from_micros(delay_us);
+    let mut switch = Switch::between([&end(one)?, &end(other)?], delay).at("make a cable from", one.as_ref())?;
+    println!("ready");
+    switch.wait();
+    Ok(())
 }

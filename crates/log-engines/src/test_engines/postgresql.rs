@@ -12,10 +12,12 @@ use super::{free_port, missing};
 
 const START: Duration = Duration::from_secs(60);
 const ATTEMPTS: u32 = 3;
+const LOOPBACK: &str = "127.0.0.1";
 
 pub struct PostgreSql {
     programs: PathBuf,
     folder: tempfile::TempDir,
+    host: String,
     port: u16,
     user: Option<(u32, u32)>,
     options: Vec<String>,
@@ -53,6 +55,52 @@ impl PostgreSql {
 
     /// With settings such as `fsync=off`.
     pub fn start_with(options: &[&str]) -> Option<PostgreSql> {
+        PostgreSql::start_at(LOOPBACK, options)
+    }
+
+    /// At an address of this machine, or of the network namespace that the calling thread is in.
+    pub fn start_at(host: &str, options: &[&str]) -> Option<PostgreSql> {
+        let mut server = PostgreSql::prepare(host, options)?;
+        let words = ["-A", "trust", "-U", "stere", "--no-sync", "-E", "UTF8", "--locale=C", "-D"];
+        let mut command = server.command("initdb");
+        command.args(words).arg(server.data());
+        server.wait_for(command);
+        let rules = server.data().join("pg_hba.conf");
+        let text = std::fs::read_to_string(&rules).expect("initdb wrote it");
+        std::fs::write(rules, format!("{text}host all all samenet trust\n")).expect("root may change it");
+        server.launch();
+        Some(server)
+    }
+
+    /// A standby of this server, perhaps in the place of another one. Commits here wait for it from now on.
+    pub fn start_standby(&self, instead: Option<PostgreSql>) -> PostgreSql {
+        let mut standby = PostgreSql::prepare(&self.host, &[]).expect("the primary is installed");
+        standby.port = instead.map_or(standby.port, |old| old.port);
+        let mut command = standby.command("pg_basebackup");
+        let from = format!("host={} port={} user=stere application_name=standby", self.host, self.port);
+        command
+            .args(["-d", &from, "--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-D"])
+            .arg(standby.data());
+        standby.wait_for(command);
+        standby.launch();
+        // Only now, so that the standby does not wait for itself when it is the primary.
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+        self.execute("SELECT pg_reload_conf()");
+        let follows = "DO $$ BEGIN FOR i IN 1..600 LOOP \
+             IF EXISTS (SELECT FROM pg_stat_get_wal_senders() WHERE sync_state = 'sync' AND state = 'streaming') \
+             THEN RETURN; END IF; PERFORM pg_sleep(0.05), pg_stat_clear_snapshot(); END LOOP; \
+             RAISE 'no standby follows'; END $$";
+        self.execute(follows);
+        standby
+    }
+
+    /// Makes a standby the primary.
+    pub fn promote(&self) {
+        self.execute("SELECT pg_promote()");
+    }
+
+    /// Nothing of it runs yet.
+    fn prepare(host: &str, options: &[&str]) -> Option<PostgreSql> {
         let Some(programs) = programs() else { return missing("PostgreSQL", "apt-get install postgresql") };
         let (folder, user) = (tempfile::tempdir().expect("a temporary directory"), user());
         if let Some((user, group)) = user {
@@ -60,14 +108,8 @@ impl PostgreSql {
         }
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("it is ours");
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut server = PostgreSql { programs, folder, port: free_port(), user, options, process: None };
-        let data = server.data();
-        let words = ["-A", "trust", "-U", "stere", "--no-sync", "-E", "UTF8", "--locale=C", "-D"];
-        let mut command = server.command("initdb");
-        command.args(words).arg(&data);
-        server.wait_for(command);
-        server.launch();
-        Some(server)
+        let (host, port) = (host.to_owned(), free_port());
+        Some(PostgreSql { programs, folder, host, port, user, options, process: None })
     }
 
     /// Waits for a program to end well.
@@ -103,7 +145,8 @@ impl PostgreSql {
         let _ = std::fs::remove_file(self.data().join("postmaster.pid"));
         for attempt in 1..=ATTEMPTS {
             let mut command = self.command("postgres");
-            command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
+            command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
+            command.arg("-c").arg(format!("listen_addresses={}", self.host));
             command.arg("-c").arg(format!("unix_socket_directories={}", self.folder.path().display()));
             command.args(["-c", "shared_buffers=16MB", "-c", "max_connections=50"]);
             command.args(self.options.iter().flat_map(|option| ["-c", option]));
@@ -129,13 +172,19 @@ impl PostgreSql {
     /// Has the server carry out a statement.
     pub fn execute(&self, statement: &str) {
         let mut command = self.command("psql");
-        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "stere", "-c", statement, "postgres"]);
+        command.args(["-h", &self.host, "-p", &self.port.to_string(), "-U", "stere", "-c", statement, "postgres"]);
         let output = command.output().expect("psql is installed with the server");
         assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     pub fn address(&self) -> String {
-        format!("postgres://stere@127.0.0.1:{}/postgres?sslmode=disable", self.port)
+        PostgreSql::address_of(&[self])
+    }
+
+    /// Of several that are one: a primary and its standbys.
+    pub fn address_of(servers: &[&PostgreSql]) -> String {
+        let hosts: Vec<String> = servers.iter().map(|server| format!("{}:{}", server.host, server.port)).collect();
+        format!("postgres://stere@{}/postgres?sslmode=disable", hosts.join(","))
     }
 }
 

@@ -4,6 +4,8 @@
 mod cable;
 #[path = "../support/elsewhere.rs"]
 mod elsewhere;
+#[path = "../support/network.rs"]
+mod network;
 #[path = "../support/nodes.rs"]
 mod node_servers;
 #[path = "../support/remote.rs"]
@@ -14,6 +16,8 @@ mod s3;
 mod site;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../../../bench/src/switch.rs"]
+mod switch;
 #[path = "../../../robot/tests/support/mod.rs"]
 mod tgt;
 
@@ -59,6 +63,7 @@ mod offline;
 mod people;
 mod placement;
 mod plugins;
+mod promoted;
 mod quotas;
 mod quotas_stored;
 mod reach;
@@ -75,6 +80,7 @@ mod room;
 mod rules_lists;
 mod saved;
 mod shared_log;
+mod site_of_hosts;
 mod stack;
 mod stack_followers;
 mod strangers;

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::switch;
+
 pub mod tier;
 pub mod trees;
 
@@ -15,6 +17,10 @@ pub const NOBODY: u32 = 65_534;
 /// A temporary folder in which `stere` is run; unmounts and goes away when dropped.
 pub struct World {
     pub folder: PathBuf,
+    /// The network namespace that `stere` is run in; the test's own where there is none.
+    pub namespace: Option<PathBuf>,
+    /// Beside what the test has.
+    pub environment: Vec<(String, String)>,
 }
 
 /// What a command said and how it ended.
@@ -31,7 +37,7 @@ impl World {
         let folder = std::env::temp_dir().join(format!("stere-test-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         std::fs::create_dir(folder.join("mount")).unwrap();
-        World { folder }
+        World { folder, namespace: None, environment: Vec::new() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -49,6 +55,12 @@ impl World {
     fn command_of(&self, stere: &Path, line: &str) -> Command {
         let mut command = Command::new(stere);
         command.args(line.split_whitespace()).current_dir(&self.folder).env("STERE_STATE", self.path("state"));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(namespace) = &self.namespace {
+            let namespace = std::fs::File::open(namespace).unwrap();
+            // SAFETY: one system call between fork and exec, which allocates nothing.
+            unsafe { command.pre_exec(move || switch::enter(&namespace)) };
+        }
         command
     }
 

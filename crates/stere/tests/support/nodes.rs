@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::network::within;
 use crate::remote::net_of;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,13 +171,16 @@ impl Node {
         let started = self.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         self.process = Some(started);
         let begun = Instant::now();
-        while TcpStream::connect((self.address.as_str(), self.port)).is_err()
-            || (self.kind == Kind::NbdServer && !self.pid_file().exists())
-        {
+        while !self.is_reached() || (self.kind == Kind::NbdServer && !self.pid_file().exists()) {
             let said = fs::read_to_string(self.folder.join(format!("{}.log", self.name))).unwrap_or_default();
             assert!(begun.elapsed() < Duration::from_secs(20), "{} does not start: {said}", self.name);
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    fn is_reached(&self) -> bool {
+        let namespace = self.namespace.as_ref().map(|name| Path::new("/run/netns").join(name));
+        within(namespace.as_deref(), || TcpStream::connect((self.address.as_str(), self.port)).is_ok())
     }
 
     fn pid_file(&self) -> PathBuf {

@@ -1,4 +1,5 @@
-//! A site of several machines on this one: an engine for the shared log, nodes, and a machine for each folder with a state of its own.
+//! A site of several machines on this one: an engine for the shared log, nodes, and a machine for each folder with a state of its own. All
+//! are on loopback, or each is a host of a network with cables that can be cut. Read next: `network.rs`, `nodes.rs`.
 
 use std::fs;
 use std::io::Write;
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use stere_log_engines::test_engines::PostgreSql;
 
+use crate::network::{Link, Network, address_of, within};
 use crate::node_servers::{Kind, Node};
 use crate::support::tier::content;
 use crate::support::{World, can_mount};
@@ -20,6 +22,15 @@ pub struct Site {
     pub nodes: Vec<Node>,
     pub engine: PostgreSql,
     _folder: World,
+    network: Option<Network>,
+}
+
+/// How the hosts of a site are reached: each node, the engine, each machine.
+#[derive(Default)]
+pub struct Links<'a> {
+    pub nodes: &'a [Link],
+    pub engine: Link,
+    pub machines: &'a [Link],
 }
 
 impl Drop for Site {
@@ -61,13 +72,60 @@ impl Site {
         let node = |number: usize| Node::start(test, Kind::Nbdkit, &folder.folder, &format!("n{number}"), NODE_BYTES);
         let nodes: Vec<Node> = (1..=nodes).map(node).collect::<Option<_>>()?;
         let machines: Vec<World> = (0..machines).map(|_| World::new()).collect();
-        let site = Site { machines, standbys: Vec::new(), nodes, engine, _folder: folder };
-        let devices: Vec<String> = site.nodes.iter().map(Node::device).collect();
-        site.machines[0].ok(&format!("create lab {} --log {}", devices.join(" "), site.engine.address()));
-        for machine in &site.machines[1..] {
-            site.import(machine);
-        }
+        let site = Site { machines, standbys: Vec::new(), nodes, engine, _folder: folder, network: None };
+        site.create();
         Some(site)
+    }
+
+    /// The same on a network, each a host of its own.
+    pub fn on_network(test: &str, kind: Kind, links: &Links) -> Option<Site> {
+        if !can_mount(test) {
+            return None;
+        }
+        let mut network = Network::new(test)?;
+        for link in links.nodes.iter().chain([&links.engine]).chain(links.machines) {
+            network.add(*link);
+        }
+        let count = links.nodes.len();
+        let engine = within(Some(&network.namespace(count)), || PostgreSql::start_at(&address_of(count), &[]))?;
+        let folder = World::new();
+        let node = |number: usize| {
+            let place = (address_of(number), network.name(number));
+            Node::start_at(
+                test,
+                kind,
+                &folder.folder,
+                (&format!("n{}", number + 1), NODE_BYTES),
+                (&place.0, Some(place.1)),
+            )
+        };
+        let nodes: Vec<Node> = (0..count).map(node).collect::<Option<_>>()?;
+        let machine = |number: usize| {
+            let mut world = World::new();
+            world.namespace = Some(network.namespace(count + 1 + number));
+            world
+        };
+        let machines: Vec<World> = (0..links.machines.len()).map(machine).collect();
+        let site = Site { machines, standbys: Vec::new(), nodes, engine, _folder: folder, network: Some(network) };
+        site.create();
+        Some(site)
+    }
+
+    fn create(&self) {
+        let devices: Vec<String> = self.nodes.iter().map(Node::device).collect();
+        self.machines[0].ok(&format!("create lab {} --log {}", devices.join(" "), self.engine.address()));
+        for machine in &self.machines[1..] {
+            self.import(machine);
+        }
+    }
+
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().unwrap()
+    }
+
+    /// The number of a machine's host.
+    pub fn host_of(&self, machine: usize) -> usize {
+        self.nodes.len() + 1 + machine
     }
 
     pub fn import(&self, machine: &World) {

