@@ -144,6 +144,10 @@ impl Link {
             drop(state);
             return if is_close { request.reply_ok() } else { request.reply_error(REFUSED) };
         }
+        if request.opcode() == opcode::FLUSH && state.is_mere_close(&request) {
+            drop(state);
+            return request.reply_ok();
+        }
         let (unique, cancel) = (request.context().unique, request.cancel());
         let is_for_lock = request.opcode() == opcode::SETLKW;
         let number = state.enter(Asker::Kernel(request));

@@ -303,6 +303,13 @@ impl State {
         is_close
     }
 
+    /// Whether it is a close(2) of a file in which this machine has no lock, so that the owner has nothing to do: what was written was
+    /// answered before.
+    pub fn is_mere_close(&self, request: &Request) -> bool {
+        let Operation::Flush { node, .. } = request.operation() else { return false };
+        !self.locks.contains_key(&(node, false))
+    }
+
     /// No owner takes this machine; gives all that the kernel waited for, and whether each closes a file.
     pub fn refuse(&mut self) -> Vec<(Request, bool)> {
         self.is_refused = true;

@@ -75,3 +75,34 @@ fn forgets_are_counted() {
     state.forget(&raw::message(opcode::FORGET, 7, &[&1_u64.to_ne_bytes()]));
     assert!(state.known.is_empty());
 }
+
+/// LK_IN: handle, owner, start, end, kind, process, flags.
+fn set_lock(node: u64, owner: u64, kind: i32) -> Vec<u8> {
+    let numbers = [1, owner, 0, u64::MAX >> 1].map(u64::to_ne_bytes).concat();
+    raw::message(opcode::SETLK, node, &[&numbers, &kind.to_ne_bytes(), &9_u32.to_ne_bytes(), &[0; 8]])
+}
+
+/// FLUSH_IN: handle, unused, owner of locks.
+fn close(node: u64, owner: u64) -> Vec<u8> {
+    raw::message(opcode::FLUSH, node, &[&1_u64.to_ne_bytes(), &[0; 8], &owner.to_ne_bytes()])
+}
+
+#[test]
+fn a_close_is_told_where_something_is_locked() {
+    let (mut state, answers) = (State::default(), Answers::default());
+    let mut perform = |state: &mut State, message: Vec<u8>| {
+        let number = state.enter(Asker::Kernel(request(&answers, message)));
+        state.answered(number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
+    };
+    let is_mere = |state: &State, node| {
+        let request = request(&Answers::default(), close(node, 77));
+        let is_mere = state.is_mere_close(&request);
+        request.reply_ok();
+        is_mere
+    };
+    assert!(is_mere(&state, 5));
+    perform(&mut state, set_lock(5, 77, libc::F_WRLCK));
+    assert!(!is_mere(&state, 5) && is_mere(&state, 6), "its locks end with it");
+    perform(&mut state, close(5, 77));
+    assert!(is_mere(&state, 5));
+}

@@ -67,6 +67,12 @@ fn what_one_machine_writes_the_others_see() {
     // The kernel tells of a close when it gets to it.
     until("the lock", || take(&second) == 0);
     drop(second);
+    // So does one of fcntl, which ends with the first close of the file by its process.
+    let (first, second, again) = (lock(one), lock(other), lock(one));
+    assert!(has_locked(&first) && !has_locked(&second));
+    drop(again);
+    assert!(has_locked(&second), "a close that ends locks is waited for");
+    drop((first, second));
     // Names, attributes, and a file that is removed while it is open elsewhere.
     let mut open = fs::File::open(other.mountpoint().join("of1/file")).unwrap();
     fs::remove_file(one.mountpoint().join("of1/file")).unwrap();
@@ -130,6 +136,15 @@ fn programs_go_on_when_the_owner_is_killed() {
         assert_eq!(owner_process(machine), None, "an owner's process ends with its mount");
     }
     owner.ok("check lab");
+}
+
+/// Locks the whole file by fcntl, if nobody else has.
+fn has_locked(file: &fs::File) -> bool {
+    // SAFETY: all zeros are a lock of the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as i16;
+    // SAFETY: a lock of a file that this test has open.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &lock) == 0 }
 }
 
 /// P-244: nobody has to be asked to stand by.
