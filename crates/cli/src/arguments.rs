@@ -45,6 +45,11 @@ Mount options (-o, separated by commas):
   standby                 of a pool whose log is shared: take it over when no other machine has it any more
   listen=ADDRESS:PORT     where other machines reach this one while it owns such a pool; without it any address and port
   take                    the same, and take it from the machine that has it at once
+  users=same|names|HERE:POOL[+HERE:POOL...]
+                          of a machine that mounts through the owner: which of its users are which of the pool; the same numbers (the
+                          default), those of the same name, or these, such as 1000:2000; others are nobody, or the same
+  groups=same|names|HERE:POOL[+HERE:POOL...]
+                          the same for groups; without it by names where users are
   prefer=DEVICE           the device whose files count where devices were written to without each other; what was written
                           only to the others is given up
   scrub=30d               how often to verify everything in the background, or never
