@@ -23,7 +23,7 @@ mod tests;
 pub(crate) const NOBODY: u32 = 65_534;
 /// "As it is", or an id that the kernel itself could not translate.
 const NONE: u32 = u32::MAX;
-/// Whoever may act as root here may do so in the pool, whatever is said.
+/// Root of this machine is root of the pool, whatever is said.
 const ROOT: u32 = 0;
 
 /// Which ids of this machine are which of the pool.
@@ -64,7 +64,8 @@ impl Ids {
         for pair in text.split('+') {
             pairs.push(parse_pair(pair)?);
         }
-        Map::of_pairs(&pairs, true)?;
+        let map = Map::of_pairs(&pairs, true)?;
+        assert!(map.to_pool.len() == pairs.len(), "each pair counts");
         *self = Ids::Pairs(pairs);
         Ok(())
     }
@@ -112,6 +113,7 @@ impl Map {
                 return Err(PairError::Twice(pool));
             }
         }
+        assert!(map.to_pool.len() == map.to_here.len(), "it is one to one");
         Ok(map)
     }
 

@@ -108,10 +108,10 @@ impl<W: Write> Side<W> {
             match incoming.next_frame()? {
                 Frame::Piece { bytes } => {
                     let mut state = self.state.lock();
-                    state.arrived_bytes += bytes.len();
-                    if state.arrived_bytes > WINDOW_BYTES as usize {
+                    if state.arrived_bytes + bytes.len() > WINDOW_BYTES as usize {
                         return Err(StreamError::Order);
                     }
+                    state.arrived_bytes += bytes.len();
                     state.arrived.push_back(Zeroizing::new(bytes.to_vec()));
                 }
                 Frame::Taken { bytes } => {
@@ -128,7 +128,7 @@ impl<W: Write> Side<W> {
         }
     }
 
-    /// Sends what is said here, until one side has ended the conversation; then goes on saying that this side is there.
+    /// Sends what is said here, until one side has ended the conversation; then tells now and then that this side is there.
     fn send_local(&self, mut local: &UnixStream, first: &[u8]) {
         let mut buffer = Zeroizing::new(vec![0; PIECE_BYTES_MAX]);
         let mut said = self.send_pieces(first);
@@ -170,6 +170,7 @@ impl<W: Write> Side<W> {
                 self.ping_if_due()?;
                 continue;
             }
+            assert!(count <= bytes.len() && count as u32 <= state.credit, "no more is sent than there is room for");
             state.credit -= count as u32;
             drop(state);
             self.send(&Frame::Piece { bytes: &bytes[..count] })?;
@@ -196,7 +197,10 @@ impl<W: Write> Side<W> {
                 // So that this side says Bye.
                 drop(local.shutdown(Shutdown::Both));
             }
-            self.state.lock().arrived_bytes -= count as usize;
+            let mut state = self.state.lock();
+            assert!(state.arrived_bytes >= count as usize, "what is passed on has arrived");
+            state.arrived_bytes -= count as usize;
+            drop(state);
             // A connection that broke is noticed by whoever receives.
             drop(self.send(&Frame::Taken { bytes: count }));
         }
@@ -208,6 +212,7 @@ impl<W: Write> Side<W> {
     fn next_arrived(&self) -> Option<Zeroizing<Vec<u8>>> {
         let mut state = self.state.lock();
         loop {
+            assert!(state.arrived_bytes <= WINDOW_BYTES as usize, "a window bounds what is kept");
             if let Some(piece) = state.arrived.pop_front() {
                 return Some(piece);
             }

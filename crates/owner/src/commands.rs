@@ -63,6 +63,7 @@ impl Commands {
         let number = conversations.next;
         conversations.next += 1;
         conversations.under_way.insert(number, (*key, socket));
+        assert!(conversations.under_way.len() <= CONVERSATIONS_MAX, "each has a place");
         Ok(Some(Turn { commands: self, number }))
     }
 

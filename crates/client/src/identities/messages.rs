@@ -82,6 +82,7 @@ fn set_number(bytes: &mut [u8], at: usize, number: u32) {
 fn name_at(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let name = bytes.get(at..)?;
     let end = name.iter().position(|byte| *byte == 0)?;
+    assert!(at + end < bytes.len(), "its end is in the message");
     Some((&name[..end], at + end + 1))
 }
 
@@ -180,6 +181,7 @@ impl Identities {
             self.show_owner(rest, offset_of!(EntryOut, attr));
             // Records begin on 8 bytes, and so do both structures end.
             let bytes = size_of::<EntryOut>() + size_of::<Dirent>() + (name_bytes as usize).next_multiple_of(8);
+            assert!(bytes.is_multiple_of(8) && bytes > NAME_BYTES_AT, "each record is longer than its head");
             let Some(next) = rest.get_mut(bytes..) else { return };
             rest = next;
         }
@@ -187,7 +189,7 @@ impl Identities {
 
     fn show_acl(&self, message: &[u8], answer: &mut [u8]) {
         let at = raw::HEADER_BYTES + offset_of!(GetxattrIn, size);
-        // Whoever asks for the size alone is told no ids.
+        // An answer of the size alone has no ids.
         let is_value = number(message, at).is_some_and(|size| size != 0);
         let name = name_at(message, raw::HEADER_BYTES + size_of::<GetxattrIn>());
         if is_value && name.is_some_and(|(name, _)| ACLS.contains(&name)) {

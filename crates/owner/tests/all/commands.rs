@@ -38,7 +38,7 @@ fn line_of(program: &mut BufReader<UnixStream>) -> String {
 }
 
 #[test]
-fn commands_are_answered_beside_the_requests_of_the_mount() {
+fn commands_are_answered_while_the_mount_goes_on() {
     let site = Site::new();
     let serving = site.serve();
     let client = site.client(1);
@@ -89,15 +89,15 @@ fn commands_are_ended_with_the_machine_they_are_of_and_others_go_on() {
     let serving = site.serve();
     let (one, other) = (site.client(1), site.client(2));
     let (mut program, carried) = ask(&one.link, "one\n");
-    let (mut beside, _carried) = ask(&other.link, "beside\n");
-    assert_eq!((line_of(&mut program), line_of(&mut beside)), ("heard one\n".into(), "heard beside\n".into()));
+    let (mut another, _carried) = ask(&other.link, "another\n");
+    assert_eq!((line_of(&mut program), line_of(&mut another)), ("heard one\n".into(), "heard another\n".into()));
     site.set_member(1, MachineState::Refused);
     assert!(why(carried).contains("before it had answered"));
     let (_program, carried) = ask(&one.link, "two\n");
     let why = why(carried);
     assert!(why.contains("was refused") && why.contains("stere pool admit"), "{why}");
-    beside.get_mut().write_all(b"still\n").expect("asked");
-    assert_eq!(line_of(&mut beside), "heard still\n");
+    another.get_mut().write_all(b"still\n").expect("asked");
+    assert_eq!(line_of(&mut another), "heard still\n");
     site.hand_over(serving);
 }
 

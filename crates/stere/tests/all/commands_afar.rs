@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::site::{Site, owner_process, signal, take_away};
+use crate::site::{Site, owns, signal, take_away};
 use crate::support::tier::{content, until};
 use crate::support::{NOBODY, World};
 
@@ -50,12 +50,14 @@ fn commands_of_a_client_are_answered_by_the_owner() {
     client.ok("scrub start lab --wait");
     assert_eq!(owner.json("scrub status lab --json")["passes"], 1);
     assert_eq!(client.ok("find size>1K mount"), "mount/films/new\n");
-    client.ok("class create slow copies=2");
+    client.ok("class create lab slow copies=2");
     assert!(owner.ok("class list lab").contains("slow"));
     // What is of one machine is not done on another.
     fs::File::create(client.path("disk.img")).unwrap().set_len(64 << 20).unwrap();
-    client.refused("device add lab disk.img --yes", 1, &["disk.img", "which owns the pool: give this command there"]);
-    client.refused("backup add lab away backups", 1, &["which owns the pool"]);
+    client.refused("device add lab disk.img", 1, &["disk.img", "which owns the pool: give this command there"]);
+    let backups = client.path("backups");
+    fs::create_dir(&backups).unwrap();
+    client.refused(&format!("backup add lab away dir:{}", backups.display()), 1, &["which owns the pool"]);
     client.ok("umount mount");
     assert!(fs::metadata(owner.mountpoint().join("films/new")).unwrap().len() > 0, "the owner's mount is there");
     owner.ok("umount mount");
@@ -186,8 +188,7 @@ fn a_machine_that_stands_by_is_answered_by_its_own_owner() {
     let Some(site) = Site::new("a_machine_that_stands_by_is_answered_by_its_own_owner", 2, 2) else { return };
     let [first, second] = &site.machines[..] else { panic!("two machines") };
     first.ok("mount lab mount --standby");
-    until("an owner", || owner_process(first).is_some());
-    until("it answers", || first.run("status lab").code == 0);
+    until("an owner", || owns(first));
     second.ok("mount lab mount");
     let (own, others) = (first.json("status lab --json"), second.json("status lab --json"));
     assert_eq!(own["through"], serde_json::Value::Null, "this machine owns it");

@@ -131,8 +131,8 @@ fn who_has_no_counterpart_is_nobody_and_owns_nothing() {
 }
 
 #[test]
-fn acls_name_the_same_people_on_both_machines() {
-    let Some(site) = site("acls_name_the_same_people_on_both_machines", MAPPED) else { return };
+fn acls_name_the_same_users_on_both_machines() {
+    let Some(site) = site("acls_name_the_same_users_on_both_machines", MAPPED) else { return };
     let [owner, client] = &site.machines[..] else { panic!("two machines") };
     let paths = [owner, client].map(|world| world.mountpoint().join("listed"));
     fs::write(&paths[0], b"text").unwrap();
