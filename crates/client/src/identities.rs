@@ -81,6 +81,9 @@ fn parse_pair(pair: &str) -> Result<(u32, u32), PairError> {
     Ok((number(here)?, number(pool)?))
 }
 
+/// For each of some ids, its number here and in the pool.
+type Numbers<'a> = &'a [(u32, u32)];
+
 /// One map, of users or of groups.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Map {
@@ -174,9 +177,9 @@ impl Identities {
     /// With what was found out about names: for each that both sides know, its number here and in the pool.
     pub fn with_names(
         (users, groups): (&Ids, &Ids),
-        (user_names, group_names): (&[(u32, u32)], &[(u32, u32)]),
+        (user_names, group_names): (Numbers<'_>, Numbers<'_>),
     ) -> Result<Identities, PairError> {
-        let map = |ids: &Ids, names: &[(u32, u32)]| match ids {
+        let map = |ids: &Ids, names: Numbers<'_>| match ids {
             Ids::Same => Ok(None),
             Ids::Names => Ok(Some(Map::of_names(names))),
             Ids::Pairs(pairs) => Map::of_pairs(pairs, true).map(Some),
