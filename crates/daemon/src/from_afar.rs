@@ -12,8 +12,8 @@ use stere_control::message::Request;
 #[cfg(test)]
 mod tests;
 
-/// Addresses that mean the same on all machines of a pool, as long as no files of a machine are named beside them.
-const EVERYWHERE: [&str; 3] = ["nbd://", "nbds://", "stere://"];
+/// Addresses that mean the same on all machines of a pool. Those with TLS name files of a machine.
+const EVERYWHERE: [&str; 2] = ["nbd://", "stere://"];
 
 /// Why a request from another machine is refused, if it is.
 pub fn why_not_from_afar(request: &Request) -> Option<String> {
@@ -24,7 +24,7 @@ pub fn why_not_from_afar(request: &Request) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "{} would be a path of host {}, which owns the pool: give this command there; nbd:// and stere:// without files of a machine may be named anywhere",
+        "{} would be a path of host {}, which owns the pool: give this command there; only nbd:// and stere:// mean the same on every machine",
         local.display(),
         rustix::system::uname().nodename().to_string_lossy()
     ))

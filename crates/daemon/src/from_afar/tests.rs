@@ -16,7 +16,7 @@ fn paths_of_a_machine_are_refused_and_addresses_are_not() {
         let why = why_not_from_afar(&add(device)).unwrap_or_else(|| panic!("{device} is of one machine"));
         assert!(why.contains("which owns the pool"), "{why}");
     }
-    for device in ["nbd://n1/disk", "nbds://n1/disk", "stere://n1/disk,size=1G"] {
+    for device in ["nbd://n1/disk", "stere://n1/disk,size=1G"] {
         assert_eq!(why_not_from_afar(&add(device)), None, "{device}");
     }
     let new = "/dev/sdc".parse().expect("a device");
