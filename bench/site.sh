@@ -87,7 +87,7 @@ start_pool() {
     stere_on client pool import "${devices[@]%%,*}" --log "$log" >/dev/null
     stere_on owner mount lab "$folder/m-owner"
     stere_on owner policy set "$folder/m-owner" parity=4+1 >/dev/null
-    stere_on client mount lab "$folder/m-client"
+    stere_on client mount lab "$folder/m-client" -o nostandby
 }
 note() { all[$1]+="$2 " && echo "round $round: $1 $2"; }
 middle() { tr ' ' '\n' <<<"${all[$1]}" | grep . | sort -n | sed -n "$(((rounds + 1) / 2))p"; }
@@ -101,7 +101,7 @@ forget() {
     echo 3 >/proc/sys/vm/drop_caches
     # Without a node it says so, and its exit code too.
     stere_on owner mount lab "$folder/m-owner" -o wait=0 2>/dev/null || mountpoint -q "$folder/m-owner"
-    stere_on client mount lab "$folder/m-client"
+    stere_on client mount lab "$folder/m-client" -o nostandby
 }
 until_healthy() {
     for _ in $(seq 600); do

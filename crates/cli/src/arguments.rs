@@ -42,10 +42,15 @@ Mount options (-o, separated by commas):
   wait=30s                how long to wait for devices that are late
   multihost=auto|on|off   which devices carry a heartbeat that keeps a second machine from mounting the pool: those that another
                           machine may reach (the default), all, or none
-  standby, nostandby      of a pool whose log is shared: take it over when no other machine has it any more, or never. Where neither
-                          is said, the first machine to mount has the pool itself, and all later ones stand by
+  standby, nostandby      of a pool whose log is shared: take it over when no other machine has it any more, or never, and wait for
+                          one that does. Where neither is said, the first machine to mount has the pool itself, and later ones stand by
   listen=ADDRESS:PORT     where other machines reach this one while it owns such a pool; without it any address and port
   take                    the same, and take it from the machine that has it at once
+  users=same|names|HERE:POOL[+HERE:POOL...]
+                          of a machine that mounts through the owner: which of its users are which of the pool; the same numbers (the
+                          default), those of the same name, or these, such as 1000:2000; others are nobody, or the same
+  groups=same|names|HERE:POOL[+HERE:POOL...]
+                          the same for groups; without it by names where users are
   prefer=DEVICE           the device whose files count where devices were written to without each other; what was written
                           only to the others is given up
   scrub=30d               how often to verify everything in the background, or never

@@ -12,7 +12,12 @@ pub fn print_status(report: &StatusReport, exact: bool) {
         (Some(point), true) => format!("mounted on {point}, read only"),
         (None, _) => "not mounted".into(),
     };
-    println!("pool {}: {}, {mounted}", report.pool, report.state_text());
+    let through = match report.through.as_ref().map(|through| through.host.as_deref()) {
+        Some(Some(host)) => format!(" through host {host}, which owns the pool"),
+        Some(None) => " through the pool's owner".into(),
+        None => String::new(),
+    };
+    println!("pool {}: {}, {mounted}{through}", report.pool, report.state_text());
     let because = match report.least_classes.as_slice() {
         [] => String::new(),
         classes => format!(" (files of class {})", classes.join(", ")),

@@ -107,10 +107,7 @@ pub fn of(registry: &Registry, words: &[String]) -> Result<StatusReport> {
     if let [name] = words
         && let Some(mut connection) = Connection::open(registry, name)
     {
-        return match connection.ask(Request::Status)? {
-            Answer::Status(report) => Ok(*report),
-            _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
-        };
+        return of_mounted(name, &mut connection);
     }
     let (assembly, opened, duration) = open_to_read(registry, words)?;
     let facts = Facts {
@@ -120,4 +117,16 @@ pub fn of(registry: &Registry, words: &[String]) -> Result<StatusReport> {
         recovery: RecoveryFacts::new(&opened.recovery, duration.as_millis() as u64),
     };
     Ok(stere_online::report::gather(&stere_online::media::take_over(registry, &assembly, None, opened), &facts, None))
+}
+
+/// From the daemon. Where another machine owns the pool, it is the owner's that tells, and this machine's how that is reached.
+fn of_mounted(name: &str, connection: &mut Connection) -> Result<StatusReport> {
+    const STRANGE: &str = "the pool's daemon gave an answer that was not asked for; unmount and mount it again";
+    let Answer::About(about) = connection.ask(Request::About)? else { return refused(STRANGE) };
+    if let Some(problem) = about.through.as_ref().and_then(|through| through.problem(name)) {
+        return refused(problem);
+    }
+    let Answer::Status(report) = connection.ask(Request::Status)? else { return refused(STRANGE) };
+    let mountpoint = Some(about.mountpoint.display().to_string());
+    Ok(StatusReport { mountpoint, read_only: about.read_only, through: about.through, ..*report })
 }

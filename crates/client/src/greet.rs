@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use stere_machine_tls::{MachineKey, PublicKey, TlsError};
 use stere_machine_wire::{
-    Direction, Frame, Greeting, Hello, Incoming, Outgoing, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError, VERSION,
-    random,
+    Direction, Frame, Greeting, Hello, Incoming, Outgoing, Purpose, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError,
+    VERSION, random,
 };
 
 use crate::link::Announcement;
-use crate::wire::{FromOwner, Wire};
+use crate::wire::{FromOwner, ToOwner, Wire};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// An owner that takes nothing for so long is given up.
@@ -40,16 +40,32 @@ pub(crate) struct Own {
     pub pool: [u8; 16],
     pub machine: [u8; 16],
     pub session: [u8; 16],
+    pub purpose: Purpose,
     pub kernel_minor: u32,
     pub kernel_flags: u64,
 }
 
 /// A connection to an owner that has proven itself.
+pub(crate) struct Greeted {
+    pub incoming: Incoming<FromOwner>,
+    pub outgoing: Outgoing<ToOwner>,
+    socket: TcpStream,
+    /// The owner has what belongs to this session.
+    is_resumed: bool,
+}
+
+/// The same, for the session of a mount.
 pub(crate) struct Connected {
     pub wire: Wire,
     pub incoming: Incoming<FromOwner>,
-    /// The owner has what belongs to this session.
     pub is_resumed: bool,
+}
+
+impl Greeted {
+    pub fn of_session(self, epoch: u64) -> Connected {
+        let Greeted { incoming, outgoing, socket, is_resumed } = self;
+        Connected { wire: Wire::new(outgoing, socket, epoch), incoming, is_resumed }
+    }
 }
 
 fn connect(address: &str) -> Result<TcpStream, GreetError> {
@@ -65,7 +81,7 @@ fn connect(address: &str) -> Result<TcpStream, GreetError> {
 }
 
 /// Connects to the announced owner; both prove themselves.
-pub(crate) fn greet(owner: &Announcement, own: &Own) -> Result<Connected, GreetError> {
+pub(crate) fn greet(owner: &Announcement, own: &Own) -> Result<Greeted, GreetError> {
     let socket = connect(&owner.address)?;
     let io = |error: std::io::Error| GreetError::Stream(StreamError::from(error));
     socket.set_nodelay(true).map_err(io)?;
@@ -82,8 +98,9 @@ pub(crate) fn greet(owner: &Announcement, own: &Own) -> Result<Connected, GreetE
         Frame::Refused(refusal) => return Err(GreetError::Refused(refusal)),
         _ => return Err(GreetError::Stream(StreamError::Order)),
     };
-    let Own { pool, machine, session, kernel_minor, kernel_flags, .. } = *own;
-    let told = Hello { pool, machine, session, epoch: owner.epoch, kernel_minor, kernel_flags, proof: [0; 32] };
+    let Own { pool, machine, session, purpose, kernel_minor, kernel_flags, .. } = *own;
+    let (epoch, proof) = (owner.epoch, [0; 32]);
+    let told = Hello { pool, machine, session, epoch, kernel_minor, purpose, kernel_flags, proof };
     let hello = Hello { proof: secret.client_proof(&greeting, &challenge, &told), ..told };
     outgoing.send(&Frame::Hello(hello.clone()))?;
     let welcome = match incoming.next_frame()? {
@@ -96,6 +113,5 @@ pub(crate) fn greet(owner: &Announcement, own: &Own) -> Result<Connected, GreetE
     }
     outgoing.set_seal(secret.seal(&greeting, &challenge, Direction::ToOwner));
     incoming.set_seal(secret.seal(&greeting, &challenge, Direction::ToClient));
-    let wire = Wire::new(outgoing, socket, owner.epoch);
-    Ok(Connected { wire, incoming, is_resumed: welcome.is_resumed })
+    Ok(Greeted { incoming, outgoing, socket, is_resumed: welcome.is_resumed })
 }

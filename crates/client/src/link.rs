@@ -13,10 +13,12 @@ use fuse_wire::abi::opcode;
 use fuse_wire::{Notifier, Request, is_dying, raw, thread_status};
 use parking_lot::{Condvar, Mutex};
 use stere_machine_tls::MachineKey;
-use stere_machine_wire::{Frame, Incoming, Notice, PING_EVERY_SECONDS, Refusal, StreamError, random};
+use stere_machine_wire::{Frame, Incoming, Notice, PING_EVERY_SECONDS, Purpose, Refusal, StreamError, random};
 
 use crate::greet::{Connected, GreetError, Own, greet};
+use crate::identities::{Identities, Ids};
 use crate::notices::Notices;
+use crate::reach::Reaching;
 use crate::restore::Restoring;
 use crate::state::{Answer, Answered, Asker, Phase, State};
 use crate::wire::{FromOwner, Wire};
@@ -48,27 +50,33 @@ pub struct LinkOptions {
     pub machine: [u8; 16],
     /// Of this machine, as the pool's registry has it.
     pub key: MachineKey,
+    /// Which users and groups of this machine are which of the pool.
+    pub users: Ids,
+    pub groups: Ids,
 }
 
 /// What calls get on a machine that was refused: "Key was rejected by service".
 const REFUSED: i32 = libc::EKEYREJECTED;
 
 pub(crate) struct Shared {
-    find: FindOwner,
-    options: LinkOptions,
+    pub find: FindOwner,
+    pub options: LinkOptions,
     session: [u8; 16],
-    kernel: OnceLock<(u32, u64)>,
+    pub kernel: OnceLock<(u32, u64)>,
     notifier: OnceLock<Notifier>,
     pub state: Mutex<State>,
     /// The phase, or the end.
     changed: Condvar,
     pub notices: Notices,
+    pub reaching: Mutex<Reaching>,
+    /// None until names were looked up, where those count: nothing is asked of an owner before.
+    pub identities: Mutex<Option<Arc<Identities>>>,
     is_over: AtomicBool,
 }
 
 /// The link of one mount. Dropping it ends its threads.
 pub struct Link {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -78,6 +86,7 @@ impl Link {
     /// # Errors
     /// Without random bytes or threads.
     pub fn start(find: FindOwner, options: LinkOptions) -> std::io::Result<Arc<Link>> {
+        let identities = Identities::of_options(&options.users, &options.groups).map_err(std::io::Error::other)?;
         let shared = Arc::new(Shared {
             find,
             options,
@@ -87,6 +96,8 @@ impl Link {
             state: Mutex::default(),
             changed: Condvar::new(),
             notices: Notices::default(),
+            reaching: Mutex::default(),
+            identities: Mutex::new(identities.map(Arc::new)),
             is_over: AtomicBool::new(false),
         });
         let link = Arc::new(Link { shared, threads: Mutex::default() });
@@ -275,12 +286,15 @@ impl Shared {
         let prepared = state.prepare(number);
         drop(state);
         match prepared {
-            Ok(Some(one)) => wire.send(&Frame::Request {
-                number: one.number,
-                acknowledged: one.acknowledged,
-                is_repeated: one.is_repeated,
-                message: &one.message,
-            }),
+            Ok(Some(mut one)) => match self.translate_request(&mut one.message) {
+                Ok(()) => wire.send(&Frame::Request {
+                    number: one.number,
+                    acknowledged: one.acknowledged,
+                    is_repeated: one.is_repeated,
+                    message: &one.message,
+                }),
+                Err(errno) => self.answer_here(number, errno),
+            },
             Ok(None) => {}
             Err(Asker::Kernel(request)) if request.opcode() == opcode::RELEASE => request.reply_ok(),
             Err(Asker::Kernel(request)) => request.reply_error(libc::ESTALE),
@@ -296,18 +310,17 @@ impl Shared {
                 self.rest();
                 continue;
             };
-            let Some(owner) = (self.find)() else {
+            let Some(owner) = (self.find)().filter(|_| self.identities().is_some()) else {
                 self.rest();
                 continue;
             };
-            let LinkOptions { pool, machine, key, .. } = self.options.clone();
-            let own = Own { key, pool, machine, session: self.session, kernel_minor, kernel_flags };
+            let own = Own { kernel_minor, kernel_flags, session: self.session, ..self.own(Purpose::Mount) };
             let outcome = match greet(&owner, &own) {
-                Ok(connected) => {
+                Ok(greeted) => {
                     last_complaint.clear();
                     self.state.lock().is_refused = false;
                     tracing::info!(address = owner.address, epoch = owner.epoch, "connected to the owner");
-                    self.serve(connected).err().map(|error| error.to_string())
+                    self.serve(greeted.of_session(owner.epoch)).err().map(|error| error.to_string())
                 }
                 Err(GreetError::Refused(refusal)) => {
                     if refusal == Refusal::NotAdmitted {
@@ -318,6 +331,7 @@ impl Shared {
                 Err(error) => Some(error.to_string()),
             };
             let complaint = outcome.unwrap_or_default();
+            self.reaching.lock().fails(&complaint);
             if complaint != last_complaint && !self.is_over() {
                 tracing::warn!(address = owner.address, error = complaint, "there is no owner at the moment");
                 last_complaint = complaint;
@@ -326,8 +340,14 @@ impl Shared {
         }
     }
 
+    /// Who connects, without a kernel.
+    pub fn own(&self, purpose: Purpose) -> Own {
+        let LinkOptions { pool, machine, key, .. } = self.options.clone();
+        Own { key, pool, machine, session: [0; 16], purpose, kernel_minor: 0, kernel_flags: 0 }
+    }
+
     /// Why this machine is refused, and what helps.
-    fn why_refused(&self, refusal: Refusal) -> String {
+    pub fn why_refused(&self, refusal: Refusal) -> String {
         let id: String = self.options.machine.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
         let pool = &self.options.pool_name;
         match refusal {
@@ -364,6 +384,7 @@ impl Shared {
         let waiting: Vec<u64> = {
             let mut state = self.state.lock();
             state.phase = Phase::Ready(Arc::clone(&wire));
+            self.reaching.lock().succeeds();
             state.waiting.keys().copied().collect()
         };
         if self.is_over() {
@@ -435,7 +456,9 @@ impl Shared {
             return;
         }
         drop(state);
-        request.reply_raw(answer.errno, &answer.bytes);
+        let mut bytes = answer.bytes;
+        self.translate_answer(&request, &mut bytes);
+        request.reply_raw(answer.errno, &bytes);
         self.let_go(self.state.lock());
     }
 

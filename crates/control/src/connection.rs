@@ -73,6 +73,11 @@ impl Connection {
         Some(Connection { reader: BufReader::new(stream) })
     }
 
+    /// One that is begun already.
+    pub fn of(stream: UnixStream) -> Connection {
+        Connection { reader: BufReader::new(stream) }
+    }
+
     /// Lets answers take as long as they take.
     pub fn wait_without_limit(&mut self) -> Result<()> {
         self.reader.get_ref().set_read_timeout(None).map_err(Error::System)

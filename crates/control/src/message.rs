@@ -12,10 +12,11 @@ use crate::keys::KeyReport;
 use crate::layout::Layout;
 use crate::lose::{LossReport, LostLine};
 use crate::plugins::{PluginReport, QueueReport};
+use crate::public::{Peer, Question};
 use crate::reconcile::{Order, ReconcileReport};
 use crate::rules::{ChangeReport, LogReport, VersionReport};
 use crate::scrub::ScrubReport;
-use crate::status::StatusReport;
+use crate::status::{StatusReport, ThroughReport};
 use crate::usage::UsageReport;
 
 /// What can be asked of a daemon.
@@ -90,6 +91,18 @@ pub enum Request {
     Digests {
         order: crate::digest::Order,
     },
+    /// What somebody who only uses the mount of another machine asks, and where: that machine has looked who it is. Answered as on the
+    /// public socket.
+    Asked {
+        peer: Peer,
+        inode: u64,
+        question: Question,
+    },
+    /// Which numbers these users and groups have here.
+    Numbers {
+        users: Vec<String>,
+        groups: Vec<String>,
+    },
     /// What these rules would change if a directory had them. Answered with batches of files, and then how many there are.
     TestRules {
         directory: u64,
@@ -163,6 +176,11 @@ pub enum Answer {
         #[serde(default)]
         residency: Option<crate::rules::ResidencyForecast>,
     },
+    /// One for each name that was asked about; none where there is no such user or group.
+    Numbers {
+        users: Vec<Option<u32>>,
+        groups: Vec<Option<u32>>,
+    },
     DigestBegun {
         token: u64,
     },
@@ -194,6 +212,9 @@ pub struct About {
     /// Whether the pool is open for reading only.
     #[serde(default)]
     pub read_only: bool,
+    /// Where another machine owns the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<ThroughReport>,
 }
 
 impl Answer {

@@ -6,6 +6,7 @@ use stere_store::RecoveryReport;
 use crate::lose::LostLine;
 use crate::scrub::ScrubReport;
 use stere_machine::error::{DATA_LOST, DEGRADED, DONE};
+use stere_machine::size::show_duration;
 
 /// How a pool is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +123,50 @@ pub struct StatusReport {
     /// What is wrong beside the devices, each with what to do.
     #[serde(default)]
     pub findings: Vec<Finding>,
+    /// How this machine reaches the pool's owner, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<ThroughReport>,
+}
+
+/// How a machine that mounts a pool reaches the one that owns it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThroughReport {
+    /// The owner's host; null while nobody owns the pool.
+    pub host: Option<String>,
+    /// `connected`, `away` or `refused`.
+    pub state: ThroughState,
+    /// For how long the owner has not been reached; 0 while it is.
+    pub away_seconds: u64,
+    /// Why it is not reached.
+    pub why: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThroughState {
+    Connected,
+    /// Calls wait until there is an owner.
+    Away,
+    /// Calls get errors.
+    Refused,
+}
+
+impl ThroughReport {
+    /// What is wrong with it, for people; none while the owner is reached.
+    pub fn problem(&self, pool: &str) -> Option<String> {
+        let why = self.why.as_deref().filter(|why| !why.is_empty()).unwrap_or("no beat of it was seen");
+        let away = show_duration(self.away_seconds);
+        match (self.state, &self.host) {
+            (ThroughState::Connected, _) => None,
+            (ThroughState::Refused, _) => {
+                Some(format!("the owner of the pool '{pool}' does not take this machine: {why}"))
+            }
+            (ThroughState::Away, None) => Some(format!("nobody has owned the pool '{pool}' for {away}; calls wait")),
+            (ThroughState::Away, Some(host)) => Some(format!(
+                "the pool '{pool}' is owned by host {host}, which has not been reached for {away}: {why}; calls wait for it or for the next owner"
+            )),
+        }
+    }
 }
 
 impl StatusReport {

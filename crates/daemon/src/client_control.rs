@@ -1,19 +1,24 @@
-//! The control socket of a mount whose pool another process owns: who serves it, and its end. The rest is asked of the owner's process where
-//! that is on this machine.
+//! The control socket of a mount whose pool another process owns: who serves it, and its end. The rest is asked of the owner's process, on
+//! this machine or over the wire.
 //!
-//! Read next: `serve_client.rs`, `control_socket.rs` (the owner's).
+//! Who may ask is decided here as on the owner's machine: the socket lies in a directory of the user who mounted. Read next:
+//! `client_questions.rs` (those who only use the mount), `control_socket.rs` (the owner's), `from_afar.rs`.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
 
+use stere_client::{CommandsError, Link, Reach};
 use stere_fuse::Unmounter;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::control_socket::unmount_for;
 use crate::daemon::spawn;
 use stere_control::connection;
 use stere_control::message::{About, Answer, Request};
-use stere_machine::error::Result;
+use stere_control::status::{ThroughReport, ThroughState};
+use stere_machine::error::{Result, refused};
 use stere_machine::registry::Registry;
 
 /// What is needed to answer.
@@ -23,6 +28,7 @@ pub struct ClientControl {
     pub unmounter: Unmounter,
     /// The host of the owner.
     pub host: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    pub link: Arc<Link>,
     /// Those who wait until everything is durable.
     pub ending: Mutex<Vec<UnixStream>>,
 }
@@ -42,46 +48,97 @@ impl ClientControl {
     fn converse(&self, stream: UnixStream) {
         let Ok(mut reader) = stream.try_clone().map(BufReader::new) else { return };
         let mut stream = stream;
-        let mut line = String::new();
+        let mut line = Zeroizing::new(String::new());
         while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
             match serde_json::from_str(&line) {
-                Ok(Request::About) => connection::send(&mut stream, &Answer::About(self.about.clone())),
+                Ok(Request::About) => connection::send(&mut stream, &Answer::About(self.about())),
                 Ok(Request::Unmount { lazy, force }) => {
                     if let Some(refused) = unmount_for(&stream, &self.ending, &self.unmounter, (lazy, force)) {
                         connection::send(&mut stream, &refused);
                     }
                 }
-                Ok(_) => return self.ask_the_owner(&line, reader, stream),
+                Ok(_) => {
+                    let mut first = Zeroizing::new(line.as_bytes().to_vec());
+                    first.extend_from_slice(reader.buffer());
+                    return self.ask_the_owner(&first, stream);
+                }
                 Err(error) => {
                     let message = format!("the request is not understood: {error}");
                     connection::send(&mut stream, &Answer::Failed { message, ended: false });
                 }
             }
-            line.clear();
+            line.zeroize();
         }
     }
 
-    /// Hands the conversation to the owner's process of this machine.
-    fn ask_the_owner(&self, first: &str, mut reader: BufReader<UnixStream>, mut stream: UnixStream) {
-        let Some(owner) = connection::connect(&self.registry, &connection::owner_name(&self.about.pool)) else {
-            let message = match (self.host)() {
-                Some(host) => format!("the pool '{}' is owned by host {host}: ask there", self.about.pool),
-                None => format!(
-                    "nobody owns the pool '{}' at this moment; who asks again in some seconds is answered",
-                    self.about.pool
-                ),
-            };
-            return connection::send(&mut stream, &Answer::Failed { message, ended: false });
-        };
-        let (Ok(mut to_owner), Ok(mut back)) = (owner.try_clone(), stream.try_clone()) else { return };
-        // An end on either side ends both.
-        drop(spawn("relay", move || {
-            drop(std::io::copy(&mut &owner, &mut back));
-            drop(back.shutdown(std::net::Shutdown::Both));
-        }));
-        if to_owner.write_all(first.as_bytes()).is_ok() {
-            drop(std::io::copy(&mut reader, &mut to_owner));
-        }
-        drop(to_owner.shutdown(std::net::Shutdown::Both));
+    /// Who serves this mount, and how its owner is reached now.
+    fn about(&self) -> About {
+        About { through: self.through(), ..self.about.clone() }
     }
+
+    fn through(&self) -> Option<ThroughReport> {
+        if self.owner_here().is_some() {
+            return None;
+        }
+        let (state, away_seconds, why) = match self.link.reach_soon() {
+            Reach::Connected => (ThroughState::Connected, 0, None),
+            Reach::Away { since, why } => (ThroughState::Away, since.as_secs(), Some(why)),
+            Reach::Refused { why } => (ThroughState::Refused, 0, Some(why)),
+        };
+        Some(ThroughReport { host: (self.host)(), state, away_seconds, why })
+    }
+
+    /// The owner's process, where it is on this machine.
+    fn owner_here(&self) -> Option<UnixStream> {
+        connection::connect(&self.registry, &connection::owner_name(&self.about.pool))
+    }
+
+    /// Hands the conversation to the owner's process, of which this was read already.
+    fn ask_the_owner(&self, first: &[u8], mut stream: UnixStream) {
+        if let Err(error) = self.ask(first, &stream) {
+            connection::send(&mut stream, &Answer::Failed { message: error.to_string(), ended: false });
+        }
+    }
+
+    /// Carries a conversation to the owner's process, wherever it is.
+    pub fn ask(&self, first: &[u8], stream: &UnixStream) -> Result<()> {
+        if let Some(owner) = self.owner_here() {
+            relay(first, stream, owner);
+            return Ok(());
+        }
+        // What became of it is told by whoever carries.
+        let _moment = self.link.reach_soon();
+        self.link.carry(stream, first).or_else(|error| refused(self.why_not(&error)))
+    }
+
+    /// Why the owner has not answered.
+    fn why_not(&self, error: &CommandsError) -> String {
+        let pool = &self.about.pool;
+        let host = (self.host)().map(|host| format!(" (host {host})")).unwrap_or_default();
+        match (error, self.link.reach()) {
+            (CommandsError::Broken(_), _) => format!("{error}; the pool is '{pool}'{host}"),
+            (_, Reach::Away { since, .. }) => {
+                let since = stere_machine::size::show_duration(since.as_secs());
+                format!("the owner of the pool '{pool}'{host} has not been reached for {since}: {error}")
+            }
+            _ => format!("the owner of the pool '{pool}'{host} cannot be asked: {error}"),
+        }
+    }
+}
+
+/// Hands a conversation to the owner's process of this machine.
+fn relay(first: &[u8], stream: &UnixStream, owner: UnixStream) {
+    let (Ok(mut to_owner), Ok(mut reader), Ok(mut back)) = (owner.try_clone(), stream.try_clone(), stream.try_clone())
+    else {
+        return;
+    };
+    // An end on either side ends both.
+    drop(spawn("relay", move || {
+        drop(std::io::copy(&mut &owner, &mut back));
+        drop(back.shutdown(Shutdown::Both));
+    }));
+    if to_owner.write_all(first).is_ok() {
+        drop(std::io::copy(&mut reader, &mut to_owner));
+    }
+    drop(to_owner.shutdown(Shutdown::Both));
 }

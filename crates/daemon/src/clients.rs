@@ -4,13 +4,24 @@
 //! system is closed. Read next: `serve_client.rs`, the other side.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use stere_fuse::Session;
 use stere_machine::error::{Error, Result};
-use stere_owner::{Owner, OwnerOptions};
+use stere_owner::{Answer, Owner, OwnerOptions};
 
-use crate::daemon::lock;
+use crate::control_socket::{Place, converse};
+use crate::daemon::{Daemon, lock};
+
+/// Commands of other machines are answered as those of this one.
+pub fn commands(daemon: &Arc<Daemon>) -> Answer {
+    let daemon: Weak<Daemon> = Arc::downgrade(daemon);
+    Box::new(move |stream| {
+        if let Some(daemon) = daemon.upgrade() {
+            converse(&daemon, stream, Place::Elsewhere);
+        }
+    })
+}
 
 /// Serves other machines as long as the mount lives.
 pub struct Clients(Arc<Mutex<Owner>>);

@@ -13,6 +13,8 @@ use zeroize::Zeroize;
 use crate::answer::{class, keys, layout, plugins, quota, reconcile, rules, usage};
 use crate::daemon::{Daemon, lock, spawn};
 use crate::ending::end_soon;
+use crate::from_afar::why_not_from_afar;
+use crate::public;
 use stere_control::connection;
 use stere_control::message::{Answer, Request};
 use stere_machine::clock;
@@ -63,17 +65,35 @@ pub fn start_control(daemon: Arc<Daemon>, listener: UnixListener) -> Result<()> 
         for stream in listener.incoming().flatten() {
             let daemon = daemon.clone();
             // A client more or less: those that cannot be served see the connection close.
-            drop(spawn("client", move || converse(&daemon, stream)));
+            drop(spawn("client", move || converse(&daemon, stream, Place::Here)));
         }
     })
 }
 
-fn converse(daemon: &Arc<Daemon>, stream: UnixStream) {
+/// Whose commands a conversation has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Here,
+    /// Those of another machine, which has looked who may give them.
+    Elsewhere,
+}
+
+pub fn converse(daemon: &Arc<Daemon>, stream: UnixStream, from: Place) {
     let Ok(mut reader) = stream.try_clone().map(std::io::BufReader::new) else { return };
     let mut stream = stream;
     let mut line = String::new();
     while std::io::BufRead::read_line(&mut reader, &mut line).is_ok_and(|length| length > 0) {
         let answer = match serde_json::from_str(&line) {
+            Ok(request) if from == Place::Elsewhere && why_not_from_afar(&request).is_some() => {
+                why_not_from_afar(&request).map(|why| failed(&why))
+            }
+            Ok(Request::Asked { peer, inode, question }) => {
+                if let Err(error) = public::answer(daemon, &stream, (&peer, inode), question) {
+                    public::refuse(&stream, &error);
+                }
+                // One question a conversation.
+                return;
+            }
             Ok(Request::Unmount { lazy, force }) => unmount(daemon, &stream, lazy, force),
             Ok(Request::Lose { devices }) => Some(lose(daemon, &mut stream, &devices)),
             Ok(Request::TestRules { directory, rules }) => {
@@ -94,8 +114,15 @@ fn converse(daemon: &Arc<Daemon>, stream: UnixStream) {
 
 fn answer(daemon: &Daemon, request: Request) -> Answer {
     match request {
-        Request::About | Request::Unmount { .. } | Request::Lose { .. } | Request::TestRules { .. } => {
-            Answer::About(daemon.about.clone())
+        Request::About
+        | Request::Unmount { .. }
+        | Request::Lose { .. }
+        | Request::TestRules { .. }
+        | Request::Asked { .. } => Answer::About(daemon.about.clone()),
+        Request::Numbers { users, groups } => {
+            let number = |is_group| move |name: &String| stere_people::number(is_group, name);
+            let users = users.iter().map(number(false)).collect();
+            Answer::Numbers { users, groups: groups.iter().map(number(true)).collect() }
         }
         Request::Layout { inode, from } => match layout::gather(&daemon.filesystem, &daemon.running, inode, from) {
             Ok(layout) => Answer::Layout(layout),

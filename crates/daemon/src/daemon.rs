@@ -10,6 +10,7 @@ use stere_naming::FileSystem;
 use crate::backups::Backups;
 use crate::library::Library;
 use crate::mount_request::MountRequest;
+use crate::public::Questions;
 use stere_control::message::About;
 use stere_machine::error::{Error, Result};
 use stere_machine::mountinfo;
@@ -37,6 +38,7 @@ pub struct Daemon {
     pub filesystem: Arc<FileSystem>,
     pub library: Library,
     pub backups: Backups,
+    pub questions: Arc<Questions>,
     pub stop: AtomicBool,
     /// Clients that wait until everything is durable.
     pub(crate) ending: Mutex<Vec<UnixStream>>,
@@ -58,6 +60,7 @@ impl Daemon {
             mountpoint: request.mountpoint.clone(),
             device: mountinfo::find(&request.mountpoint).map(|mount| mount.device),
             read_only: running.read_only,
+            through: None,
         };
         Ok(Daemon {
             about,
@@ -68,6 +71,7 @@ impl Daemon {
             filesystem,
             library: Library::new(&request.options.fuse, session.turns()),
             backups: Backups::default(),
+            questions: Arc::default(),
             stop: AtomicBool::new(false),
             ending: Mutex::new(Vec::new()),
         })

@@ -2,7 +2,8 @@
 //!
 //! `serve.rs` starts and ends it. Its threads of background work (`worker.rs`) each have a file: `work.rs` (commits, cleaning),
 //! `repair.rs`, `tertiary.rs` (media), `backup.rs`, `follow.rs` (events of plugins). `control_socket.rs` answers commands (by
-//! `answer/`), `public.rs` answers those who only use the mount. Read next: `daemon.rs`, what they share.
+//! `answer/`), `public.rs` answers those who only use the mount. On a machine that does not own the
+//! pool `client_control.rs` and `client_questions.rs` have both asked of the owner. Read next: `daemon.rs`, what they share.
 
 mod admit;
 mod answer;
@@ -10,11 +11,14 @@ mod background;
 mod backup;
 mod backups;
 mod client_control;
+mod client_names;
+mod client_questions;
 pub mod clients;
 mod control_socket;
 mod daemon;
 mod ending;
 mod follow;
+mod from_afar;
 mod library;
 mod metrics;
 pub mod mount;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use stere_client::identities::Ids;
 use stere_fuse::{BlockDevice, MountOptions, TransportChoice};
 use stere_multihost::Multihost;
 use stere_naming::AccessTimes;
@@ -31,6 +32,10 @@ pub struct Options {
     pub owner_process: bool,
     /// Where other machines reach this one as the owner; none for any address and port.
     pub listen: Option<SocketAddr>,
+    /// Of a machine that mounts through the owner: which of its users and groups are which of the pool. Groups as users, where nothing is
+    /// said of them and users go by names.
+    pub users: Ids,
+    pub groups: Option<Ids>,
     pub memory_bytes: usize,
     pub access_times: AccessTimes,
     /// How long a change may stay in memory before it is made durable.
@@ -77,6 +82,8 @@ impl Default for Options {
             standby: None,
             owner_process: false,
             listen: None,
+            users: Ids::Same,
+            groups: None,
             memory_bytes: MEMORY_BYTES_DEFAULT,
             access_times: AccessTimes::default(),
             commit: Duration::from_secs(5),
@@ -100,6 +107,25 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Which groups of this machine are which of the pool.
+    pub fn group_ids(&self) -> Ids {
+        match (&self.groups, &self.users) {
+            (Some(groups), _) => groups.clone(),
+            (None, Ids::Names) => Ids::Names,
+            (None, _) => Ids::Same,
+        }
+    }
+
+    /// Whether the option is one of a machine that mounts through the owner, and of no owner's process.
+    pub fn is_of_client(option: &str) -> bool {
+        matches!(option.split_once('='), Some(("users" | "groups", _)))
+    }
+
+    /// Whether users or groups of this machine are not those of the pool.
+    pub fn maps_ids(&self) -> bool {
+        self.users != Ids::Same || self.group_ids() != Ids::Same
+    }
+
     /// Reads all `-o` arguments, each with options separated by commas. Later ones win.
     pub fn parse(texts: &[String]) -> Result<Options> {
         let mut options = Options::default();
@@ -235,6 +261,8 @@ impl Options {
                 let address = value.parse().ok();
                 self.listen = Some(address.ok_or_else(|| wrong(key, value, "an address, such as 10.0.0.5:4711"))?);
             }
+            "users" => set_ids(&mut self.users, key, value)?,
+            "groups" => set_ids(self.groups.get_or_insert_default(), key, value)?,
             "metrics" => {
                 let address = crate::metrics::parse_address(value);
                 self.metrics = Some(address.ok_or_else(|| wrong(key, value, "an address, such as localhost:9464"))?);
@@ -326,6 +354,21 @@ fn unknown(option: &str) -> Error {
     Error::Usage(format!("'{option}' is not a mount option of stere; see `stere mount --help` for those there are"))
 }
 
+/// Pairs add up; a word takes their place.
+fn set_ids(ids: &mut Ids, key: &str, value: &str) -> Result<()> {
+    match value {
+        "same" => *ids = Ids::Same,
+        "names" => *ids = Ids::Names,
+        pairs => {
+            let added = ids.add_pairs(pairs);
+            added.map_err(|error| {
+                wrong(key, value, &format!("same, names, or pairs HERE:POOL with + between them ({error})"))
+            })?;
+        }
+    }
+    Ok(())
+}
+
 fn wrong(key: &str, value: &str, right: &str) -> Error {
     Error::Usage(format!("the mount option {key} cannot be '{value}'; it takes {right}"))
 }
@@ -385,6 +428,14 @@ mod tests {
         for text in ["metrics=9464", "metrics=:9464", "metrics=127.0.0.1:9464"] {
             assert_eq!(parse(text).unwrap().metrics, Some(([127, 0, 0, 1], 9464).into()), "{text}");
         }
+        let options = parse("users=1000:2000+1001:2001,users=5:6").unwrap();
+        assert_eq!(options.users, Ids::Pairs(vec![(1000, 2000), (1001, 2001), (5, 6)]));
+        assert_eq!((options.group_ids(), options.maps_ids()), (Ids::Same, true));
+        assert_eq!(
+            (parse("users=names").unwrap().group_ids(), parse("users=same").unwrap().maps_ids()),
+            (Ids::Names, false)
+        );
+        assert_eq!(parse("users=names,groups=100:1000").unwrap().group_ids(), Ids::Pairs(vec![(100, 1000)]));
         assert!(!parse("ro,rw").unwrap().fuse.read_only);
         assert!(parse("defaults,nofail,_netdev,").is_ok());
     }
@@ -414,6 +465,9 @@ mod tests {
             ("recall_user=0", "at least 1, or never"),
             ("recall_tier=some", "at least 1, or never"),
             ("prefetch=all", "cluster"),
+            ("users=some", "HERE:POOL"),
+            ("users=1:2+1:3", "mapped twice"),
+            ("groups=0:5", "root"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.exit_code(), stere_machine::error::USAGE, "{text}");

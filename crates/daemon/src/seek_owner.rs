@@ -16,6 +16,7 @@ use stere_shared_log::SharedLog;
 
 use crate::daemon::lock;
 use crate::mount_request::MountRequest;
+use crate::options::Options;
 use stere_machine::admission;
 use stere_machine::devices::Target;
 use stere_machine::error::{Error, Result};
@@ -193,7 +194,9 @@ impl Starter {
         // Programs wait: nodes that are not there at once are caught up later.
         command.extend(["-o".into(), "wait=1s".into()]);
         let words = request.option_texts.iter().flat_map(|text| text.split(','));
-        for word in words.filter(|word| !matches!(*word, "take" | "standby" | "nostandby" | "")) {
+        let is_of_mount =
+            |word: &str| matches!(word, "take" | "standby" | "nostandby" | "") || Options::is_of_client(word);
+        for word in words.filter(|word| !is_of_mount(word)) {
             command.extend(["-o".into(), word.into()]);
         }
         command.extend(["-o".into(), "owner_process".into(), pool.into(), place.into()]);

@@ -21,7 +21,7 @@ use stere_store::SharedLog;
 use crate::answer::keys;
 use crate::background::{Outcome, Ready};
 use crate::client_control::ClientControl;
-use crate::clients::Clients;
+use crate::clients::{self, Clients};
 use crate::control_socket::{answer_waiting, start_control};
 use crate::daemon::Daemon;
 use crate::ending::{close_soon, end_when_lost, start_signals, unblock_signals};
@@ -31,6 +31,7 @@ use crate::seek_owner::{self, OwnerSeeker, Starter};
 use crate::serve_client::{self, ClientMount};
 use crate::worker::Served;
 use crate::{admit, backup, follow, metrics, public, repair, tertiary, work};
+use crate::{client_names, client_questions};
 use stere_control::connection;
 use stere_control::message::About;
 use stere_control::status::RecoveryFacts;
@@ -64,6 +65,11 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
     if let Some(outcome) = serve_as_client(registry, &request, ready) {
         return outcome;
+    }
+    if request.options.maps_ids() {
+        return refused(
+            "users= and groups= are of a machine that mounts through the pool's owner, and this one would own the pool: mount it with --standby, or first where ids are those of the pool",
+        );
     }
     let (assembly, guard, opened, duration) = match open(registry, &request, ready) {
         // Somebody was faster, or his first beats were not seen.
@@ -100,8 +106,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     let daemon = Arc::new(Daemon::new(&request, facts, &session, running.clone(), filesystem)?);
     let workers = Workers::start(&daemon, &session, &request)?;
     start_control(daemon.clone(), listener)?;
-    let is_private = !request.options.fuse.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
-    let socket = public::start(&daemon, is_private);
+    let socket = public::start(&daemon, is_private(&request));
     if let Some(server) = metrics {
         let daemon = daemon.clone();
         metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts, Some(&daemon.filesystem)))?;
@@ -113,7 +118,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     }
     end_when_lost(&daemon)?;
     // Commands are answered by then: a client that was served asks for the state of the pool.
-    serve_clients(registry, &running, &mut session, &request, is_after_another)?;
+    serve_clients(registry, &daemon, &mut session, &request, is_after_another)?;
     ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
     tracing::info!(pool, mountpoint = %request.mountpoint.display(), ?duration, ?recovery, "ready");
@@ -127,6 +132,11 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     connection::remove(registry, &pool);
     answer_waiting(&daemon.ending, &outcome);
     outcome.map(|()| DONE)
+}
+
+/// Whether nobody but root and the user who mounts may use the mount.
+fn is_private(request: &MountRequest) -> bool {
+    !request.options.fuse.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root())
 }
 
 /// The pool as it runs, with what the options of the mount say of it.
@@ -154,11 +164,12 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Other machines are served where the log is shared, and told where.
 fn serve_clients(
     registry: &Registry,
-    running: &Running,
+    daemon: &Arc<Daemon>,
     session: &mut Session,
     request: &MountRequest,
     is_after_another: bool,
 ) -> Result<()> {
+    let running = &daemon.running;
     if running.read_only {
         return Ok(());
     }
@@ -169,7 +180,8 @@ fn serve_clients(
     let pool = running.id.parse::<PoolId>().map_err(|_| Error::Refused("the pool has no id".into()))?.0;
     let address = request.options.listen.unwrap_or_else(|| ([0, 0, 0, 0], 0).into());
     let grace = if is_after_another { GRACE } else { Duration::ZERO };
-    let options = OwnerOptions { address, pool, secret, epoch: epoch.into(), grace, key, members };
+    let (epoch, commands) = (epoch.into(), clients::commands(daemon));
+    let options = OwnerOptions { address, pool, secret, epoch, grace, key, members, commands };
     let clients = Clients::start(session, options)?;
     let mut address = clients.address();
     if address.ip().is_unspecified() {
@@ -200,7 +212,7 @@ fn serve_as_client(registry: &Registry, request: &MountRequest, ready: &mut Read
         Ok(None) => return None,
         Err(error) => return Some(Err(error)),
     };
-    let is_client = request.options.standby == Some(true) || (!takes && seek_owner::has_owner(&*log));
+    let is_client = request.options.standby.is_some() || (!takes && seek_owner::has_owner(&*log));
     is_client.then(|| serve_client_of(registry, request, log, id, ready))
 }
 
@@ -225,11 +237,14 @@ fn serve_client_of(
         pool_id: id.0,
         machine_id: registered.entry.machine,
         key: registered.key,
+        users: request.options.users.clone(),
+        groups: request.options.group_ids(),
         mountpoint: request.mountpoint.clone(),
         options: request.options.fuse.clone(),
     };
-    let mut control = None;
-    let outcome = serve_client::serve(mount, |_, unmounter| {
+    let (mut control, mut socket) = (None, None);
+    let is_private = is_private(request);
+    let outcome = serve_client::serve(mount, |link, unmounter| {
         let about = About {
             process: std::process::id(),
             pool: pool.clone(),
@@ -237,17 +252,24 @@ fn serve_client_of(
             mountpoint: request.mountpoint.clone(),
             device: mountinfo::find(&request.mountpoint).map(|mount| mount.device),
             read_only: request.options.fuse.read_only,
+            through: None,
         };
         let (registry, host, ending) = (registry.clone(), Box::new(seeker.host()), Default::default());
-        let answering = Arc::new(ClientControl { registry, about, unmounter, host, ending });
+        let link = link.clone();
+        let answering = Arc::new(ClientControl { registry, about, unmounter, host, link, ending });
         if let Err(error) = answering.start(listener) {
             tracing::error!(%error, "commands are not answered");
+        }
+        socket = client_questions::start(&answering, &request.mountpoint, is_private);
+        if let Err(error) = client_names::start(&answering, &request.options) {
+            tracing::error!(%error, "names are not looked up");
         }
         control = Some(answering);
         ready.tell(&Outcome::Ready { degraded: false, warnings: Vec::new() });
         notify("READY=1");
     });
     notify("STOPPING=1");
+    drop(socket);
     // An owner's process of this machine closes the pool in order.
     drop(seeker);
     connection::remove(registry, pool);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use stere_client::identities::Ids;
 use stere_client::{FindOwner, Link, LinkOptions, Mount, MountError};
 use stere_fuse::{BlockDevice, MountOptions, Unmounter};
 use stere_machine::error::{DONE, Error, Result};
@@ -23,6 +24,9 @@ pub struct ClientMount {
     pub pool_id: [u8; 16],
     pub machine_id: [u8; 16],
     pub key: MachineKey,
+    /// Which of this machine's users and groups are which of the pool.
+    pub users: Ids,
+    pub groups: Ids,
     pub mountpoint: PathBuf,
     pub options: MountOptions,
 }
@@ -42,7 +46,8 @@ pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>, Unmounter)) ->
         ..request.options
     };
     let (pool_name, key) = (request.pool.clone(), request.key);
-    let link = LinkOptions { pool: request.pool_id, pool_name, machine: request.machine_id, key };
+    let (pool, machine, users, groups) = (request.pool_id, request.machine_id, request.users, request.groups);
+    let link = LinkOptions { pool, pool_name, machine, key, users, groups };
     let mount = Mount::new(request.find, link, &request.mountpoint, &options.wire(is_root)).map_err(told)?;
     // Who still has files open, or waits for an owner, gets a little time.
     let link = mount.link();

@@ -58,6 +58,7 @@ impl Foreign {
             let both = slots_of(&first.extents).chain(slots_of(&told[0].extents));
             told[0].extents = extents_of(both);
         }
+        assert!(told.len() <= LogEntry::HELD_GROUPS_MAX, "a root has room for {} groups", told.len());
         told
     }
 
@@ -66,6 +67,7 @@ impl Foreign {
         for group in &mut self.groups {
             group.until_ms.get_or_insert(now_ms + u64::from(hold_ms));
         }
+        assert!(self.groups.iter().all(|group| group.until_ms.is_some()), "every group ends some time");
     }
 
     /// Ends what is over; slots that nobody holds any more.

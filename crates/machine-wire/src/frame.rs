@@ -3,6 +3,7 @@
 //! Invariants: a body is no longer than its kind allows, which the head alone tells, so nobody makes room for more; a frame that is
 //! decoded and encoded gives the same bytes. Read next: `greeting.rs` (the first frames of a connection).
 
+use crate::WINDOW_BYTES;
 use crate::greeting::{Challenge, Greeting, Hello, Refusal, Welcome};
 use crate::reader::Reader;
 
@@ -17,6 +18,8 @@ pub const MESSAGE_BYTES_MIN: usize = 40;
 /// The longest answer to one.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub const NAME_BYTES_MAX: usize = 1024;
+/// A piece of a conversation of commands.
+pub const PIECE_BYTES_MAX: usize = 64 << 10;
 /// Numbers of errors are below this, as Linux has them.
 pub const ERRNO_END: u16 = 512;
 
@@ -102,8 +105,12 @@ pub enum Frame<'a> {
     Ping,
     /// Either.
     Pong,
-    /// To the owner: the session is over.
+    /// To the owner: the session is over. Either, where commands are carried: nothing more of the conversation follows.
     Bye,
+    /// Either, where commands are carried: a piece of the conversation.
+    Piece { bytes: &'a [u8] },
+    /// Either, where commands are carried: so many bytes of pieces have been passed on, so that as many more may be sent.
+    Taken { bytes: u32 },
 }
 
 /// The head of a frame, from which it is known how many bytes follow.
@@ -128,6 +135,8 @@ fn bounds(kind: u8) -> Option<(usize, usize)> {
         10 => (8, 8),
         11 => (16, 16),
         12..=15 => (0, 0),
+        16 => (1, PIECE_BYTES_MAX),
+        17 => (4, 4),
         _ => return None,
     })
 }
@@ -170,6 +179,8 @@ impl<'a> Frame<'a> {
             Frame::Ping => 13,
             Frame::Pong => 14,
             Frame::Bye => 15,
+            Frame::Piece { .. } => 16,
+            Frame::Taken { .. } => 17,
         }
     }
 
@@ -223,6 +234,8 @@ impl<'a> Frame<'a> {
             }
             Frame::Definite { mark } => number(*mark),
             Frame::Hold { node, count } => [*node, *count].into_iter().for_each(number),
+            Frame::Piece { bytes } => out.extend_from_slice(bytes),
+            Frame::Taken { bytes } => out.extend_from_slice(&bytes.to_le_bytes()),
             Frame::Settled | Frame::Ping | Frame::Pong | Frame::Bye => {}
         }
     }
@@ -268,10 +281,17 @@ impl<'a> Frame<'a> {
             13 => Frame::Ping,
             14 => Frame::Pong,
             15 => Frame::Bye,
+            16 => Frame::Piece { bytes: reader.rest(PIECE_BYTES_MAX)? },
+            17 => Frame::Taken { bytes: Self::decode_taken(&mut reader)? },
             kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;
         Ok(frame)
+    }
+
+    fn decode_taken(reader: &mut Reader<'a>) -> Result<u32, FrameError> {
+        let bytes = reader.u32()?;
+        if (1..=WINDOW_BYTES).contains(&bytes) { Ok(bytes) } else { Err(FrameError::Value) }
     }
 
     fn decode_request(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {

@@ -25,6 +25,28 @@ pub struct Challenge {
     pub nonce: [u8; 32],
 }
 
+/// What a client wants of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The requests of its kernel, in a session.
+    Mount,
+    /// One conversation of commands with the owner's process; no session belongs to it.
+    Commands,
+}
+
+impl Purpose {
+    fn code(self) -> u32 {
+        match self {
+            Purpose::Mount => 0,
+            Purpose::Commands => 1,
+        }
+    }
+
+    fn of_code(code: u32) -> Result<Purpose, FrameError> {
+        [Purpose::Mount, Purpose::Commands].into_iter().find(|one| one.code() == code).ok_or(FrameError::Value)
+    }
+}
+
 /// Who the client is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
@@ -36,6 +58,7 @@ pub struct Hello {
     pub epoch: u64,
     /// What the client and its kernel have agreed on: minor version of FUSE, and flags.
     pub kernel_minor: u32,
+    pub purpose: Purpose,
     pub kernel_flags: u64,
     pub proof: [u8; 32],
 }
@@ -149,7 +172,7 @@ impl Hello {
         out.extend_from_slice(&self.session);
         out.extend_from_slice(&self.epoch.to_le_bytes());
         out.extend_from_slice(&self.kernel_minor.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.purpose.code().to_le_bytes());
         out.extend_from_slice(&self.kernel_flags.to_le_bytes());
         out
     }
@@ -162,10 +185,10 @@ impl Hello {
     pub(crate) fn decode(mut body: Reader<'_>) -> Result<Hello, FrameError> {
         let (pool, machine, session, epoch) = (body.array()?, body.array()?, body.array()?, body.u64()?);
         let kernel_minor = body.u32()?;
-        body.reserved::<4>()?;
+        let purpose = Purpose::of_code(body.u32()?)?;
         let (kernel_flags, proof) = (body.u64()?, body.array()?);
         body.end()?;
-        Ok(Hello { pool, machine, session, epoch, kernel_minor, kernel_flags, proof })
+        Ok(Hello { pool, machine, session, epoch, kernel_minor, purpose, kernel_flags, proof })
     }
 }
 

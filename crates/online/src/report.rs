@@ -65,6 +65,7 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
     let (state, next) = with_findings(judgement.state, judgement.next, &findings);
     let warnings = facts.warnings_now(&devices);
     StatusReport {
+        through: None,
         lost_files,
         has_more_lost_files,
         pool: running.pool.clone(),

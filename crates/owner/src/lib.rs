@@ -7,9 +7,11 @@
 //! Invariants: no client is believed: lengths and handles are checked, and what one does wrong ends its own connection and nothing
 //! else; names are answered when they are durable; after a commit has failed nobody is answered any more.
 //! Read next: `session.rs` (a client), `connection.rs` (its threads), `definite.rs` (what is durable), `effects.rs` (who is told),
+//! `commands.rs` (commands of other machines),
 //! `docs/design/machines.md`.
 
 mod bounded;
+mod commands;
 mod connection;
 mod definite;
 mod effects;
@@ -19,5 +21,6 @@ mod members;
 mod repeated;
 mod session;
 
+pub use commands::Answer;
 pub use listener::{Owner, OwnerError, OwnerOptions};
 pub use members::ReadMembers;

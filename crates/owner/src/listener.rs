@@ -14,14 +14,15 @@ use fuse_wire::abi::{init, opcode};
 use fuse_wire::raw;
 use parking_lot::Mutex;
 use stere_fuse::Door;
-use stere_machine_tls::{MachineKey, accept};
-use stere_machine_wire::{Frame, Incoming, Outgoing, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError};
+use stere_machine_tls::{MachineKey, PublicKey, accept};
+use stere_machine_wire::{Frame, Incoming, Outgoing, Purpose, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError};
 
 use crate::bounded::Bounded;
+use crate::commands::{Answer, Commands};
 use crate::connection::Connection;
 use crate::definite::Definite;
 use crate::effects::Effects;
-use crate::greet::{FromClient, Identity, greet, refuse};
+use crate::greet::{FromClient, Greeted, Identity, ToClient, greet, refuse};
 use crate::members::{Members, ReadMembers};
 use crate::session::Session;
 
@@ -56,6 +57,16 @@ pub struct OwnerOptions {
     pub key: MachineKey,
     /// Reads which machines are admitted.
     pub members: ReadMembers,
+    /// Answers commands of other machines.
+    pub commands: Answer,
+}
+
+/// A connection that has proven itself, of which nothing was served yet.
+struct Let {
+    key: PublicKey,
+    greeted: Greeted,
+    incoming: Incoming<FromClient>,
+    outgoing: Outgoing<ToClient>,
 }
 
 pub(crate) struct Shared {
@@ -63,6 +74,7 @@ pub(crate) struct Shared {
     identity: Identity,
     key: MachineKey,
     members: Members,
+    commands: Commands,
     definite: Arc<Definite>,
     effects: Effects,
     sessions: Mutex<HashMap<[u8; 16], Arc<Session>>>,
@@ -98,6 +110,7 @@ impl Owner {
             identity: Identity { pool: options.pool, secret: Secret(options.secret), epoch: options.epoch },
             key: options.key,
             members: Members::new(options.members),
+            commands: Commands::new(options.commands),
             effects: Effects::default(),
             sessions: Mutex::default(),
             next_tag: AtomicU64::new(1),
@@ -163,6 +176,7 @@ impl Owner {
         self.shared.definite.end();
         self.shared.members.end();
         self.shared.effects.end();
+        self.shared.commands.end();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread that served other machines panicked");
@@ -206,30 +220,23 @@ impl Shared {
 
     /// One connection, from its first byte to its last.
     fn hear(self: &Arc<Self>, socket: TcpStream) {
-        let greeted = self.let_in(&socket);
+        let is_let = self.let_in(&socket);
         self.greeting.fetch_sub(1, Ordering::AcqRel);
         let peer = socket.peer_addr().ok();
-        match greeted {
-            Ok(Some((session, connection, incoming))) => {
-                tracing::info!(?peer, client = session.tag, "another machine is connected");
-                let outcome = self.serve(&session, &connection, incoming);
-                connection.cut();
-                session.detach(&connection);
-                match outcome {
-                    Ok(()) => self.end_session(&session),
-                    Err(error) => tracing::info!(?peer, client = session.tag, %error, "a machine's connection ended"),
-                }
-            }
-            Ok(None) => tracing::warn!(?peer, "a machine was refused"),
-            Err(error) => tracing::debug!(?peer, %error, "a connection ended before it was one of a client"),
+        let outcome = match is_let {
+            Ok(Some(one)) if one.greeted.hello.purpose == Purpose::Commands => self.answer_commands(&socket, one),
+            Ok(Some(one)) => self.serve_mount(&socket, one),
+            other => other.map(|_| false),
+        };
+        match outcome {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(?peer, "a machine was refused"),
+            Err(error) => tracing::debug!(?peer, %error, "a connection of another machine ended"),
         }
     }
 
-    #[allow(clippy::type_complexity)]
-    fn let_in(
-        self: &Arc<Self>,
-        socket: &TcpStream,
-    ) -> Result<Option<(Arc<Session>, Arc<Connection>, Incoming<FromClient>)>, StreamError> {
+    /// Hears who is at the other end. `None`: it was refused.
+    fn let_in(&self, socket: &TcpStream) -> Result<Option<Let>, StreamError> {
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let silence = Duration::from_secs(SILENCE_SECONDS_MAX);
@@ -243,27 +250,28 @@ impl Shared {
             refuse(&mut outgoing, Refusal::Ending);
             return Ok(None);
         }
-        let (session, is_resumed) = {
-            let mut sessions = self.sessions.lock();
-            let known = sessions.get(&greeted.hello.session).cloned();
-            match known {
-                // Nobody goes on with what is another machine's.
-                Some(known) if known.key != key => {
-                    refuse(&mut outgoing, Refusal::Proof);
-                    return Ok(None);
-                }
-                Some(known) => (known, true),
-                None if sessions.len() >= SESSIONS_MAX => {
-                    refuse(&mut outgoing, Refusal::Full);
-                    return Ok(None);
-                }
-                None => {
-                    let (id, tag) = (greeted.hello.session, self.next_tag.fetch_add(1, Ordering::Relaxed));
-                    let extended = greeted.hello.kernel_flags & init::SETXATTR_EXT != 0;
-                    let session = Session::new((id, tag, key), extended, self.door.clone(), Arc::clone(&self.definite));
-                    sessions.insert(id, Arc::clone(&session));
-                    (session, false)
-                }
+        Ok(Some(Let { key, greeted, incoming, outgoing }))
+    }
+
+    /// A conversation of commands, to its end. False: it was refused.
+    fn answer_commands(&self, socket: &TcpStream, one: Let) -> Result<bool, StreamError> {
+        let Let { key, greeted, mut incoming, mut outgoing } = one;
+        let Some(turn) = self.commands.begin(&key, socket)? else {
+            refuse(&mut outgoing, Refusal::Full);
+            return Ok(false);
+        };
+        greeted.welcome(&self.identity, false, &mut incoming, &mut outgoing)?;
+        turn.serve(incoming, outgoing).map(|()| true)
+    }
+
+    /// A client's connection, to its end. False: it was refused.
+    fn serve_mount(self: &Arc<Self>, socket: &TcpStream, one: Let) -> Result<bool, StreamError> {
+        let Let { key, greeted, mut incoming, mut outgoing } = one;
+        let (session, is_resumed) = match self.session_of(&greeted, key) {
+            Ok(session) => session,
+            Err(refusal) => {
+                refuse(&mut outgoing, refusal);
+                return Ok(false);
             }
         };
         greeted.welcome(&self.identity, is_resumed, &mut incoming, &mut outgoing)?;
@@ -277,7 +285,34 @@ impl Shared {
             session.detach(&connection);
             return Err(StreamError::Io(error));
         }
-        Ok(Some((session, connection, incoming)))
+        let peer = socket.peer_addr().ok();
+        tracing::info!(?peer, client = session.tag, "another machine is connected");
+        let outcome = self.serve(&session, &connection, incoming);
+        connection.cut();
+        session.detach(&connection);
+        match outcome {
+            Ok(()) => self.end_session(&session),
+            Err(error) => tracing::info!(?peer, client = session.tag, %error, "a machine's connection ended"),
+        }
+        Ok(true)
+    }
+
+    /// The session that a client goes on with, or a new one; and whether it was there.
+    fn session_of(&self, greeted: &Greeted, key: PublicKey) -> Result<(Arc<Session>, bool), Refusal> {
+        let mut sessions = self.sessions.lock();
+        match sessions.get(&greeted.hello.session) {
+            // Nobody goes on with what is another machine's.
+            Some(known) if known.key != key => Err(Refusal::Proof),
+            Some(known) => Ok((Arc::clone(known), true)),
+            None if sessions.len() >= SESSIONS_MAX => Err(Refusal::Full),
+            None => {
+                let (id, tag) = (greeted.hello.session, self.next_tag.fetch_add(1, Ordering::Relaxed));
+                let extended = greeted.hello.kernel_flags & init::SETXATTR_EXT != 0;
+                let session = Session::new((id, tag, key), extended, self.door.clone(), Arc::clone(&self.definite));
+                sessions.insert(id, Arc::clone(&session));
+                Ok((session, false))
+            }
+        }
     }
 
     /// Serves a client's frames. `Ok`: it said that its session is over.
@@ -378,9 +413,11 @@ impl Shared {
             session.cut();
             self.end_session(session);
         }
+        self.commands.cut(|key| self.members.is_out(key));
     }
 
     fn cut_all(&self) {
+        self.commands.cut(|_| true);
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         sessions.iter().for_each(|session| session.cut());
     }

@@ -6,7 +6,7 @@
 pub mod processes;
 
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stere_policy::People;
@@ -68,8 +68,38 @@ pub fn name(is_group: bool, number: u32) -> String {
         (!found.is_null()).then_some(entry.pw_name)
     };
     // SAFETY: the name of an entry that was found is a string in `room`, which is still there.
-    let name = found.map(|name| unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy().into_owned());
+    let name = found.map(|name| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
     name.unwrap_or_else(|| number.to_string())
+}
+
+/// The number of a user or group of this name here.
+pub fn number(is_group: bool, name: &str) -> Option<u32> {
+    if is_group { group(name) } else { user(name) }
+}
+
+/// All users or groups that this machine's database lists, at most so many. A directory service may list fewer than it finds by name.
+pub fn all(is_group: bool, max: usize) -> Vec<(String, u32)> {
+    /// The database has one place where its list is read.
+    static READING: Mutex<()> = Mutex::new(());
+    let _reading = READING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = Vec::new();
+    // SAFETY: nobody else reads the list meanwhile.
+    unsafe { if is_group { libc::setgrent() } else { libc::setpwent() } };
+    while found.len() < max {
+        // SAFETY: as above; an entry, and its name, live until the next one is read.
+        let next = unsafe {
+            match is_group {
+                true => libc::getgrent().as_ref().map(|entry| (entry.gr_name, entry.gr_gid)),
+                false => libc::getpwent().as_ref().map(|entry| (entry.pw_name, entry.pw_uid)),
+            }
+        };
+        let Some((name, number)) = next else { break };
+        // SAFETY: the name of an entry is a string.
+        found.push((unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned(), number));
+    }
+    // SAFETY: as above.
+    unsafe { if is_group { libc::endgrent() } else { libc::endpwent() } };
+    found
 }
 
 fn user(name: &str) -> Option<u32> {
@@ -108,5 +138,11 @@ mod tests {
             ("root".into(), "root".into(), "4000000001".into())
         );
         assert_eq!((system.group("no such group"), system.user("a\0b")), (None, None));
+        for is_group in [false, true] {
+            let all = all(is_group, 10_000);
+            assert!(all.contains(&("root".into(), 0)));
+            assert!(all.iter().all(|(name, _)| number(is_group, name).is_some()), "what is listed is found");
+            assert_eq!(super::all(is_group, 1).len(), 1);
+        }
     }
 }

@@ -82,7 +82,7 @@ struct History {
     files: BTreeMap<u64, File>,
     /// May be there or not: nobody was told.
     uncertain: Pending,
-    openings: u8,
+    owner_count: u8,
     clock_ms: Arc<AtomicU64>,
     /// Owners follow each other quickly, and stand still more often than they crash.
     is_hasty: bool,
@@ -164,7 +164,7 @@ impl History {
             former: Vec::new(),
             files: BTreeMap::new(),
             uncertain: Pending::default(),
-            openings: 0,
+            owner_count: 0,
             clock_ms: Arc::default(),
             is_hasty: false,
             seen: Seen::default(),
@@ -202,7 +202,7 @@ impl History {
 
     /// The log as one more process has it.
     fn tail(&mut self) -> Result<Arc<Tail>, String> {
-        self.openings += 1;
+        self.owner_count += 1;
         let clock_ms = self.clock_ms.clone();
         let world = TailWorld {
             now_ms: Arc::new(move || clock_ms.load(Ordering::Relaxed)),
@@ -210,7 +210,7 @@ impl History {
             lease_ms: LEASE_MS,
             hold_ms: HOLD_MS,
         };
-        let tail = Tail::open(Arc::new(self.log.another()), POOL, [self.openings; 16], world).map_err(told)?;
+        let tail = Tail::open(Arc::new(self.log.another()), POOL, [self.owner_count; 16], world).map_err(told)?;
         let weak: Weak<Tail> = Arc::downgrade(&tail);
         tail.grants().set_on_wanted(Arc::new(move || {
             weak.upgrade().into_iter().for_each(|tail| drop(tail.put_grants()));

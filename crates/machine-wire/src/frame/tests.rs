@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::VERSION;
+use crate::{Purpose, VERSION, WINDOW_BYTES};
 
 const MESSAGE: &[u8; 40] = b"a header of a kernel's request: 40 bytes";
 
@@ -18,6 +18,7 @@ fn samples() -> Vec<Frame<'static>> {
             session: [6; 16],
             epoch: 2,
             kernel_minor: 45,
+            purpose: Purpose::Mount,
             kernel_flags: 1 << 41,
             proof: [7; 32],
         }),
@@ -36,6 +37,18 @@ fn samples() -> Vec<Frame<'static>> {
         Frame::Refused(Refusal::Waiting),
         Frame::Refused(Refusal::NotAdmitted),
         Frame::Refused(Refusal::Unknown),
+        Frame::Hello(Hello {
+            pool: [4; 16],
+            machine: [5; 16],
+            session: [6; 16],
+            epoch: 2,
+            kernel_minor: 0,
+            purpose: Purpose::Commands,
+            kernel_flags: 0,
+            proof: [7; 32],
+        }),
+        Frame::Piece { bytes: b"a piece" },
+        Frame::Taken { bytes: 7 },
     ]
 }
 
@@ -44,9 +57,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_image_is_that_of_version_2() {
+fn the_image_is_that_of_version_3() {
     let image: String = samples().iter().map(|frame| hex(&frame.encode()) + "\n").collect();
-    assert_eq!(image, include_str!("../../golden/v2.hex"), "a released version's frames never change");
+    assert_eq!(image, include_str!("../../golden/v3.hex"), "a released version's frames never change");
 }
 
 #[test]
@@ -76,8 +89,8 @@ fn the_head_alone_refuses_what_is_too_long() {
     let longest = REPLY_HEAD_BYTES + ANSWER_BYTES_MAX;
     assert!(head(longest as u32, 7).is_ok() && head(longest as u32 + 1, 7).is_err());
     assert_eq!(
-        (head(1, 13), head(0, 0), head(0, 16)),
-        (Err(FrameError::TooLong(1)), Err(FrameError::Kind(0)), Err(FrameError::Kind(16)))
+        (head(1, 13), head(0, 0), head(0, 18)),
+        (Err(FrameError::TooLong(1)), Err(FrameError::Kind(0)), Err(FrameError::Kind(18)))
     );
 }
 
@@ -95,13 +108,29 @@ fn values_that_mean_nothing_are_refused() {
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: Vec::new() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: vec![b'n'; NAME_BYTES_MAX + 1] }));
     refuse(Frame::Request { number: 1, acknowledged: 1, is_repeated: false, message: b"short" });
+    refuse(Frame::Piece { bytes: b"" });
+    refuse(Frame::Piece { bytes: &vec![b'p'; PIECE_BYTES_MAX + 1] });
+    refuse(Frame::Taken { bytes: 0 });
+    refuse(Frame::Taken { bytes: WINDOW_BYTES + 1 });
+}
+
+#[test]
+fn a_purpose_that_nobody_knows_is_refused() {
+    const PURPOSE_AT: usize = HEAD_BYTES + 60;
+    let mut bytes = samples()[2].encode();
+    for (purpose, is_known) in [(0, true), (1, true), (2, false), (0x80, false)] {
+        bytes[PURPOSE_AT] = purpose;
+        let (head, body) = bytes.split_first_chunk().expect("a head");
+        let frame = Frame::decode(Head::decode(head).expect("a good head"), body);
+        assert_eq!(frame.is_ok(), is_known, "purpose {purpose}");
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn any_bytes_are_refused_or_encode_to_themselves(kind in 0_u8..18, body in prop::collection::vec(any::<u8>(), 0..160)) {
+    fn any_bytes_are_refused_or_encode_to_themselves(kind in 0_u8..20, body in prop::collection::vec(any::<u8>(), 0..160)) {
         let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
         bytes.extend_from_slice(&[kind, 0, 0, 0]);
         bytes.extend_from_slice(&body);
@@ -110,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_with_one_byte_changed_is_refused_or_encodes_to_itself(which in 0_usize..18, at in any::<prop::sample::Index>(), to in any::<u8>()) {
+    fn a_frame_with_one_byte_changed_is_refused_or_encodes_to_itself(which in 0_usize..21, at in any::<prop::sample::Index>(), to in any::<u8>()) {
         let mut bytes = samples()[which].encode();
         let at = at.index(bytes.len());
         bytes[at] = to;

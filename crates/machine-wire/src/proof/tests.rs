@@ -1,7 +1,7 @@
 //! Proofs and seals (P-237): right ones are taken, and everything else is not.
 
 use super::*;
-use crate::VERSION;
+use crate::{Purpose, VERSION};
 
 fn said() -> (Greeting, Challenge, Hello) {
     let hello = Hello {
@@ -10,6 +10,7 @@ fn said() -> (Greeting, Challenge, Hello) {
         session: [3; 16],
         epoch: 4,
         kernel_minor: 45,
+        purpose: Purpose::Mount,
         kernel_flags: 6,
         proof: [0; 32],
     };
@@ -31,6 +32,8 @@ fn both_prove_themselves_and_neither_by_what_the_other_said() {
     assert!(!secret.is_client(&greeting, &older, &hello), "another connection");
     let forged = Hello { session: [0; 16], ..hello.clone() };
     assert!(!secret.is_client(&greeting, &challenge, &forged), "somebody changed it on the way");
+    let forged = Hello { purpose: Purpose::Commands, ..hello.clone() };
+    assert!(!secret.is_client(&greeting, &challenge, &forged), "nobody makes a mount's connection one of commands");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod admission;
 mod calls;
+mod commands;
 mod mounted;
 mod owners;
 mod sharing;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fuse_wire::{BlockDevice, Unmount};
+use stere_client::identities::Ids;
 use stere_client::{LinkOptions, Mount};
 use stere_fuse::MountOptions;
 
@@ -47,7 +48,8 @@ fn mount(site: &Site, name: &str, machine: u8) -> Mounted {
     let options =
         MountOptions { shared: true, sync_requests: BlockDevice::No, source: name.into(), ..MountOptions::default() };
     let (pool_name, key) = ("test".to_owned(), key_of(machine));
-    let own = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key };
+    let (users, groups) = (Ids::Same, Ids::Same);
+    let own = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key, users, groups };
     let mount = Mount::new(Box::new(site.finder()), own, &path, &options.wire(true)).expect("it mounts");
     Mounted { mount: Some(mount), path }
 }

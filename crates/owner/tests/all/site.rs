@@ -10,6 +10,7 @@ use fuse_wire::abi::structs::{
 };
 use fuse_wire::abi::{init, opcode};
 use fuse_wire::{RECOMMENDED, RemoteAnswer, RemoteSession, raw};
+use stere_client::identities::Ids;
 use stere_client::{Announcement, Link, LinkOptions};
 use stere_device::{Device, MemoryDevice};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, MachineEntry, MachineState, PoolId, Superblock};
@@ -139,7 +140,8 @@ impl Site {
         let address = "127.0.0.1:0".parse().expect("an address");
         let (key, members) = (key_of(OWNER), Arc::clone(&self.members));
         let members: stere_owner::ReadMembers = Box::new(move || members.lock().expect("no panic").clone());
-        let options = OwnerOptions { address, pool: POOL, secret, epoch, grace, key, members };
+        let commands = Box::new(crate::commands::answer);
+        let options = OwnerOptions { address, pool: POOL, secret, epoch, grace, key, members, commands };
         let owner = Owner::start(door, options).expect("it listens");
         let key = key_of(OWNER).public().0;
         self.announce(Some(Announcement { address: owner.address().to_string(), secret, key, epoch }));
@@ -187,7 +189,8 @@ impl Site {
     /// A machine that mounts the pool.
     pub fn client(&self, machine: u8) -> Kernel {
         let (pool_name, key) = ("test".to_owned(), key_of(machine));
-        let options = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key };
+        let (users, groups) = (Ids::Same, Ids::Same);
+        let options = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key, users, groups };
         let link = Link::start(Box::new(self.finder()), options).expect("threads");
         link.set_kernel(45, RECOMMENDED | init::POSIX_LOCKS | init::FLOCK_LOCKS);
         Kernel { link, session: RemoteSession::new(u64::from(machine), true, 1 << 20) }

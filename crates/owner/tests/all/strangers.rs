@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stere_machine_tls::{TlsReader, TlsWriter};
 use stere_machine_wire::{
-    Direction, Frame, Greeting, Hello, Incoming, Outgoing, Refusal, Secret, StreamError, VERSION,
+    Direction, Frame, Greeting, Hello, Incoming, Outgoing, Purpose, Refusal, Secret, StreamError, VERSION,
 };
 
 use crate::site::{OWNER, POOL, ROOT, Serving, Site, key_of, until};
@@ -46,8 +46,9 @@ fn greet(
         Frame::Refused(refusal) => return ((incoming, outgoing), Err(refusal)),
         other => panic!("answered {other:?}"),
     };
-    let hello =
-        Hello { pool, machine: [1; 16], session: [3; 16], epoch, kernel_minor: 45, kernel_flags: 0, proof: [0; 32] };
+    let (machine, purpose) = ([1; 16], Purpose::Mount);
+    let (session, kernel_minor, kernel_flags, proof) = ([3; 16], 45, 0, [0; 32]);
+    let hello = Hello { pool, machine, session, epoch, kernel_minor, purpose, kernel_flags, proof };
     let proof = secret.client_proof(&greeting, &challenge, &hello);
     outgoing.send(&Frame::Hello(Hello { proof, ..hello })).expect("sent");
     let outcome = match incoming.next_frame().expect("an answer") {

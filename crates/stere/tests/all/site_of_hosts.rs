@@ -40,7 +40,7 @@ fn no_call_waits_long_for_a_node_whose_cable_is_cut() {
     let Some(site) = Site::on_network(test, Kind::Nbdkit, &links) else { return };
     let [owner, client] = &site.machines[..] else { panic!("two machines") };
     owner.ok("mount lab mount");
-    client.ok("mount lab mount");
+    client.ok("mount lab mount -o nostandby");
     let (mut synced, mut waits) = (Synced::default(), Vec::new());
     for round in 0..rounds(2) {
         synced.write(client, "a").unwrap();
@@ -71,7 +71,7 @@ fn an_owner_whose_cable_is_cut_is_followed() {
     first.ok("mount lab mount --standby");
     until("an owner", || owner_process(first).is_some());
     second.ok("mount lab mount --standby");
-    client.ok("mount lab mount");
+    client.ok("mount lab mount -o nostandby");
     let (mut synced, mut waits) = (Synced::default(), Vec::new());
     for round in 0..rounds(2) {
         (0..10).for_each(|_| synced.write(client, "a").unwrap());
@@ -112,7 +112,7 @@ fn a_node_that_large_packets_do_not_reach_is_given_up() {
     let Some(site) = Site::on_network(test, Kind::Nbdkit, &links) else { return };
     let [owner, client] = &site.machines[..] else { panic!("two machines") };
     owner.ok("mount lab mount");
-    client.ok("mount lab mount");
+    client.ok("mount lab mount -o nostandby");
     let mut synced = Synced::default();
     (0..10).for_each(|_| synced.write(client, "a").unwrap());
     synced.longest = Duration::ZERO;
@@ -149,7 +149,7 @@ fn a_client_whose_large_packets_vanish_waits_alone() {
     let Some(site) = Site::on_network(test, Kind::Nbdkit, &links) else { return };
     let [owner, client] = &site.machines[..] else { panic!("two machines") };
     owner.ok("mount lab mount");
-    client.ok("mount lab mount");
+    client.ok("mount lab mount -o nostandby");
     let (mut synced, mut of_owner) = (Synced::default(), Synced::default());
     (0..10).for_each(|_| synced.write(client, "a").unwrap());
     let narrow = site.network().switch(site.host_of(1));
@@ -197,7 +197,7 @@ fn works_with_delay(test: &str, delay: Duration) {
     first.ok("mount lab mount --standby");
     until("an owner", || owner_process(first).is_some());
     second.ok("mount lab mount --standby");
-    client.ok("mount lab mount");
+    client.ok("mount lab mount -o nostandby");
     let mut synced = Synced::default();
     let begun = Instant::now();
     (0..20).for_each(|_| synced.write(client, "a").unwrap());
@@ -271,7 +271,7 @@ fn clocks_that_differ_by_hours_change_nothing() {
     first.ok("mount lab mount --standby");
     until("an owner", || owner_process(first).is_some());
     second.ok("mount lab mount --standby");
-    client.ok("mount lab mount");
+    client.ok("mount lab mount -o nostandby");
     let mut synced = Synced::default();
     let mut waits = Vec::new();
     for round in 0..rounds(2) {

@@ -191,6 +191,11 @@ pub fn owner_process(world: &World) -> Option<i32> {
     world.find_daemon_at(&world.path("state/run/lab.owned").display().to_string())
 }
 
+/// Whether that process owns the pool by now, so that nobody else takes it for free.
+pub fn owns(world: &World) -> bool {
+    owner_process(world).is_some() && world.run("status lab").code == 0
+}
+
 /// Whether a mount is there and answers nothing; asked by what no kernel has in its memory.
 pub fn is_dead(mountpoint: &std::path::Path) -> bool {
     let error = rustix::fs::statvfs(mountpoint).err();
