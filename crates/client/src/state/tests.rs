@@ -90,7 +90,7 @@ fn close(node: u64, owner: u64) -> Vec<u8> {
 #[test]
 fn a_close_is_told_where_something_is_locked() {
     let (mut state, answers) = (State::default(), Answers::default());
-    let mut perform = |state: &mut State, message: Vec<u8>| {
+    let perform = |state: &mut State, message: Vec<u8>| {
         let number = state.enter(Asker::Kernel(request(&answers, message)));
         state.answered(number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
     };

@@ -1,6 +1,7 @@
 //! `stere node serve` with the real binary (P-245 to P-247): owners that were replaced, names that are wrong, a file system that is full, a folder
 //! of another pool. Needs root and /dev/fuse, and says loudly when it skips. How pools live with nodes that die is in `nodes.rs`.
 
+use crate::cable::Cable;
 use crate::node_servers::{Kind, Node, is_installed};
 use crate::site::{Synced, signal, take_away};
 use crate::support::tier::{forget_cache, until};
@@ -26,6 +27,14 @@ fn places(nodes: &[Node]) -> String {
     nodes.iter().map(Node::place).collect::<Vec<_>>().join(" ")
 }
 
+/// A node for a machine that reaches it by a cable.
+fn behind_a_cable(node: &Node) -> (Cable, String) {
+    let cable = Cable::to(([127, 0, 0, 1], node.port).into());
+    let line = node.device().replace(&format!(":{}/", node.port), &format!(":{}/", cable.address.port()));
+    assert_ne!(line, node.device());
+    (cable, line)
+}
+
 /// A daemon that stood still, and a mount that somebody may wait for, are gone when this is.
 struct Ends<'a>(&'a World);
 
@@ -48,7 +57,8 @@ fn an_owner_that_was_replaced_is_refused_by_the_nodes() {
     }
     let (folder, old, new) = (World::new(), World::new(), World::new());
     let nodes = nodes_in(test, &folder.folder, 3);
-    old.ok(&format!("create tank {}", devices(&nodes)));
+    let (cables, lines): (Vec<Cable>, Vec<String>) = nodes.iter().map(behind_a_cable).unzip();
+    old.ok(&format!("create tank {}", lines.join(" ")));
     old.ok("mount tank mount");
     let ends = Ends(&old);
     let mut kept = Synced::default();
@@ -64,14 +74,18 @@ fn an_owner_that_was_replaced_is_refused_by_the_nodes() {
     writer.arg(old.mountpoint()).stdout(fs::File::create(&acknowledged).unwrap()).stderr(Stdio::null());
     let mut writer = writer.spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
+    // From now on what it writes stays in the cables.
+    cables.iter().for_each(Cable::cut);
+    std::thread::sleep(std::time::Duration::from_millis(300));
     signal(old.daemon(), libc::SIGSTOP);
     new.ok("mount tank mount");
     let mut synced = Synced::default();
     (0..20).for_each(|_| synced.write(&new, "new").unwrap());
     let refusals = || nodes.iter().filter(|node| node.log().contains("an older owner is refused")).count();
     assert_eq!(refusals(), 0);
-    signal(old.daemon(), libc::SIGCONT);
+    cables.iter().for_each(Cable::mend);
     until("a refusal", || refusals() > 0);
+    signal(old.daemon(), libc::SIGCONT);
     (0..20).for_each(|_| synced.write(&new, "new").unwrap());
     drop(writer.kill());
     writer.wait().unwrap();

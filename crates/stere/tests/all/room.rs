@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use support::tier::until;
 use support::{World, can_mount};
 
 const FILE_BYTES: usize = 12 << 20;
@@ -73,8 +74,8 @@ fn what_is_removed_is_free_for_who_asks_next() {
         fs::remove_file(entry.path()).unwrap();
     }
     rustix::fs::syncfs(fs::File::open(&point).unwrap()).unwrap();
-    let all = available_bytes(&world);
-    assert!(all + (8 << 20) >= empty, "{empty} bytes were free when it was empty, {all} are now");
+    // The kernel lets go of the last ones when it gets to it.
+    until("as much room as in the beginning", || available_bytes(&world) + (8 << 20) >= empty);
     world.ok("umount mount");
     world.ok("check tank");
 }

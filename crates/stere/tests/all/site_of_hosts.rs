@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::network::Link;
 use crate::node_servers::{Kind, is_installed};
-use crate::site::{Links, Site, Synced, owner_process, signal};
+use crate::site::{Links, Site, Synced, owner_process, owns, signal};
 use crate::support::World;
 use crate::support::tier::until;
 
@@ -70,13 +70,14 @@ fn an_owner_whose_cable_is_cut_is_followed() {
     let Some(site) = Site::on_network(test, Kind::Nbdkit, &links) else { return };
     let [first, second, client] = &site.machines[..] else { panic!("three machines") };
     first.ok("mount lab mount --standby");
-    until("an owner", || owner_process(first).is_some());
+    until("an owner", || owns(first));
     second.ok("mount lab mount --standby");
     client.ok("mount lab mount -o nostandby");
     let (mut synced, mut waits) = (Synced::default(), Vec::new());
     for round in 0..rounds(2) {
         (0..10).for_each(|_| synced.write(client, "a").unwrap());
-        let owner = if owner_process(first).is_some() { 0 } else { 1 };
+        until("an owner", || owns(first) || owns(second));
+        let owner = if owns(first) { 0 } else { 1 };
         let (old, process) = (&site.machines[owner], owner_process(&site.machines[owner]));
         site.network().cut(site.host_of(owner));
         let begun = Instant::now();
@@ -196,7 +197,7 @@ fn works_with_delay(test: &str, delay: Duration) {
     let Some(site) = Site::on_network(test, Kind::Nbdkit, &links) else { return };
     let [first, second, client] = &site.machines[..] else { panic!("three machines") };
     first.ok("mount lab mount --standby");
-    until("an owner", || owner_process(first).is_some());
+    until("an owner", || owns(first));
     second.ok("mount lab mount --standby");
     client.ok("mount lab mount -o nostandby");
     let mut synced = Synced::default();
@@ -270,14 +271,15 @@ fn clocks_that_differ_by_hours_change_nothing() {
     }
     let [first, second, client] = &site.machines[..] else { panic!("three machines") };
     first.ok("mount lab mount --standby");
-    until("an owner", || owner_process(first).is_some());
+    until("an owner", || owns(first));
     second.ok("mount lab mount --standby");
     client.ok("mount lab mount -o nostandby");
     let mut synced = Synced::default();
     let mut waits = Vec::new();
     for round in 0..rounds(2) {
         (0..10).for_each(|_| synced.write(client, "a").unwrap());
-        let owner = if owner_process(first).is_some() { 0 } else { 1 };
+        until("an owner", || owns(first) || owns(second));
+        let owner = if owns(first) { 0 } else { 1 };
         if round == 0 {
             let made = std::fs::metadata(client.mountpoint().join(&synced.names[0])).unwrap().modified().unwrap();
             let now = std::time::SystemTime::now();

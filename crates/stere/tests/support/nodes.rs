@@ -40,7 +40,7 @@ pub struct Node {
     name: String,
     size_bytes: u64,
     address: String,
-    port: u16,
+    pub port: u16,
     /// A network namespace, where it is not in the test's.
     namespace: Option<String>,
     process: Option<Child>,

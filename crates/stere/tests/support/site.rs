@@ -191,9 +191,12 @@ pub fn owner_process(world: &World) -> Option<i32> {
     world.find_daemon_at(&world.path("state/run/lab.owned").display().to_string())
 }
 
-/// Whether that process owns the pool by now, so that nobody else takes it for free.
+/// Whether that process owns the pool by now, so that nobody else takes it for free. One that only tries is not asked through another
+/// machine's owner.
 pub fn owns(world: &World) -> bool {
-    owner_process(world).is_some() && world.run("status lab").code == 0
+    let said = owner_process(world).map(|_| world.run("status lab --json")).filter(|said| said.code == 0);
+    let status = said.and_then(|said| serde_json::from_str::<serde_json::Value>(&said.out).ok());
+    status.is_some_and(|status| status["through"].is_null())
 }
 
 /// Whether a mount is there and answers nothing; asked by what no kernel has in its memory.
