@@ -21,6 +21,22 @@ fn rounds(usual: usize) -> usize {
     std::env::var("STERE_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
+/// The first becomes the owner, the second stands by, and the client never owns the pool.
+fn mount_on([first, second]: [&World; 2], client: &World) {
+    first.ok("mount lab mount --standby");
+    until("an owner", || owns(first));
+    second.ok("mount lab mount --standby");
+    client.ok("mount lab mount -o nostandby");
+}
+
+/// Unmounts the pool everywhere, and checks it.
+fn close_on(machines: &[&World]) {
+    for machine in machines {
+        machine.ok("umount mount");
+    }
+    machines[0].ok("check lab");
+}
+
 fn tell(what: &str, mut waits: Vec<Duration>) -> Duration {
     waits.sort();
     let (median, worst) = (waits[waits.len() / 2], waits[waits.len() - 1]);
@@ -57,9 +73,7 @@ fn no_call_waits_long_for_a_node_whose_cable_is_cut() {
     [client, owner].iter().for_each(|machine| synced.assert_right(machine));
     let worst = tell("a silent node", waits);
     assert!(worst < SILENT_NODE_MAX, "{worst:?}");
-    client.ok("umount mount");
-    owner.ok("umount mount");
-    owner.ok("check lab");
+    close_on(&[client, owner]);
 }
 
 /// P-261.
@@ -69,10 +83,7 @@ fn an_owner_whose_cable_is_cut_is_followed() {
     let links = Links { nodes: &FAST[..3], machines: &FAST[..3], ..Links::default() };
     let Some(site) = Site::on_network(test, Kind::Nbdkit, &links) else { return };
     let [first, second, client] = &site.machines[..] else { panic!("three machines") };
-    first.ok("mount lab mount --standby");
-    until("an owner", || owns(first));
-    second.ok("mount lab mount --standby");
-    client.ok("mount lab mount -o nostandby");
+    mount_on([first, second], client);
     let (mut synced, mut waits) = (Synced::default(), Vec::new());
     for round in 0..rounds(2) {
         (0..10).for_each(|_| synced.write(client, "a").unwrap());
@@ -94,10 +105,7 @@ fn an_owner_whose_cable_is_cut_is_followed() {
     [first, second, client].iter().for_each(|machine| synced.assert_right(machine));
     let worst = tell("an owner that was cut off", waits);
     assert!(worst < SILENT_OWNER_MAX, "{worst:?}");
-    for machine in [client, first, second] {
-        machine.ok("umount mount");
-    }
-    first.ok("check lab");
+    close_on(&[client, first, second]);
 }
 
 /// Of a packet with its headers; what is longer vanishes.
@@ -137,9 +145,7 @@ fn a_node_that_large_packets_do_not_reach_is_given_up() {
     site.network().switch(0).eat_nothing();
     until("a healthy pool", || is_healthy(owner));
     synced.assert_right(client);
-    client.ok("umount mount");
-    owner.ok("umount mount");
-    owner.ok("check lab");
+    close_on(&[client, owner]);
 }
 
 /// P-262: a client on a way that large packets do not pass waits alone, and goes on when they do.
@@ -179,9 +185,7 @@ fn a_client_whose_large_packets_vanish_waits_alone() {
         synced.assert_right(machine);
         of_owner.assert_right(machine);
     }
-    client.ok("umount mount");
-    owner.ok("umount mount");
-    owner.ok("check lab");
+    close_on(&[client, owner]);
 }
 
 /// A session that ends after ten seconds of silence, and a new one.
@@ -196,10 +200,7 @@ fn works_with_delay(test: &str, delay: Duration) {
     let links = Links { nodes: &FAST[..3], machines: &machines, ..Links::default() };
     let Some(site) = Site::on_network(test, Kind::Nbdkit, &links) else { return };
     let [first, second, client] = &site.machines[..] else { panic!("three machines") };
-    first.ok("mount lab mount --standby");
-    until("an owner", || owns(first));
-    second.ok("mount lab mount --standby");
-    client.ok("mount lab mount -o nostandby");
+    mount_on([first, second], client);
     let mut synced = Synced::default();
     let begun = Instant::now();
     (0..20).for_each(|_| synced.write(client, "a").unwrap());
@@ -217,10 +218,7 @@ fn works_with_delay(test: &str, delay: Duration) {
     println!("the first call after the owner's death took {:?}", begun.elapsed());
     assert!(begun.elapsed() < SILENT_OWNER_MAX + ROUND_TRIPS_OF_A_TAKEOVER * 2 * delay, "{:?}", begun.elapsed());
     site.machines.iter().for_each(|machine| synced.assert_right(machine));
-    for machine in [client, first, second] {
-        machine.ok("umount mount");
-    }
-    first.ok("check lab");
+    close_on(&[client, first, second]);
 }
 
 #[test]
@@ -270,10 +268,7 @@ fn clocks_that_differ_by_hours_change_nothing() {
         machine.environment = vec![("LD_PRELOAD".into(), library), ("SHIFT_SECONDS".into(), shift.to_string())];
     }
     let [first, second, client] = &site.machines[..] else { panic!("three machines") };
-    first.ok("mount lab mount --standby");
-    until("an owner", || owns(first));
-    second.ok("mount lab mount --standby");
-    client.ok("mount lab mount -o nostandby");
+    mount_on([first, second], client);
     let mut synced = Synced::default();
     let mut waits = Vec::new();
     for round in 0..rounds(2) {
@@ -314,8 +309,5 @@ fn clocks_that_differ_by_hours_change_nothing() {
     [first, second, client].iter().for_each(|machine| synced.assert_right(machine));
     let worst = tell("clocks hours apart", waits);
     assert!(worst < SILENT_OWNER_MAX, "{worst:?}");
-    for machine in [client, first, second] {
-        machine.ok("umount mount");
-    }
-    first.ok("check lab");
+    close_on(&[client, first, second]);
 }
