@@ -3,10 +3,14 @@
 use crate::arguments::StatusArguments;
 use crate::json::to_json;
 use crate::report;
+use std::path::Path;
+
+use stere_client_wire::mounts::{Listed, list_of};
 use stere_control::connection::{self, Connection};
 use stere_control::message::{Answer, Request};
 use stere_control::status::{RecoveryFacts, StatusReport};
 use stere_machine::error::{DONE, ERROR, Result, refused};
+use stere_machine::mountinfo;
 use stere_machine::registry::Registry;
 use stere_online::open::open_to_read;
 use stere_online::report::Facts;
@@ -110,19 +114,34 @@ pub fn of(registry: &Registry, words: &[String]) -> Result<StatusReport> {
         return of_mounted(name, &mut connection);
     }
     let (assembly, opened, duration) = open_to_read(registry, words)?;
+    let dead = dead_mounts(&assembly.newest.pool_name);
     let facts = Facts {
         mountpoint: None,
-        warnings: opened.warnings.clone(),
+        warnings: opened.warnings.iter().cloned().chain(dead).collect(),
         warnings_of_absent: opened.warnings_of_absent.clone(),
         recovery: RecoveryFacts::new(&opened.recovery, duration.as_millis() as u64),
     };
     Ok(stere_online::report::gather(&stere_online::media::take_over(registry, &assembly, None, opened), &facts, None))
 }
 
+/// What is still mounted of a pool that no process serves here.
+fn dead_mounts(pool: &str) -> Vec<String> {
+    let all = list_of(Path::new("/proc/self/mountinfo"));
+    let is_its = |one: &Listed| one.mount.is_stere() && one.mount.source == pool;
+    let dead = all.into_iter().filter(is_its).map(|one| one.mount.mountpoint).filter(|place| mountinfo::is_dead(place));
+    dead.map(|place| {
+        format!(
+            "the mount on {0} answers nothing, because its process has ended; mount the pool there again, or take it away with `stere umount {0}`",
+            place.display()
+        )
+    })
+    .collect()
+}
+
 /// From the daemon. Where another machine owns the pool, it is the owner's that tells, and this machine's how that is reached.
 fn of_mounted(name: &str, connection: &mut Connection) -> Result<StatusReport> {
     const STRANGE: &str = "the pool's daemon gave an answer that was not asked for; unmount and mount it again";
-    let Answer::About(about) = connection.ask(Request::About)? else { return refused(STRANGE) };
+    let Answer::About(about) = connection.ask(Request::Reach)? else { return refused(STRANGE) };
     if let Some(problem) = about.through.as_ref().and_then(|through| through.problem(name)) {
         return refused(problem);
     }

@@ -38,7 +38,7 @@ impl Link {
     /// Why it did not come to its end. `local` is still open then, and what was passed on to it are whole lines.
     pub fn carry(&self, local: &UnixStream, first: &[u8]) -> Result<(), CommandsError> {
         let owner = (self.shared.find)().ok_or(CommandsError::NoOwner)?;
-        let greeted = greet(&owner, &self.shared.own(Purpose::Commands));
+        let greeted = greet(&owner, &self.shared.own(Purpose::Commands), |_| {});
         let mut greeted = greeted.map_err(|error| CommandsError::NotConnected(self.why_not(&error)))?;
         let carried = conversation::carry(local, first, &mut greeted.incoming, greeted.outgoing);
         carried.map_err(CommandsError::Broken)

@@ -80,9 +80,10 @@ fn connect(address: &str) -> Result<TcpStream, GreetError> {
     Err(GreetError::Connect { address: address.to_owned(), source: last })
 }
 
-/// Connects to the announced owner; both prove themselves.
-pub(crate) fn greet(owner: &Announcement, own: &Own) -> Result<Greeted, GreetError> {
+/// Connects to the announced owner; both prove themselves. `begun` hears of the connection, and may break it.
+pub(crate) fn greet(owner: &Announcement, own: &Own, begun: impl FnOnce(&TcpStream)) -> Result<Greeted, GreetError> {
     let socket = connect(&owner.address)?;
+    begun(&socket);
     let io = |error: std::io::Error| GreetError::Stream(StreamError::from(error));
     socket.set_nodelay(true).map_err(io)?;
     socket.set_read_timeout(Some(Duration::from_secs(SILENCE_SECONDS_MAX))).map_err(io)?;

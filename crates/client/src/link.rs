@@ -4,6 +4,7 @@
 //! changed. Requests are sent by the threads that bring them. Invariant: while there is no owner requests wait in the table, and all of
 //! them are sent when there is one. Read next: `state.rs`, `restore.rs`.
 
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     changed: Condvar,
     pub notices: Notices,
     pub reaching: Mutex<Reaching>,
+    /// A connection that is being made, and the term of the owner that it goes to.
+    greeting: Mutex<Option<(TcpStream, u64)>>,
     /// None until names were looked up, where those count: nothing is asked of an owner before.
     pub identities: Mutex<Option<Arc<Identities>>>,
     is_over: AtomicBool,
@@ -97,6 +100,7 @@ impl Link {
             changed: Condvar::new(),
             notices: Notices::default(),
             reaching: Mutex::default(),
+            greeting: Mutex::default(),
             identities: Mutex::new(identities.map(Arc::new)),
             is_over: AtomicBool::new(false),
         });
@@ -315,7 +319,12 @@ impl Shared {
                 continue;
             };
             let own = Own { kernel_minor, kernel_flags, session: self.session, ..self.own(Purpose::Mount) };
-            let outcome = match greet(&owner, &own) {
+            let begun = |socket: &TcpStream| {
+                *self.greeting.lock() = socket.try_clone().ok().map(|socket| (socket, owner.epoch));
+            };
+            let greeted = greet(&owner, &own, begun);
+            *self.greeting.lock() = None;
+            let outcome = match greeted {
                 Ok(greeted) => {
                     last_complaint.clear();
                     self.state.lock().is_refused = false;
@@ -511,6 +520,19 @@ impl Shared {
         }
     }
 
+    /// An owner that stands still takes connections and says nothing: it is not waited for where there is a newer one.
+    fn leave_former_owner(&self) {
+        let Some(epoch) = self.greeting.lock().as_ref().map(|(_, epoch)| *epoch) else { return };
+        if !(self.find)().is_some_and(|owner| owner.epoch > epoch) {
+            return;
+        }
+        if let Some((socket, _)) = self.greeting.lock().as_ref().filter(|(_, of)| *of == epoch) {
+            tracing::info!("there is a newer owner than the one that does not answer");
+            // Gone already, perhaps.
+            drop(socket.shutdown(Shutdown::Both));
+        }
+    }
+
     /// Tells the owner that this side is there, and looks whether there is a newer one, until the end. For a thread of its own.
     fn ping(&self) {
         let every = Duration::from_secs(PING_EVERY_SECONDS);
@@ -524,6 +546,7 @@ impl Shared {
             };
             let Phase::Ready(wire) = phase else {
                 self.let_killed_go();
+                self.leave_former_owner();
                 continue;
             };
             self.sync_if_full();

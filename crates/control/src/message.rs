@@ -24,6 +24,8 @@ use crate::usage::UsageReport;
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
     About,
+    /// The same, where an owner elsewhere had a moment to appear.
+    Reach,
     Status,
     /// Makes everything durable; with `wait` before the answer.
     Flush {

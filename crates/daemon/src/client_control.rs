@@ -51,7 +51,9 @@ impl ClientControl {
         let mut line = Zeroizing::new(String::new());
         while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
             match serde_json::from_str(&line) {
-                Ok(Request::About) => connection::send(&mut stream, &Answer::About(self.about())),
+                // Each command asks this, also one that begins an owner's process: it does not wait for any owner.
+                Ok(Request::About) => connection::send(&mut stream, &Answer::About(self.about(Link::reach))),
+                Ok(Request::Reach) => connection::send(&mut stream, &Answer::About(self.about(Link::reach_soon))),
                 Ok(Request::Unmount { lazy, force }) => {
                     if let Some(refused) = unmount_for(&stream, &self.ending, &self.unmounter, (lazy, force)) {
                         connection::send(&mut stream, &refused);
@@ -72,15 +74,15 @@ impl ClientControl {
     }
 
     /// Who serves this mount, and how its owner is reached now.
-    fn about(&self) -> About {
-        About { through: self.through(), ..self.about.clone() }
+    fn about(&self, reach: fn(&Link) -> Reach) -> About {
+        About { through: self.through(reach), ..self.about.clone() }
     }
 
-    fn through(&self) -> Option<ThroughReport> {
+    fn through(&self, reach: fn(&Link) -> Reach) -> Option<ThroughReport> {
         if self.owner_here().is_some() {
             return None;
         }
-        let (state, away_seconds, why) = match self.link.reach_soon() {
+        let (state, away_seconds, why) = match reach(&self.link) {
             Reach::Connected => (ThroughState::Connected, 0, None),
             Reach::Away { since, why } => (ThroughState::Away, since.as_secs(), Some(why)),
             Reach::Refused { why } => (ThroughState::Refused, 0, Some(why)),

@@ -115,6 +115,7 @@ pub fn converse(daemon: &Arc<Daemon>, stream: UnixStream, from: Place) {
 fn answer(daemon: &Daemon, request: Request) -> Answer {
     match request {
         Request::About
+        | Request::Reach
         | Request::Unmount { .. }
         | Request::Lose { .. }
         | Request::TestRules { .. }

@@ -261,6 +261,7 @@ pub fn caller_of(peer: &Peer) -> Caller<'_> {
         now: clock::now(),
         io: Io::BLOCKING,
         process: 0,
+        request: None,
     }
 }
 

@@ -40,13 +40,7 @@ impl MountRequest {
 
 /// The mount point without symbolic links. What a killed daemon left there is taken away.
 fn check_mountpoint(path: &Path) -> Result<PathBuf> {
-    if mountinfo::is_dead(path) {
-        let path = mountinfo::canonical(path);
-        if mountinfo::find(&path).is_some_and(|mount| mount.is_stere()) {
-            tracing::info!(path = %path.display(), "taking away the mount of a process that has died");
-            mountinfo::unmount(&path, true)?;
-        }
-    }
+    mountinfo::take_away_dead(path)?;
     let path = match std::fs::canonicalize(path) {
         Ok(path) => path,
         Err(error) => {

@@ -20,6 +20,7 @@ use crate::options::Options;
 use stere_machine::admission;
 use stere_machine::devices::Target;
 use stere_machine::error::{Error, Result};
+use stere_machine::mountinfo;
 use stere_machine::registry::Registry;
 use stere_machine::shared_log;
 
@@ -162,8 +163,9 @@ impl Seeking {
                     starter.start_if_none(silent);
                 }
             }
-            if let Some(starter) = &mut starter {
-                starter.note_end();
+            if starter.as_mut().is_some_and(Starter::note_end) {
+                // It found an owner, or a log that takes nothing: whoever lives has time to beat before another one tries.
+                silence = Silence::new(boot_ms);
             }
             std::thread::park_timeout(LOOK);
         }
@@ -188,6 +190,7 @@ impl Starter {
     pub fn new(registry: &Registry, request: &MountRequest, pool: &str) -> Result<Starter> {
         assert!(!pool.contains('/'), "the name of a pool is a part of paths");
         let place = registry.run_directory()?.join(format!("{pool}.owned"));
+        mountinfo::take_away_dead(&place)?;
         std::fs::create_dir_all(&place).map_err(Error::System)?;
         let program = std::env::current_exe().map_err(Error::System)?;
         let mut command: Vec<std::ffi::OsString> = vec![program.into(), "mount".into(), "--foreground".into()];
@@ -229,14 +232,12 @@ impl Starter {
         }
     }
 
-    /// Takes note of a process that has ended.
-    fn note_end(&mut self) {
-        if let Some(child) = &mut self.child
-            && let Ok(Some(status)) = child.try_wait()
-        {
-            tracing::info!(%status, "the owner's process of this machine has ended");
-            self.child = None;
-        }
+    /// Takes note of a process that has ended; whether one has.
+    fn note_end(&mut self) -> bool {
+        let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) else { return false };
+        tracing::info!(%status, "the owner's process of this machine has ended");
+        self.child = None;
+        true
     }
 
     /// The pool is closed in order, so that others take it over at once.

@@ -8,6 +8,8 @@ pub enum Bug {
     GrantNotPut,
     /// journal, `lib.rs`: a commit is acknowledged before its records are in the shared log.
     AcknowledgedBeforePut,
+    /// file, `requests.rs`: a request of another machine is carried out and not noted, so that the next owner does it again.
+    RequestNotNoted,
     /// engine, `batch.rs`: records are put into the shared log before what they name is flushed.
     PutBeforeFlush,
     /// engine, `shared.rs`: slots that an owner before may still write to are given out at once.

@@ -3,6 +3,8 @@
 use stere_format::Timestamp;
 use stere_store::Io;
 
+use crate::requests::RequestId;
+
 /// Who asks, and when.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
@@ -10,4 +12,6 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// How the call may use devices and media.
     pub io: Io<'a>,
+    /// Which request of another machine asks for it.
+    pub request: Option<&'a RequestId>,
 }

@@ -52,6 +52,9 @@ pub enum Error {
     /// A user's plugin failed; what it was for stays as it was.
     #[error(transparent)]
     Plugin(stere_plugin::StackFailure),
+    /// What is noted of a request of another machine is not valid.
+    #[error("the note of a request of another machine is not valid ({0}); unmount and run `stere check`")]
+    BadNote(String),
     /// A value in the tree is not valid.
     #[error("metadata of inode {inode} is not valid ({detail}); unmount and run `stere check`")]
     BadValue {

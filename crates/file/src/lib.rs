@@ -51,6 +51,7 @@ mod read;
 mod recalled;
 mod reconcile;
 mod record;
+pub mod requests;
 mod reservations;
 mod save;
 mod sealing;

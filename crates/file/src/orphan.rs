@@ -307,7 +307,7 @@ impl Orphans {
             return Err(stere_store::Error::WouldBlock.into());
         }
         // Times are not changed by it.
-        let context = Context { now: stere_format::Timestamp { seconds: 0, nanoseconds: 0 }, io };
+        let context = Context { now: stere_format::Timestamp { seconds: 0, nanoseconds: 0 }, io, request: None };
         match self.free_some(&context, STEPS_FOR_ROOM) {
             Err(error) if error.would_block() => Err(error),
             Ok(more) => Ok(more),

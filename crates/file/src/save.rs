@@ -153,7 +153,9 @@ impl Writeback {
         assert!(size >= content.stored_size, "saving cuts nothing off: {size} of {}", content.stored_size);
         let entering = Entering { size, modified: content.modified, changed: content.changed };
         let (extents_end, file_size) = (content.extents_end, content.size);
+        let saved: &Content = content;
         self.store.update(context.io, |transaction| {
+            saved.note_appends(transaction);
             if is_same {
                 transaction.set_content_kept();
             }
@@ -194,6 +196,7 @@ impl Writeback {
         content.stored_size = size;
         content.extents_end = content.extents_end.max(reached.next_multiple_of(BLOCK));
         (content.modified, content.changed) = (None, None);
+        content.appends_are_noted();
         content.assert_invariants();
         Ok(())
     }

@@ -8,11 +8,12 @@ use std::ops::ControlFlow;
 
 use stere_faults::{Bug, is_planted};
 use stere_format::{DeviceIndex, InodeValue, Timestamp};
-use stere_store::View;
+use stere_store::{Transaction, View};
 
 use crate::error::Error;
 use crate::keys::visit_extents;
 use crate::record::{RECORD_BYTES, Record};
+use crate::requests::{self, RequestId};
 
 /// State of one inode in memory.
 #[derive(Default)]
@@ -37,6 +38,8 @@ pub(crate) struct Content {
     pub dirty_since: u64,
     /// Of an unreplicated file: the device it lies on, once that is known.
     pub home: Option<DeviceIndex>,
+    /// Appends of other machines that are not saved yet, and where they went: one for each slot of a session.
+    appends: Vec<(RequestId, u64)>,
 }
 
 impl State {
@@ -79,6 +82,28 @@ impl Content {
     pub fn touch(&mut self, now: Timestamp) {
         self.modified = Some(now);
         self.changed = Some(now);
+    }
+
+    /// Begins an append of another machine: it is noted by whatever saves a part of it.
+    pub fn begin_append(&mut self, request: &RequestId, place: u64) {
+        assert_eq!(place, self.size, "an append goes to the end");
+        self.appends.retain(|(other, _)| (other.session, other.slot) != (request.session, request.slot));
+        self.appends.push((*request, place));
+    }
+
+    /// Nothing of it was taken.
+    pub fn forget_append(&mut self, request: &RequestId) {
+        self.appends.retain(|(other, _)| other != request);
+    }
+
+    /// Notes the appends with what saves them.
+    pub fn note_appends(&self, transaction: &mut Transaction<'_>) {
+        self.appends.iter().for_each(|(request, place)| requests::note(transaction, Some(request), *place));
+    }
+
+    /// What is saved has noted them.
+    pub fn appends_are_noted(&mut self) {
+        self.appends.clear();
     }
 
     /// Forgets what was not saved behind `size`, and makes it the end. Gives the memory that became free.
@@ -125,6 +150,7 @@ impl Content {
             records: BTreeMap::new(),
             dirty_since: 0,
             home: None,
+            appends: Vec::new(),
         }
     }
 

@@ -99,6 +99,7 @@ impl Writer {
         if data.is_empty() {
             return Ok((offset.unwrap_or(0), 0));
         }
+        let is_append = offset.is_none();
         let mut edges = Vec::new();
         for attempt in 0.. {
             let held = self.table.hold(inode);
@@ -114,7 +115,13 @@ impl Writer {
             edges = self.edges_needed(context, inode, content, &range, edges)?;
             if attempt == EDGES_READ_MAX || !edges.iter().any(Edge::is_lacking) {
                 self.writeback.relieve(context, inode, content, data.len() as u64)?;
-                return Ok((offset, self.write_with_edges(context, inode, content, offset, data, edges)?));
+                let request = context.request.filter(|_| is_append);
+                request.into_iter().for_each(|request| content.begin_append(request, offset));
+                let written = self.write_with_edges(context, inode, content, offset, data, edges);
+                if !matches!(written, Ok(1..)) {
+                    request.into_iter().for_each(|request| content.forget_append(request));
+                }
+                return Ok((offset, written?));
             }
             // Other calls on this file do not wait for a medium.
             drop(state);

@@ -52,6 +52,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("plugin", plugin),
     ("plugin_stack", plugin_stack),
     ("provenance", provenance),
+    ("request", request),
     ("row", row),
     ("rule_log", rule_log),
     ("rules", rules),
@@ -283,6 +284,10 @@ fn rule_log(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn rules(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &RulesValue::decode(bytes)?.encode())
+}
+
+fn request(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &RequestValue::decode(bytes)?.encode())
 }
 
 fn damage(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -74,6 +74,8 @@ pub mod kind {
     pub const NAMES_AGE: u8 = 49;
     /// In SYSTEM, object 0, position = blob: bytes of it that could be read from no copy.
     pub const DAMAGE: u8 = 60;
+    /// In SYSTEM, object 0, position = session and slot: the newest request of a machine's session that was carried out in this slot.
+    pub const REQUEST: u8 = 61;
     /// In SYSTEM, object = directory: its rules say what stays on devices, and in what company (one byte, 1).
     pub const RESIDENCY_RULES: u8 = 50;
     /// In INDEXES, object 0, position = directory: it has names below one that says so, and when it was used last.
@@ -252,6 +254,17 @@ impl Key {
     pub const fn damage(blob: u64) -> Self {
         Self::new(tree::SYSTEM, 0, kind::DAMAGE, blob)
     }
+
+    /// Of a session the first six bytes count; its value has all of them.
+    pub const fn request(session: &[u8; 16], slot: u16) -> Self {
+        let [a, b, c, d, e, f, ..] = *session;
+        let [high, low] = slot.to_be_bytes();
+        Self::new(tree::SYSTEM, 0, kind::REQUEST, u64::from_be_bytes([a, b, c, d, e, f, high, low]))
+    }
+
+    /// The first key of any session, and the first behind all of them.
+    pub const REQUESTS: (Self, Self) =
+        (Self::new(tree::SYSTEM, 0, kind::REQUEST, 0), Self::new(tree::SYSTEM, 0, kind::REQUEST + 1, 0));
 
     pub const fn reconcile(inode: u64) -> Self {
         Self::new(tree::SYSTEM, inode, kind::RECONCILE, 0)

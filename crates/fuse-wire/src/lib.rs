@@ -42,7 +42,7 @@ pub use interrupt::Cancel;
 pub use mount::{BlockDevice, MountOptions, Unmount, Unmounter};
 pub use notify::Notifier;
 pub use operation::{AttributeChanges, CopyFileRange, Forgets, Ioctl, Lock, Operation, TimeChange, Write};
-pub use remote::RemoteSession;
+pub use remote::{RemoteId, RemoteSession};
 pub use remote_memory::{RemoteAnswer, RemoteReply};
 pub use reply::{Attributes, Entry, Statfs, Timestamp};
 pub use request::{Context, Request};

@@ -21,6 +21,15 @@ use crate::request::{Origin, Request};
 #[cfg(test)]
 mod tests;
 
+/// Which request of which far session, for whoever notes what was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteId {
+    pub session: [u8; 16],
+    /// Where it is to be noted.
+    pub slot: u16,
+    pub number: u64,
+}
+
 /// What the requests of one far session have in common.
 #[derive(Clone, Debug)]
 pub struct RemoteSession {
@@ -39,6 +48,12 @@ impl RemoteSession {
     /// A request of these bytes. `None` if they are none: too short, of another length than they say, or for want of memory.
     #[must_use]
     pub fn request(&self, message: Vec<u8>, reply: RemoteReply) -> Option<Request> {
+        self.request_of(None, message, reply)
+    }
+
+    /// The same for one that is to be noted when it is carried out.
+    #[must_use]
+    pub fn request_of(&self, id: Option<RemoteId>, message: Vec<u8>, reply: RemoteReply) -> Option<Request> {
         let (mut header, body) = split::<InHeader>(&message)?;
         let room = answer_room(header.opcode, body).min(self.shared.decode.payload_bytes_max);
         if header.len as usize != message.len() || usize::from(header.total_extlen) * 8 > body.len() {
@@ -49,7 +64,8 @@ impl RemoteSession {
         header.unique = header.unique.max(1);
         let arena = if room > 0 { Some(Arena::new(1, room).ok()?) } else { None };
         let message_bytes = message.len();
-        let remote = Remote { tag: self.tag, message, arena, reply: Mutex::new(Some(reply)), place: AtomicU64::new(0) };
+        let (reply, place) = (Mutex::new(Some(reply)), AtomicU64::new(0));
+        let remote = Remote { tag: self.tag, id, message, arena, reply, place };
         let (shared, origin) = (Arc::clone(&self.shared), Origin::Remote(Box::new(remote)));
         Some(Request { header, slot: 0, message_bytes, origin, shared, answered: false })
     }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::abi::structs::InHeader;
 use crate::buffer::{Arena, PAGE_BYTES};
 use crate::operation::arguments::{Arguments, DecodeContext};
+use crate::remote::RemoteId;
 
 /// What a request is answered with.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,7 @@ pub type RemoteReply = Box<dyn FnOnce(RemoteAnswer<'_>) + Send>;
 /// Memory behind one request.
 pub(crate) struct Remote {
     pub tag: u64,
+    pub id: Option<RemoteId>,
     pub message: Vec<u8>,
     /// For answers that are written in place.
     pub arena: Option<Arena>,

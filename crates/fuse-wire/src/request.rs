@@ -24,6 +24,7 @@ use crate::interrupt::Cancel;
 use crate::operation::arguments::{Arguments, supplementary_groups};
 use crate::operation::decode::decode;
 use crate::operation::{Lock, Operation};
+use crate::remote::RemoteId;
 use crate::remote_memory::Remote;
 use crate::reply::{Attributes, Entry, Statfs, Timestamp};
 use crate::ring::RingShared;
@@ -151,6 +152,15 @@ impl Request {
     pub fn remote_tag(&self) -> Option<u64> {
         match &self.origin {
             Origin::Remote(remote) => Some(remote.tag),
+            _ => None,
+        }
+    }
+
+    /// As what it is to be noted when it is carried out; `None` if it need not be.
+    #[must_use]
+    pub fn remote_id(&self) -> Option<RemoteId> {
+        match &self.origin {
+            Origin::Remote(remote) => remote.id,
             _ => None,
         }
     }

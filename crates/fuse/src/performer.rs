@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fuse_wire::Request;
 use fuse_wire::abi::fopen;
+use fuse_wire::{RemoteId, Request};
 use parking_lot::Mutex;
-use stere_naming::{Caller, FileSystem, Io};
+use stere_naming::{Caller, FileSystem, Io, RequestId};
 
 use crate::answer::{Answer, Failure};
 use crate::belief::Belief;
@@ -54,11 +54,13 @@ impl Performer {
     /// Who calls. Groups are not needed: the kernel has checked permissions.
     pub fn caller<'a>(&self, request: &Request, umask: u32, io: Io<'a>) -> Caller<'a> {
         let context = request.context();
-        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), io, process: context.pid }
+        let id = |RemoteId { session, slot, number }| RequestId { session, slot, number };
+        let request = request.remote_id().map(id);
+        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), io, process: context.pid, request }
     }
 
     /// The file system's own caller.
     pub fn own_caller(io: Io<'_>) -> Caller<'_> {
-        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), io, process: 0 }
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), io, process: 0, request: None }
     }
 }

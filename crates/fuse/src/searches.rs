@@ -479,7 +479,8 @@ impl Searches {
         let text = std::str::from_utf8(&search).map_err(|_| libc::EINVAL)?;
         let search = filesystem.search().parse_search(text).map_err(|_| libc::EINVAL)?;
         let Asker { uid, gid, groups } = &asker;
-        let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: now(), io: Io::BLOCKING, process: 0 };
+        let caller =
+            Caller { uid: *uid, gid: *gid, groups, umask: 0, now: now(), io: Io::BLOCKING, process: 0, request: None };
         let errno = |error: stere_naming::Error| error.errno();
         let mut find = filesystem.search().find(&caller, ROOT, b"", search).map_err(errno)?;
         let mut links = Links::default();

@@ -21,6 +21,9 @@ use crate::tail_read::{Contents, read_contents};
 /// Waits a moment, told why and how often in a row; false where nobody wants to wait any longer.
 pub type Pause = Box<dyn Fn(&str, u32) -> bool + Send + Sync>;
 
+/// So often whoever does not own the pool tries to put its first root; an answer that was lost is settled by the second.
+const TAKING_TRIES_MAX: u32 = 2;
+
 /// What a tail needs of the world.
 pub struct TailWorld {
     /// Milliseconds of a clock that goes on while the machine sleeps.
@@ -326,7 +329,9 @@ impl Tail {
             };
             *self.trouble.lock() = Some(why.clone());
             tries += 1;
-            if self.is_given_up.load(Ordering::Acquire) || !(self.world.pause)(&why, tries) {
+            // Whoever does not own the pool yet keeps nobody else from it: its owner, perhaps, waits for the log too.
+            let is_in_vain = !putting.is_owner && tries >= TAKING_TRIES_MAX;
+            if is_in_vain || self.is_given_up.load(Ordering::Acquire) || !(self.world.pause)(&why, tries) {
                 let cause = JournalError::LogAway { why };
                 return Err(putting.lose(cause));
             }

@@ -56,7 +56,7 @@ fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() };
     // SAFETY: both take nothing and cannot fail.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    Caller { uid, gid, groups: &[], umask: 0, now, io: Io::BLOCKING, process: std::process::id() }
+    Caller { uid, gid, groups: &[], umask: 0, now, io: Io::BLOCKING, process: std::process::id(), request: None }
 }
 
 /// The open pool.

@@ -12,5 +12,5 @@ pub fn now() -> Timestamp {
 
 /// Work that no user asked for.
 pub fn own_caller(io: Io<'_>) -> Caller<'_> {
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), io, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), io, process: 0, request: None }
 }

@@ -50,6 +50,18 @@ fn error_of_statfs(mountpoint: &Path) -> Option<i32> {
     answered.recv_timeout(ASKED_MAX).ok().flatten()
 }
 
+/// Takes away the mount of a process that has died, if there is one.
+pub fn take_away_dead(path: &Path) -> Result<()> {
+    if is_dead(path) {
+        let path = canonical(path);
+        if find(&path).is_some_and(|mount| mount.is_stere()) {
+            tracing::info!(path = %path.display(), "taking away the mount of a process that has died");
+            unmount(&path, true)?;
+        }
+    }
+    Ok(())
+}
+
 /// Unmounts without the daemon's help: it is dead or not ours to talk to.
 pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<()> {
     if rustix::process::geteuid().is_root() {

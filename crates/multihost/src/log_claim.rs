@@ -141,7 +141,8 @@ impl LogClaim {
         if let Multihost::AfterSilence { next, silent_ms, .. } = mode {
             tail.note_silence(next, silent_ms);
         }
-        let before = wait_until_free(&**tail.log(), now_ms, (mode, was_closed), told)?;
+        let (decided, _) = tail.ends();
+        let before = wait_until_free(&**tail.log(), now_ms, (mode, was_closed, decided), told)?;
         Ok(LogClaim::claim_watched(tail, me, now_ms, Watched { before, is_forced, was_closed }, is_reader))
     }
 
@@ -221,11 +222,11 @@ impl Drop for LogClaim {
     }
 }
 
-/// Watches a log until nobody has the pool. What was seen last.
+/// Watches a log until nobody has the pool. What was seen last. `decided`: how far the log was read.
 fn wait_until_free(
     log: &dyn SharedLog,
     now_ms: fn() -> u64,
-    (mode, was_closed): (Multihost, bool),
+    (mode, was_closed, decided): (Multihost, bool, u64),
     told: &mut dyn FnMut(&str),
 ) -> Result<Option<(Seen, u64)>, Error> {
     let mut silence = Silence::new(now_ms);
@@ -234,8 +235,9 @@ fn wait_until_free(
         let (seen, silent_ms) = silence.look(log).map_err(|error| Error::LogAway { why: error.to_string() })?;
         // An owner whose root is there may not have beaten yet.
         let is_free = seen == Seen::Nobody && was_closed;
-        let was_watched = matches!((&seen, mode), (Seen::Owner(beat), Multihost::AfterSilence { owner, sequence, .. })
-            if (beat.owner, beat.sequence) == (owner, sequence));
+        // Two that stand by see the same silence: whoever finds the other's root, which does not beat yet, was not first.
+        let was_watched = matches!((&seen, mode), (Seen::Owner(beat), Multihost::AfterSilence { owner, sequence, next, .. })
+            if (beat.owner, beat.sequence) == (owner, sequence) && next == decided);
         if is_free || was_watched || mode == Multihost::Take || silent_ms >= SILENCE_MS {
             return Ok(silence.last().cloned());
         }

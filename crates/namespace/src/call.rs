@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use stere_file::Context;
+pub use stere_file::requests::RequestId;
 use stere_format::Timestamp;
 use stere_store::Io;
 
@@ -28,6 +29,8 @@ pub struct Caller<'a> {
     pub io: Io<'a>,
     /// The thread that calls, where the front end knows it; else 0.
     pub process: u32,
+    /// Which request this is of another machine; none for whoever calls here.
+    pub request: Option<RequestId>,
 }
 
 impl<'a> Caller<'a> {
@@ -39,7 +42,7 @@ impl<'a> Caller<'a> {
 
     /// The same, as the layer of files wants it.
     pub fn context(&self) -> Context<'_> {
-        Context { now: self.now, io: self.io }
+        Context { now: self.now, io: self.io, request: self.request.as_ref() }
     }
 }
 

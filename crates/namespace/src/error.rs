@@ -186,9 +186,9 @@ impl From<stere_file::Error> for Error {
             stere_file::Error::Retained(until) => Error::Retained(until),
             stere_file::Error::Key(error) => Error::Key(error),
             stere_file::Error::Plugin(failure) => Error::Plugin(failure),
-            error @ (stere_file::Error::BadValue { .. } | stere_file::Error::Undecodable { .. }) => {
-                Error::Damaged(error.to_string())
-            }
+            error @ (stere_file::Error::BadValue { .. }
+            | stere_file::Error::BadNote(_)
+            | stere_file::Error::Undecodable { .. }) => Error::Damaged(error.to_string()),
         }
     }
 }

@@ -17,7 +17,7 @@ const KINDS: [&str; 4] = ["crc32c", "xxh3", "blake3", "none"];
 
 fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0, request: None }
 }
 
 fn file_system() -> FileSystem {

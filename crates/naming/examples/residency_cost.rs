@@ -17,7 +17,7 @@ const SIZE_BYTES: u64 = 2 << 30;
 
 fn caller(seconds: i64) -> Caller<'static> {
     let now = Timestamp { seconds, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0, request: None }
 }
 
 fn file_system() -> FileSystem {

@@ -39,13 +39,14 @@ pub use stere_features::usage::{Usage, UsageWalk};
 pub use stere_features::versions::Versions;
 pub use stere_features::volumes::{AccountInfo, AccountsState, Limits};
 pub use stere_file::accounts::{Account, Most};
+pub use stere_file::requests;
 pub use stere_file::{
     COLLAPSE_RANGE, DigestKind, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE,
     Whence, ZERO_RANGE,
 };
 pub use stere_format::{AccountValue, BackupValue, Holder, SoftLimits, Timestamp};
 pub use stere_namespace::attributes::{Attributes, SetAttributes, SetTime};
-pub use stere_namespace::call::{AccessTimes, Caller, FileSystemStatistics, LINKS_MAX, Options, ROOT};
+pub use stere_namespace::call::{AccessTimes, Caller, FileSystemStatistics, LINKS_MAX, Options, ROOT, RequestId};
 pub use stere_namespace::classes::{ClassInfo, PolicyClasses, read_classes};
 pub use stere_namespace::encryption::{EncryptionKeys, KeyInfo, KeySeed, KeyUse, Stale};
 pub use stere_namespace::error::Error;

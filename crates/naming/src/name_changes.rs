@@ -10,7 +10,7 @@ use stere_features::features::Features;
 use stere_features::multiple_names::MultipleNames;
 use stere_features::retention::Retentions;
 use stere_features::versions::Versions;
-use stere_file::{FirstHandle, HAS_ATTRIBUTES, HAS_VERSIONS, OF_VERSIONS, inode_if_any};
+use stere_file::{FirstHandle, HAS_ATTRIBUTES, HAS_VERSIONS, OF_VERSIONS, inode_if_any, requests};
 use stere_format::{FileKind, InodeValue, Key};
 use stere_namespace::access_times::LazyTimes;
 use stere_namespace::attributes::Attributes;
@@ -163,6 +163,7 @@ impl NameChanges {
             if nameless {
                 stere_file::unlist(transaction, inode);
             }
+            requests::note(transaction, caller.request.as_ref(), 0);
             Ok(nameless)
         })?;
         if nameless {
@@ -219,6 +220,7 @@ impl NameChanges {
                 put_changed_directory(transaction, parent, &mut directory, caller.now);
                 stere_file::put_inode(transaction, inode, &value);
                 self.retention.await_retention(transaction, inode, &value)?;
+                requests::note(transaction, caller.request.as_ref(), 0);
                 Ok(Some((inode, value)))
             })?;
             // Else rules changed meanwhile.

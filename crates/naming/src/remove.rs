@@ -1,7 +1,7 @@
 //! Removing names, and with the last name the inode, unless somebody has it open.
 
 use stere_features::accounting::EMPTYING;
-use stere_file::{Gone, Keys, Unlink, inode_if_any};
+use stere_file::{Gone, Keys, Unlink, inode_if_any, requests};
 use stere_format::{FileKind, InodeValue, Key};
 use stere_namespace::call::Caller;
 use stere_namespace::error::Error;
@@ -52,7 +52,11 @@ impl NameChanges {
     ) -> Result<Attempt<()>, Error> {
         let attempt_to = |may_keep: bool| {
             let change = |transaction: &mut Transaction<'_>, unlink: &Unlink| {
-                self.remove_found(transaction, unlink, caller, place, found, may_keep)
+                let removed = self.remove_found(transaction, unlink, caller, place, found, may_keep)?;
+                if matches!(removed.0, Attempt::Done(())) {
+                    requests::note(transaction, caller.request.as_ref(), 0);
+                }
+                Ok(removed)
             };
             match by_kernel {
                 true => self.core.files.orphans.removing(&caller.context(), found.inode, change),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stere_faults::{Bug, is_planted};
-use stere_file::{Gone, Keys, Unlink, inode_if_any};
+use stere_file::{Gone, Keys, Unlink, inode_if_any, requests};
 use stere_format::FileKind;
 use stere_namespace::call::{Caller, ROOT};
 use stere_namespace::error::Error;
@@ -45,6 +45,12 @@ impl Rename<'_> {
     }
 }
 
+fn note_done(transaction: &mut Transaction<'_>, caller: &Caller<'_>, attempt: &Attempt<bool>) {
+    if matches!(attempt, Attempt::Done(_)) {
+        requests::note(transaction, caller.request.as_ref(), 0);
+    }
+}
+
 impl NameChanges {
     /// Begins a rename: what is asked for must be one that there is. The rules of both directories are looked up once.
     pub fn begin_rename<'a>(&self, caller: &Caller<'_>, asked: &Renaming<'a>) -> Result<Rename<'a>, Error> {
@@ -83,7 +89,9 @@ impl NameChanges {
             Some(target) if rename.flags == 0 => {
                 let over = |may_keep: bool| {
                     self.core.files.orphans.removing(&caller.context(), target.inode, |transaction, unlink| {
-                        self.rename_over(transaction, unlink, caller, rename, &target, may_keep)
+                        let renamed = self.rename_over(transaction, unlink, caller, rename, &target, may_keep)?;
+                        note_done(transaction, caller, &renamed.0);
+                        Ok(renamed)
                     })
                 };
                 let mut attempt = over(*may_keep);
@@ -96,7 +104,11 @@ impl NameChanges {
                 self.access_times.remove(target.inode);
                 attempt?
             }
-            _ => self.core.store.update(caller.io, |transaction| self.rename_plain(transaction, caller, rename))?,
+            _ => self.core.store.update(caller.io, |transaction| {
+                let attempt = self.rename_plain(transaction, caller, rename)?;
+                note_done(transaction, caller, &attempt);
+                Ok::<_, Error>(attempt)
+            })?,
         };
         Ok(match attempt {
             Attempt::Done(directory_moved) => {

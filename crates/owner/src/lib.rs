@@ -5,7 +5,8 @@
 //! What changes through one kernel, those of others are told.
 //!
 //! Invariants: no client is believed: lengths and handles are checked, and what one does wrong ends its own connection and nothing
-//! else; names are answered when they are durable; after a commit has failed nobody is answered any more.
+//! else; names are answered when they are durable; what an owner before has done for a request is not done again; after a commit has failed
+//! nobody is answered any more.
 //! Read next: `session.rs` (a client), `connection.rs` (its threads), `definite.rs` (what is durable), `effects.rs` (who is told),
 //! `commands.rs` (commands of other machines),
 //! `docs/design/machines.md`.
@@ -14,12 +15,14 @@ mod bounded;
 mod commands;
 mod connection;
 mod definite;
+mod departed;
 mod effects;
 mod greet;
 mod listener;
 mod members;
 mod repeated;
 mod session;
+mod slots;
 
 pub use commands::Answer;
 pub use listener::{Owner, OwnerError, OwnerOptions};

@@ -21,6 +21,7 @@ use crate::bounded::Bounded;
 use crate::commands::{Answer, Commands};
 use crate::connection::Connection;
 use crate::definite::Definite;
+use crate::departed::Departed;
 use crate::effects::Effects;
 use crate::greet::{FromClient, Greeted, Identity, ToClient, greet, refuse};
 use crate::members::{Members, ReadMembers};
@@ -78,6 +79,7 @@ pub(crate) struct Shared {
     definite: Arc<Definite>,
     effects: Effects,
     sessions: Mutex<HashMap<[u8; 16], Arc<Session>>>,
+    departed: Departed,
     next_tag: AtomicU64,
     greeting: AtomicUsize,
     grace_until: Instant,
@@ -106,6 +108,7 @@ impl Owner {
         let found = if options.grace.is_zero() { Vec::new() } else { door.filesystem().hold_found() };
         let shared = Arc::new(Shared {
             definite: Definite::new(door.clone()),
+            departed: Departed::of(door.clone()),
             door,
             identity: Identity { pool: options.pool, secret: Secret(options.secret), epoch: options.epoch },
             key: options.key,
@@ -291,7 +294,10 @@ impl Shared {
         connection.cut();
         session.detach(&connection);
         match outcome {
-            Ok(()) => self.end_session(&session),
+            Ok(()) => {
+                self.end_session(&session);
+                self.departed.ends(session.id);
+            }
             Err(error) => tracing::info!(?peer, client = session.tag, %error, "a machine's connection ended"),
         }
         Ok(true)
@@ -309,6 +315,11 @@ impl Shared {
                 let (id, tag) = (greeted.hello.session, self.next_tag.fetch_add(1, Ordering::Relaxed));
                 let extended = greeted.hello.kernel_flags & init::SETXATTR_EXT != 0;
                 let session = Session::new((id, tag, key), extended, self.door.clone(), Arc::clone(&self.definite));
+                let session = session.map_err(|error| {
+                    tracing::error!(%error, "a machine cannot be served");
+                    Refusal::Ending
+                })?;
+                self.departed.is_back(id);
                 sessions.insert(id, Arc::clone(&session));
                 Ok((session, false))
             }
@@ -381,7 +392,11 @@ impl Shared {
         while !self.is_over() {
             let expired: Vec<_> =
                 self.sessions.lock().values().filter(|session| session.has_expired()).cloned().collect();
-            expired.iter().for_each(|session| self.end_session(session));
+            for session in &expired {
+                self.end_session(session);
+                self.departed.leaves(session.id);
+            }
+            self.departed.forget_old();
             if Instant::now() > self.grace_until {
                 let found = std::mem::take(&mut *self.found.lock());
                 self.forget(&found);

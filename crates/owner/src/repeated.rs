@@ -1,38 +1,78 @@
 //! Requests that an owner before this one may have performed: its client never heard, and asks again.
 //!
-//! What was made or removed already is no error then. Nothing on media tells whether it was this request that did it; who has just been
-//! told that a name was free, and finds it taken by what it wanted to make there, takes it for its own, as clients of NFS do.
-//! Read next: `session.rs`, which asks here.
+//! Those that would do something else the second time are noted by the transaction that performs them (`crates/file/src/requests.rs`). One
+//! that is noted is answered as what it has done; one that is not noted was not done, and is performed as if it were new. Changes of
+//! attributes are not noted: made again they come to the same, and what then is no error is said here. Read next: `session.rs`.
 
 use fuse_wire::abi::opcode;
 use fuse_wire::raw;
+use stere_naming::requests::Noted;
 
 #[cfg(test)]
 mod tests;
 
 /// Where CREATE has the flags of open(2).
 const CREATE_FLAGS_AT: usize = raw::HEADER_BYTES;
+/// Where WRITE has its offset and the flags of open(2).
+const WRITE_OFFSET_AT: usize = raw::HEADER_BYTES + 8;
+const WRITE_FLAGS_AT: usize = raw::HEADER_BYTES + 32;
 
-/// Makes a repeated request one that does not mind what it did itself.
-pub(crate) fn relax(message: &mut [u8]) {
-    let is_create = raw::header(message).is_some_and(|header| header.opcode == opcode::CREATE);
-    if let Some(flags) = message.get_mut(CREATE_FLAGS_AT..).and_then(|rest| rest.first_chunk_mut::<4>())
-        && is_create
-    {
-        let asked = u32::from_ne_bytes(*flags) & !libc::O_EXCL.cast_unsigned();
+fn change_flags(message: &mut [u8], at: usize, without: i32) {
+    if let Some(flags) = message.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>()) {
+        let asked = u32::from_ne_bytes(*flags) & !without.cast_unsigned();
         *flags = asked.to_ne_bytes();
     }
 }
 
-/// What an error of a repeated request means.
+fn is_append(message: &[u8]) -> bool {
+    let flags = message.get(WRITE_FLAGS_AT..).and_then(|rest| rest.first_chunk::<4>());
+    flags.is_some_and(|flags| u32::from_ne_bytes(*flags) & libc::O_APPEND.cast_unsigned() != 0)
+}
+
+/// Whether a request is noted when it is performed.
+pub(crate) fn is_noted(message: &[u8]) -> bool {
+    raw::header(message).is_some_and(|header| match header.opcode {
+        opcode::CREATE
+        | opcode::MKNOD
+        | opcode::MKDIR
+        | opcode::SYMLINK
+        | opcode::LINK
+        | opcode::UNLINK
+        | opcode::RMDIR
+        | opcode::RENAME
+        | opcode::RENAME2 => true,
+        opcode::WRITE => is_append(message),
+        _ => false,
+    })
+}
+
+/// What there is to do for a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Meaning {
-    /// What it says.
-    Error,
-    /// It was done before.
+pub(crate) enum Rest {
+    /// Nothing.
     Done,
-    /// It was done before, and is answered as this request is.
-    As(Vec<u8>),
+    /// This, whose answer is that of the request.
+    Perform(Vec<u8>),
+}
+
+/// What is left of a request that was performed.
+pub(crate) fn rest_of(mut message: Vec<u8>, noted: &Noted) -> Rest {
+    assert!(is_noted(&message), "only what is noted is known to be done");
+    let Some(header) = raw::header(&message) else { return Rest::Done };
+    match header.opcode {
+        // It is there, and is opened.
+        opcode::CREATE => change_flags(&mut message, CREATE_FLAGS_AT, libc::O_EXCL | libc::O_TRUNC),
+        // The same bytes at the same place: what was lost of them is there then.
+        opcode::WRITE => {
+            raw::set_number(&mut message, WRITE_OFFSET_AT, noted.place);
+            change_flags(&mut message, WRITE_FLAGS_AT, libc::O_APPEND);
+        }
+        operation => {
+            let name = made_name(operation, &message);
+            return name.map_or(Rest::Done, |name| Rest::Perform(raw::message(opcode::LOOKUP, header.nodeid, &[name])));
+        }
+    }
+    Rest::Perform(message)
 }
 
 /// The name that an operation makes, behind its fixed structure.
@@ -49,17 +89,8 @@ fn made_name(operation: u32, message: &[u8]) -> Option<&[u8]> {
     rest.get(..=end)
 }
 
-/// What an error of this repeated request means.
-pub(crate) fn meaning(message: &[u8], errno: i32) -> Meaning {
-    let Some(header) = raw::header(message) else { return Meaning::Error };
-    match (header.opcode, errno) {
-        (opcode::UNLINK | opcode::RMDIR | opcode::RENAME | opcode::RENAME2, libc::ENOENT)
-        | (opcode::REMOVEXATTR, libc::ENODATA)
-        | (opcode::SETXATTR, libc::EEXIST) => Meaning::Done,
-        (operation, libc::EEXIST) => match made_name(operation, message) {
-            Some(name) => Meaning::As(raw::message(opcode::LOOKUP, header.nodeid, &[name])),
-            None => Meaning::Error,
-        },
-        _ => Meaning::Error,
-    }
+/// Whether an error says that a repeated request, which is not noted, was performed before.
+pub(crate) fn is_done_before(message: &[u8], errno: i32) -> bool {
+    let operation = raw::header(message).map(|header| header.opcode);
+    matches!((operation, errno), (Some(opcode::REMOVEXATTR), libc::ENODATA) | (Some(opcode::SETXATTR), libc::EEXIST))
 }

@@ -9,16 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
-use fuse_wire::{RemoteAnswer, RemoteSession, raw};
+use fuse_wire::{RemoteAnswer, RemoteId, RemoteSession, raw};
 use parking_lot::Mutex;
 use stere_fuse::{Changes, Door};
 use stere_machine_tls::PublicKey;
 use stere_machine_wire::frame::ANSWER_BYTES_MAX;
 use stere_machine_wire::{Frame, IN_FLIGHT_MAX, Notice, SESSION_SECONDS};
+use stere_naming::requests::{self, Noted};
 
 use crate::connection::{Charge, Connection};
 use crate::definite::{Definite, Need};
-use crate::repeated::{self, Meaning};
+use crate::repeated::{self, Rest};
+use crate::slots::Slots;
 
 #[cfg(test)]
 mod tests;
@@ -68,6 +70,9 @@ struct State {
     open: HashMap<u64, u64>,
     /// References of the client's kernel.
     known: HashMap<u64, u64>,
+    slots: Slots,
+    /// What owners before have performed for this session, by the numbers of the requests.
+    noted: HashMap<u64, Noted>,
     is_over: bool,
 }
 
@@ -100,7 +105,7 @@ struct Work {
     number: u64,
     opcode: u32,
     node: u64,
-    /// As it came, for one that may have been performed before.
+    /// As it came, for one that may have been performed before, and is not noted.
     repeated: Option<Vec<u8>>,
     /// It sets the size.
     is_cut: bool,
@@ -115,9 +120,11 @@ impl Session {
         setxattr_extended: bool,
         door: Door,
         definite: Arc<Definite>,
-    ) -> Arc<Session> {
+    ) -> Result<Arc<Session>, stere_naming::requests::Error> {
         let remote = RemoteSession::new(tag, setxattr_extended, ANSWER_BYTES_MAX);
-        Arc::new(Session { id, tag, key, remote, door, definite, state: Mutex::default() })
+        let noted = requests::of_session(door.filesystem().store(), &id)?;
+        let state = Mutex::new(State { slots: Slots::of(&noted), noted, ..State::default() });
+        Ok(Arc::new(Session { id, tag, key, remote, door, definite, state }))
     }
 
     /// From now on answers go there.
@@ -265,9 +272,10 @@ impl Session {
         charge: Charge,
     ) -> Result<(), Offence> {
         let header = raw::header(message).ok_or(Offence::Message)?;
-        {
+        let (slot, noted) = {
             let mut state = self.state.lock();
             state.kept.acknowledge(acknowledged);
+            state.noted.retain(|before, _| *before >= acknowledged);
             if number < acknowledged || state.under_way.contains(&number) {
                 return Ok(());
             }
@@ -286,23 +294,34 @@ impl Session {
                 return Err(Offence::TooMuch);
             }
             state.under_way.insert(number);
-        }
+            let slot = repeated::is_noted(message).then(|| state.slots.take(number, acknowledged));
+            (slot, if is_repeated && slot.is_some() { state.noted.get(&number).copied() } else { None })
+        };
         let mut message = message.to_vec();
         let written = if header.opcode == opcode::WRITE { message.len() as u64 } else { 0 };
-        if is_repeated {
-            repeated::relax(&mut message);
-        }
-        let repeated = is_repeated.then(|| message.clone());
+        let repeated = (is_repeated && slot.is_none()).then(|| message.clone());
         // A copy is of two files, and the second is the one that is changed.
         let node = raw::handle_places(&message).get(1).map_or(header.nodeid, |(_, node)| *node);
         let operation = header.opcode;
         let is_cut = operation == opcode::SETATTR && raw::sets_size(&message);
-        let work =
+        let mut work =
             Work { session: Arc::clone(self), number, opcode: operation, node, repeated, is_cut, written, charge };
-        match self.refusal(operation, &message) {
-            Some(errno) => work.finish(errno, &[], 0),
-            None => self.perform(work, message),
+        if let Some(errno) = self.refusal(operation, &message) {
+            work.finish(errno, &[], 0);
+            return Ok(());
         }
+        if let Some(noted) = noted {
+            match repeated::rest_of(message, &noted) {
+                Rest::Done => {
+                    work.finish(0, &[], 0);
+                    return Ok(());
+                }
+                Rest::Perform(rest) => message = rest,
+            }
+            work.opcode = raw::header(&message).map_or(operation, |header| header.opcode);
+        }
+        let id = slot.map(|slot| RemoteId { session: self.id, slot, number });
+        self.perform(work, id, message);
         Ok(())
     }
 
@@ -328,13 +347,13 @@ impl Session {
         }
     }
 
-    fn perform(&self, work: Work, message: Vec<u8>) {
+    fn perform(&self, work: Work, id: Option<RemoteId>, message: Vec<u8>) {
         let failed = Arc::new(Mutex::new(Some(work)));
         let taken = Arc::clone(&failed);
         let answer = Box::new(move |answer: RemoteAnswer<'_>| {
             taken.lock().take().into_iter().for_each(|work| work.answered(&answer));
         });
-        match self.remote.request(message, answer) {
+        match self.remote.request_of(id, message, answer) {
             Some(request) => self.door.serve(request),
             None => failed.lock().take().into_iter().for_each(|work| work.finish(libc::EIO, &[], 0)),
         }
@@ -374,13 +393,8 @@ impl Work {
             return;
         }
         if let Some(message) = self.repeated.as_ref().filter(|_| answer.errno != 0) {
-            match repeated::meaning(message, answer.errno) {
-                Meaning::Error => {}
-                Meaning::Done => return self.finish(0, &[], 0),
-                Meaning::As(message) => {
-                    let session = Arc::clone(&self.session);
-                    return session.perform(Work { repeated: None, opcode: opcode::LOOKUP, ..self }, message);
-                }
+            if repeated::is_done_before(message, answer.errno) {
+                return self.finish(0, &[], 0);
             }
         }
         if answer.errno != 0 {

@@ -8,7 +8,7 @@ use stere_format::{DecodeError, PoolId};
 pub enum Error {
     /// The journal and the roots are elsewhere.
     #[error(
-        "the log of the pool '{pool}' is in an engine, not on its devices, and this machine does not know where: `stere pool import {pool} DEVICE... --log URL`"
+        "the log of the pool '{pool}' is in an engine, not on its devices, and this machine does not know where: `stere pool import DEVICE... --log URL`"
     )]
     LogNeeded { pool: String },
     /// The engine of the shared log gives no answer.

@@ -274,7 +274,7 @@ pub fn timestamp(machine: &Machine) -> Timestamp {
 /// Whoever does everything now, the superuser unless it is said; he may wait.
 pub fn caller(machine: &Machine) -> Caller<'static> {
     let (uid, gid) = machine.owner();
-    Caller { uid, gid, groups: &[], umask: 0o022, now: timestamp(machine), io: Io::BLOCKING, process: 0 }
+    Caller { uid, gid, groups: &[], umask: 0o022, now: timestamp(machine), io: Io::BLOCKING, process: 0, request: None }
 }
 
 /// Who sees everything, whoever does everything else.

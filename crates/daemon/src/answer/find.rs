@@ -48,7 +48,16 @@ pub fn serve(
         }
     };
     let Peer { uid, gid, groups, .. } = peer;
-    let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: clock::now(), io: Io::BLOCKING, process: 0 };
+    let caller = Caller {
+        uid: *uid,
+        gid: *gid,
+        groups,
+        umask: 0,
+        now: clock::now(),
+        io: Io::BLOCKING,
+        process: 0,
+        request: None,
+    };
     let mut find = match no_index {
         true => filesystem.search().find_without_index(&caller, inode, name, search)?,
         false => filesystem.search().find(&caller, inode, name, search)?,

@@ -16,7 +16,7 @@ const DEVICE_BYTES: u64 = 64 << 20;
 const WRITE_BYTES: usize = 1 << 20;
 
 fn context() -> Context<'static> {
-    Context { now: Timestamp { seconds: 1, nanoseconds: 0 }, io: Io::BLOCKING }
+    Context { now: Timestamp { seconds: 1, nanoseconds: 0 }, io: Io::BLOCKING, request: None }
 }
 
 fn new_files() -> Files {

@@ -61,6 +61,7 @@ fn tables_end_where_the_structures_end() {
         ("xattr.md", vec![2]),
         ("scrub.md", vec![ScrubCursor::SIZE]),
         ("damage.md", vec![DamageValue::SIZE]),
+        ("request.md", vec![RequestValue::SIZE]),
         (
             "fold.md",
             vec![

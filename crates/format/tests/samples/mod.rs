@@ -569,6 +569,7 @@ fn system_samples() -> Vec<Sample> {
         ("rules", "rules", rules().encode()),
         ("rules-empty", "rules", RulesValue { seconds: -1, user: 0, text: String::new() }.encode()),
         ("rule-log", "rule_log", rule_log().encode()),
+        ("request", "request", RequestValue { session: *b"sixteen letters.", number: 300, place: 1 << 33 }.encode()),
         ("damage", "damage", DamageValue { segment: 0x1122_3344, start: 4096, end: 0x0001_2000 }.encode()),
         ("scrub", "scrub", scrub().encode()),
         ("successors", "successors", Successors(vec![(0x0102_0304, 7), (9, 1)]).encode()),

@@ -16,7 +16,7 @@ use stere_store::{DeviceIn, Store, StoreOptions};
 pub fn caller() -> Caller<'static> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
     let now = Timestamp { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0, request: None }
 }
 
 /// A new pool on these devices, with a root directory.

@@ -21,7 +21,7 @@ const WORKERS: usize = 6;
 
 fn caller<'a>(io: Io<'a>) -> Caller<'a> {
     let now = Timestamp { seconds: 5, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io, process: 0, request: None }
 }
 
 fn file_system(store: Store) -> FileSystem {

@@ -52,7 +52,7 @@ impl Pair {
 
     pub fn caller<'a>(&self, io: Io<'a>) -> Caller<'a> {
         let now = Timestamp { seconds: self.now, nanoseconds: 0 };
-        Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io, process: 0 }
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io, process: 0, request: None }
     }
 
     fn model_caller(&self) -> ModelCaller {

@@ -4,6 +4,7 @@ mod admission;
 mod calls;
 mod commands;
 mod mounted;
+mod once;
 mod owners;
 mod sharing;
 mod site;

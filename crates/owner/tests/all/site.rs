@@ -12,7 +12,7 @@ use fuse_wire::abi::{init, opcode};
 use fuse_wire::{RECOMMENDED, RemoteAnswer, RemoteSession, raw};
 use stere_client::identities::Ids;
 use stere_client::{Announcement, Link, LinkOptions};
-use stere_device::{Device, MemoryDevice};
+use stere_device::{Device, MemoryDevice, Operation};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, MachineEntry, MachineState, PoolId, Superblock};
 use stere_fuse::{BlockDevice, Door, MountOptions};
 use stere_machine_tls::MachineKey;
@@ -58,7 +58,7 @@ fn store_options() -> StoreOptions {
 
 fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0, now, io: Io::BLOCKING, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0, now, io: Io::BLOCKING, process: 0, request: None }
 }
 
 fn layout() -> DeviceLayout {
@@ -186,12 +186,32 @@ impl Site {
         *self.owner.lock().expect("no panic") = announcement;
     }
 
+    /// From now on, until the owner crashes, a commit takes so long.
+    pub fn delay_commits(&self, time: Duration) {
+        let hook = move |operation: Operation, _, _| {
+            if operation == Operation::Flush {
+                std::thread::sleep(time);
+            }
+            None
+        };
+        self.device.lock().expect("no panic").set_fault_hook(Some(Box::new(hook)));
+    }
+
     /// A machine that mounts the pool.
     pub fn client(&self, machine: u8) -> Kernel {
+        self.client_with(machine, self.finder())
+    }
+
+    /// The same, told otherwise who the owner is.
+    pub fn client_with(
+        &self,
+        machine: u8,
+        finder: impl Fn() -> Option<Announcement> + Send + Sync + 'static,
+    ) -> Kernel {
         let (pool_name, key) = ("test".to_owned(), key_of(machine));
         let (users, groups) = (Ids::Same, Ids::Same);
         let options = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key, users, groups };
-        let link = Link::start(Box::new(self.finder()), options).expect("threads");
+        let link = Link::start(Box::new(finder), options).expect("threads");
         link.set_kernel(45, RECOMMENDED | init::POSIX_LOCKS | init::FLOCK_LOCKS);
         Kernel { link, session: RemoteSession::new(u64::from(machine), true, 1 << 20) }
     }

@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 
 pub fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0 }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, io: Io::BLOCKING, process: 0, request: None }
 }
 
 /// The word of a file at an offset, in a version of it; never zero. Of every second file it repeats, so that it is compressed

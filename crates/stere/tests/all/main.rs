@@ -62,6 +62,7 @@ mod namespaces;
 mod node;
 mod nodes;
 mod offline;
+mod owner_and_node;
 mod people;
 mod placement;
 mod plugins;

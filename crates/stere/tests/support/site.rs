@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -167,10 +168,14 @@ pub struct Synced {
 impl Synced {
     /// Writes one more, unless the mount has ended.
     pub fn write(&mut self, world: &World, prefix: &str) -> std::io::Result<()> {
+        self.write_at(&world.mountpoint(), prefix)
+    }
+
+    pub fn write_at(&mut self, mountpoint: &Path, prefix: &str) -> std::io::Result<()> {
         let number = self.names.len();
         let name = format!("{prefix}{number}");
         let start = Instant::now();
-        let mut file = fs::File::create(world.mountpoint().join(&name))?;
+        let mut file = fs::File::create(mountpoint.join(&name))?;
         file.write_all(&content(number % 50))?;
         file.sync_all()?;
         self.longest = self.longest.max(start.elapsed());
@@ -194,13 +199,14 @@ pub fn owner_process(world: &World) -> Option<i32> {
 /// Whether that process owns the pool by now, so that nobody else takes it for free. One that only tries is not asked through another
 /// machine's owner.
 pub fn owns(world: &World) -> bool {
-    let said = owner_process(world).map(|_| world.run("status lab --json")).filter(|said| said.code == 0);
+    // A pool that is degraded is told by the exit code, and is owned all the same.
+    let said = owner_process(world).map(|_| world.run("status lab --json"));
     let status = said.and_then(|said| serde_json::from_str::<serde_json::Value>(&said.out).ok());
     status.is_some_and(|status| status["through"].is_null())
 }
 
 /// Whether a mount is there and answers nothing; asked by what no kernel has in its memory.
-pub fn is_dead(mountpoint: &std::path::Path) -> bool {
+pub fn is_dead(mountpoint: &Path) -> bool {
     let error = rustix::fs::statvfs(mountpoint).err();
     matches!(error, Some(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
 }
