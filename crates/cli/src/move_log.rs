@@ -78,6 +78,11 @@ pub fn run(registry: &Registry, pool: &str, log: &str) -> Result<u8> {
     if let Some(old) = old {
         shared_log::remove(&old, id);
     }
+    if to_devices {
+        println!(
+            "which machines are admitted lay with the old log and is forgotten: refuse them again, and set `--admission=ask` again, if the log moves back to an engine"
+        );
+    }
     let place = if to_devices { "its devices".to_owned() } else { shared_log::without_secrets(log) };
     println!("the log of pool {pool} is on {place} now; other machines have to import the pool anew");
     Ok(DONE)

@@ -94,6 +94,10 @@ fn wait_for_loss(daemon: &Weak<Daemon>, is_shared: bool, lost: &Receiver<String>
 /// What was not synced is lost. Commands that wait for the end are told.
 fn end_at_once(daemon: &Daemon, cause: &str) -> ! {
     daemon.running.store.stop_writing(cause);
+    let log = SharedLog::of(&daemon.running.store);
+    if log.lacks_records() {
+        log.note_lost_records();
+    }
     tracing::error!(
         "this process serves the pool no more ({cause}); its mount is dead until it is unmounted, or mounted again"
     );

@@ -58,6 +58,7 @@ mod sealing;
 mod seek;
 mod set_aside;
 mod size;
+mod slots;
 mod state;
 mod stored_facts;
 mod stored_grants;

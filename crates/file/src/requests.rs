@@ -11,6 +11,7 @@ use stere_format::{Key, RequestValue};
 use stere_store::{Io, Store, Transaction};
 
 pub use crate::error::Error;
+pub use crate::slots::Slots;
 
 #[cfg(test)]
 mod tests;

@@ -70,6 +70,8 @@ pub struct Tail {
     on_lost: Mutex<Option<Tell>>,
     /// Why records are not taken now.
     trouble: Mutex<Option<String>>,
+    /// Why beats are not: of a pool that nobody changes that is all there is to tell.
+    beat_trouble: Mutex<Option<String>>,
     is_given_up: AtomicBool,
     /// Of this owner's last root.
     epoch: AtomicU32,
@@ -108,6 +110,7 @@ impl Tail {
             foreign: Mutex::new(foreign),
             on_lost: Mutex::default(),
             trouble: Mutex::default(),
+            beat_trouble: Mutex::default(),
             is_given_up: AtomicBool::new(false),
             epoch: AtomicU32::new(0),
         }))
@@ -192,9 +195,15 @@ impl Tail {
         self.is_given_up.store(true, Ordering::Release);
     }
 
-    /// Why records are not taken now.
+    /// Why records are not taken now, or would not be.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().clone()
+        let of_put = self.trouble.lock().clone();
+        of_put.or_else(|| self.beat_trouble.lock().clone())
+    }
+
+    /// The log has taken a beat, or why it has not.
+    pub fn note_beat(&self, trouble: Option<String>) {
+        *self.beat_trouble.lock() = trouble;
     }
 
     /// Called once when the pool is lost to another owner, or now if it is; by whoever found it, who may hold locks of the pool.

@@ -55,7 +55,8 @@ pub fn assemble_while(
         if !assembly.is_outdated() {
             return Ok((assembly, guard));
         }
-        watched = guard.log().map(|log| log.watched().clone());
+        // Whoever takes a pool by force takes it from an owner that goes on putting. Else somebody was faster, and is watched as any owner.
+        watched = guard.log().filter(|_| mode == Multihost::Take).map(|log| log.watched().clone());
     }
     refused("the pool was used by another machine while it was opened here; find out who mounts it, then try again")
 }

@@ -287,7 +287,9 @@ impl Kept {
         while !self.is_ending() {
             if self.tail.is_owner() {
                 sequence += 1;
-                match self.beat(sequence) {
+                let outcome = self.beat(sequence);
+                self.tail.note_beat(outcome.as_ref().err().map(ToString::to_string));
+                match outcome {
                     Ok(()) => is_told = false,
                     Err(error) if !std::mem::replace(&mut is_told, true) => {
                         tracing::warn!(%error, "the shared log takes no beat");

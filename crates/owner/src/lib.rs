@@ -22,7 +22,6 @@ mod listener;
 mod members;
 mod repeated;
 mod session;
-mod slots;
 
 pub use commands::Answer;
 pub use listener::{Owner, OwnerError, OwnerOptions};

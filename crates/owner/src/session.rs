@@ -15,12 +15,11 @@ use stere_fuse::{Changes, Door};
 use stere_machine_tls::PublicKey;
 use stere_machine_wire::frame::ANSWER_BYTES_MAX;
 use stere_machine_wire::{Frame, IN_FLIGHT_MAX, Notice, SESSION_SECONDS};
-use stere_naming::requests::{self, Noted};
+use stere_naming::requests::{self, Noted, Slots};
 
 use crate::connection::{Charge, Connection};
 use crate::definite::{Definite, Need};
 use crate::repeated::{self, Rest};
-use crate::slots::Slots;
 
 #[cfg(test)]
 mod tests;
@@ -70,6 +69,8 @@ struct State {
     open: HashMap<u64, u64>,
     /// References of the client's kernel.
     known: HashMap<u64, u64>,
+    /// The client has all answers below.
+    acknowledged: u64,
     slots: Slots,
     /// What owners before have performed for this session, by the numbers of the requests.
     noted: HashMap<u64, Noted>,
@@ -274,6 +275,9 @@ impl Session {
         let header = raw::header(message).ok_or(Offence::Message)?;
         let (slot, noted) = {
             let mut state = self.state.lock();
+            // A frame of a connection that was cut may come after those of the next one.
+            let acknowledged = acknowledged.max(state.acknowledged);
+            state.acknowledged = acknowledged;
             state.kept.acknowledge(acknowledged);
             state.noted.retain(|before, _| *before >= acknowledged);
             if number < acknowledged || state.under_way.contains(&number) {

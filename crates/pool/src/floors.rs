@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stere_device::Device;
 use stere_format::{DeviceIndex, SegmentKind};
 use stere_store::Store;
 
@@ -52,9 +53,13 @@ impl Floors {
     }
 }
 
-/// Counts what the segment table says can be read on the devices that are attached.
+/// Counts what the segment table says can be read on the devices that are attached. Of those that do not answer nothing counts as lost, and
+/// nothing as something to fall back on.
 pub fn floors(store: &Store) -> Floors {
     let present: BTreeSet<DeviceIndex> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
+    let devices = store.health.pool_devices();
+    let silent: BTreeSet<DeviceIndex> =
+        devices.iter().filter(|device| device.silent_for().is_some()).map(|device| device.index()).collect();
     let mut floors = Floors::default();
     let offline =
         store.tier.media.volumes().iter().filter(|entry| entry.is_offline).fold(0, |set, one| set | one.bit());
@@ -63,8 +68,8 @@ pub fn floors(store: &Store) -> Floors {
             // A medium that was taken away, or whose object is damaged or lacking, is none to fall back on.
             let volumes = (store.tier.media.good_of(&segment) & !offline).count_ones() as usize;
             let placed = segment.placed();
-            let is_there =
-                |chunk: &usize| present.contains(&placed.chunks[*chunk].device) && !placed.is_missing(*chunk);
+            let answers = |device: &DeviceIndex| present.contains(device) && !silent.contains(device);
+            let is_there = |chunk: &usize| answers(&placed.chunks[*chunk].device) && !placed.is_missing(*chunk);
             let there = (0..placed.chunks.len()).filter(is_there).count();
             // On volumes alone, the last one must stay.
             let left = match segment.is_released() {
@@ -85,7 +90,9 @@ pub fn floors(store: &Store) -> Floors {
         floors.degraded_segments += u64::from(gone > 0);
         // What a medium has can be read from there.
         let is_lost = gone > parity && segment.tertiary().there == 0;
-        let left = parity.saturating_sub(gone);
+        let is_silent = |chunk: &usize| !is_gone(*chunk) && silent.contains(&placed.chunks[*chunk].device);
+        let unheard = (0..placed.chunks.len()).filter(is_silent).count() as u8;
+        let left = parity.saturating_sub(gone + unheard);
         let lowest = |known: Option<u8>| Some(known.map_or(left, |known| known.min(left)));
         match (segment.kind == SegmentKind::Meta, is_lost, parity) {
             (true, true, _) => floors.lost_metadata_segments += 1,

@@ -16,6 +16,7 @@ pub mod area;
 mod background;
 pub mod backups;
 pub mod checksums;
+pub mod clients;
 pub mod cluster;
 pub mod content;
 pub mod device;

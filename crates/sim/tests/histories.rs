@@ -115,6 +115,19 @@ fn owners_of_a_shared_log_follow_each_other() {
     assert!(is_enough && seen.crashes > 0 && seen.lost_answers > 0, "{seen:?}");
 }
 
+/// P-266. `STERE_CLIENT_HISTORIES` asks for more.
+#[test]
+fn what_machines_ask_for_takes_effect_once() {
+    let asked = std::env::var("STERE_CLIENT_HISTORIES").ok().and_then(|text| text.parse().ok());
+    let count = asked.unwrap_or(2000);
+    let first = std::env::var("STERE_CLUSTER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let (seen, failure) = stere_sim::clients::run_many(first, count, None);
+    println!("{seen:?}");
+    assert_eq!(failure, None);
+    assert!(seen.owners > 3 * count && seen.answered > 20 * count, "{seen:?}");
+    assert!(seen.noted > count && seen.duplicates > count && seen.lost > count, "{seen:?}");
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
@@ -130,6 +143,14 @@ mod planted {
             println!("{bug:?}: after {} histories: {found:?}", outcome.histories);
             assert!(found.is_some_and(|text| text.contains("122") || text.contains("a crash left")), "{bug:?}");
         }
+    }
+
+    /// P-266.
+    #[test]
+    fn a_request_that_is_not_noted_is_found() {
+        let (seen, failure) = stere_sim::clients::run_many(1, 200, Some(Bug::RequestNotNoted));
+        println!("after {} histories: {failure:?}", seen.histories);
+        assert!(failure.is_some());
     }
 
     /// P-240 to P-242: the bugs of the design of several machines.

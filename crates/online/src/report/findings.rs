@@ -57,7 +57,7 @@ fn shared_log(running: &Running) -> Option<Finding> {
     Some(finding(
         "shared_log",
         what,
-        "see that the engine of the shared log runs and that the network leads there".into(),
+        "see to the engine of the shared log and the way there; everything goes on by itself when it takes records again".into(),
     ))
 }
 

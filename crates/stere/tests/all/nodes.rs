@@ -143,6 +143,25 @@ fn stands_still(test: &str, kind: Kind) {
     world.ok("umount mount");
 }
 
+/// P-20: a node that is away is nothing to fall back on, also before anybody has written without it.
+#[test]
+fn what_an_idle_pool_survives_counts_no_node_that_is_away() {
+    let Some((mut nodes, world)) = pool_of("what_an_idle_pool_survives_counts_no_node_that_is_away", Kind::Nbdkit, 2)
+    else {
+        return;
+    };
+    let mut written = Synced::default();
+    go_on(&mut written, &world, "before", Duration::from_millis(300));
+    assert_eq!(world.json("status tank --json")["survives"], 1);
+    nodes[1].kill();
+    until("a node that is away", || state_of(&world, "n2").0 == "silent");
+    let status: serde_json::Value = serde_json::from_str(&world.run("status tank --json").out).unwrap();
+    assert_eq!((&status["survives"], &status["lost_files"]), (&0.into(), &serde_json::json!([])), "{status}");
+    nodes[1].start_again();
+    until("its return", || is_healthy(&world));
+    world.ok("umount mount");
+}
+
 /// P-233: the same where the network is cut, also while nothing is asked of it.
 #[test]
 fn a_node_that_is_cut_off_delays_nobody_for_long() {

@@ -229,6 +229,25 @@ fn an_engine_that_was_restored_is_refused() {
     site.machines[0].refused("pool take lab", 1, &["restored"]);
 }
 
+/// P-243: an owner that finds out tells the devices, so that whoever comes next is refused.
+#[test]
+fn an_engine_that_was_restored_below_an_owner_is_refused() {
+    let Some(mut site) = Site::new("an_engine_that_was_restored_below_an_owner_is_refused", 2, 1) else { return };
+    site.machines[0].ok("mount lab mount");
+    let mut synced = Synced::default();
+    synced.write(&site.machines[0], "a").unwrap();
+    site.engine.save_state();
+    for _ in 0..10 {
+        synced.write(&site.machines[0], "a").unwrap();
+    }
+    site.engine.restore_state();
+    until("the end of an owner whose log lacks records", || site.machines[0].find_daemon().is_none());
+    assert!(is_dead(&site.machines[0].mountpoint()));
+    site.machines[0].refused("mount lab mount", 1, &["older than", "restored"]);
+    site.machines[0].refused("pool take lab", 1, &["restored"]);
+    take_away(&site.machines[0]);
+}
+
 #[test]
 fn what_is_wrong_with_a_log_is_said_before_anything_is_changed() {
     let Some(site) = Site::new("what_is_wrong_with_a_log_is_said_before_anything_is_changed", 2, 1) else { return };

@@ -1,18 +1,18 @@
 //! Where the requests of a session are noted: each slot holds one whose answer the client may still lack.
 //!
 //! Invariant: a slot is taken over from a request whose answer the client has; only where all are taken that long, from the oldest.
-//! Read next: `session.rs`, `crates/file/src/requests.rs`.
+//! Read next: `requests.rs`.
 
 use std::collections::HashMap;
 
-use stere_naming::requests::{Noted, SLOTS_MAX};
+use crate::requests::{Noted, SLOTS_MAX};
 
 #[cfg(test)]
 mod tests;
 
 /// The slots of one session, with the numbers of the requests in them; 0: none.
 #[derive(Debug, Default)]
-pub(crate) struct Slots(Vec<u64>);
+pub struct Slots(Vec<u64>);
 
 impl Slots {
     /// As an owner before has left them.
