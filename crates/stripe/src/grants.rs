@@ -98,6 +98,12 @@ impl Grants {
         }
     }
 
+    /// Whether writes go out now, where their slots are granted. Before this owner's first root none do.
+    pub(crate) fn is_leased(&self) -> bool {
+        let state = self.state.lock();
+        state.lost.is_none() && self.now_ms() < state.lease_until_ms
+    }
+
     /// Whether a slot may be written to at once, for what may as well be left undone.
     pub(crate) fn allows(&self, slot: Option<Slot>) -> bool {
         let state = self.state.lock();
