@@ -26,7 +26,7 @@ use stere_pool::{AssembleOptions, Assembly, Candidate, CreateOptions, DeviceClas
 use stere_store::SharedLog;
 
 use crate::random::Random;
-use files::{File, content, file_of, read};
+use files::{File, file_of, holds, read};
 use network::{Network, Way};
 use process::{Pending, Process, ProcessClock};
 
@@ -61,6 +61,8 @@ struct History {
     uncertain: Pending,
     /// The node that may lack something.
     weak: Option<usize>,
+    /// Bytes on it changed, and nobody looked at all of them since.
+    is_rotten: bool,
     clock_ms: Arc<AtomicU64>,
     /// Owners follow each other quickly, and stand still more often than they die.
     is_hasty: bool,
@@ -98,6 +100,7 @@ impl History {
             files: BTreeMap::new(),
             uncertain: Pending::default(),
             weak: None,
+            is_rotten: false,
             clock_ms,
             is_hasty,
             is_calm: false,
@@ -261,7 +264,7 @@ impl History {
                 found => return Err(format!("file {inode} was acknowledged as {file:?}, and is {found:?}")),
             }
             match read(&owner.store, file) {
-                Ok(bytes) if bytes == content(file.seed, file.length) => {}
+                Ok(bytes) if holds(file, &bytes) => {}
                 Ok(_) => return Err(format!("file {inode} holds other bytes than were acknowledged")),
                 Err(_) if self.weak.is_some_and(|node| owner.may_lack(&self.network, node, file)) => {
                     self.seen.away += 1

@@ -106,7 +106,7 @@ fn every_crash_point_of_short_workloads() {
 #[test]
 fn owners_of_a_shared_log_follow_each_other() {
     let asked = std::env::var("STERE_CLUSTER_HISTORIES").ok().and_then(|text| text.parse().ok());
-    let count = asked.unwrap_or(1000);
+    let count = asked.unwrap_or(20_000);
     let first = std::env::var("STERE_CLUSTER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let (seen, failure) = stere_sim::cluster::run_many(first, count, None);
     println!("{seen:?}");

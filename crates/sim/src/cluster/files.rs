@@ -17,14 +17,24 @@ pub(super) struct File {
     pub(super) seed: u64,
 }
 
-pub(super) fn content(seed: u64, length: u32) -> Vec<u8> {
+/// Word by word: histories spent most of their time here when each byte passed an iterator.
+fn content(seed: u64, length: u32) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes = vec![0; length as usize];
-    // Word by word: histories spent most of their time here when each byte passed an iterator.
-    for word in bytes.chunks_mut(8) {
-        word.copy_from_slice(&random.next_u64().to_le_bytes()[..word.len()]);
-    }
+    let mut words = bytes.chunks_exact_mut(8);
+    words.by_ref().for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
+    let rest = words.into_remainder();
+    rest.copy_from_slice(&random.next_u64().to_le_bytes()[..rest.len()]);
     bytes
+}
+
+/// Whether these are the bytes of a file.
+pub(super) fn holds(file: &File, bytes: &[u8]) -> bool {
+    let mut random = Random::new(file.seed);
+    let mut words = bytes.chunks_exact(8);
+    let is_right = words.by_ref().all(|word| *word == random.next_u64().to_le_bytes());
+    let rest = words.remainder();
+    is_right && *rest == random.next_u64().to_le_bytes()[..rest.len()] && bytes.len() == file.length as usize
 }
 
 /// Writes one more file, on one device or on two. Its inode, and what it is.

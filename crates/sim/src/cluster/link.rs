@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stere_device::{Device, DeviceError, Piece, Scatter, Ticket, length_of};
+use stere_device::{Device, DeviceError, Piece, Scatter, Ticket};
 use stere_shared_log::{Bounds, Error, Machine, Put, Record, SharedLog};
 
 use super::network::{Network, Way};
@@ -38,9 +38,7 @@ impl Device for Link {
     }
 
     fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
-        let mut bytes = Vec::with_capacity(length_of(&pieces));
-        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.bytes()));
-        ticket.finish(self.network.write(self.process, self.node, offset, bytes));
+        self.network.write(self.process, self.node, offset, pieces, ticket);
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

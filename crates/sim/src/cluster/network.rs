@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stere_device::{Device, DeviceError, MemoryDevice, Operation};
+use stere_device::{Device, DeviceError, MemoryDevice, Operation, Piece, Ticket, length_of};
 use stere_shared_log::{Bounds, Error, MemoryLog, Put, SharedLog as _};
 
 use super::HOLD_MS;
@@ -134,10 +134,6 @@ impl Network {
         &self.nodes[node]
     }
 
-    pub(super) fn node_count(&self) -> usize {
-        self.nodes.len()
-    }
-
     /// Where the log ends, as somebody sees it who is not parted from it.
     pub(super) fn log_end(&self) -> Result<u64, Error> {
         Ok(self.log.bounds()?.next)
@@ -257,26 +253,21 @@ impl Network {
         (state.arrived_late, state.records_late)
     }
 
-    pub(super) fn write(&self, process: usize, node: usize, offset: u64, bytes: Vec<u8>) -> Result<(), DeviceError> {
+    /// Sends a write. Its ticket is told what the process hears.
+    pub(super) fn write(&self, process: usize, node: usize, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
         let mut state = self.state.lock();
         let asked = state.call(&self.nodes, process, Some(node), Operation::Write);
-        match asked.map(|()| state.reaches[process].ways[node]) {
-            Ok(Way::Open) => {
-                state.arrive_before(&self.nodes, process, node, offset, bytes.len() as u64);
-                self.nodes[node].write_bytes(offset, &bytes)
-            }
-            Ok(_) => {
-                state.sent.push(Sent { process, node, offset, bytes, is_answered: true });
-                Ok(())
-            }
-            // Whether it left nobody knows.
-            Err(error) => {
-                if !state.reaches[process].is_gone && state.random.chance(1, 2) {
-                    state.sent.push(Sent { process, node, offset, bytes, is_answered: false });
-                }
-                Err(error)
-            }
+        let is_answered = asked.is_ok();
+        if is_answered && state.reaches[process].ways[node] == Way::Open {
+            state.arrive_before(&self.nodes, process, node, offset, length_of(&pieces) as u64);
+            return self.nodes[node].submit_write_gathered(offset, pieces, ticket);
         }
+        // Of a write that is not answered nobody knows whether it left.
+        if is_answered || !state.reaches[process].is_gone && state.random.chance(1, 2) {
+            let bytes = pieces.iter().map(Piece::bytes).collect::<Vec<_>>().concat();
+            state.sent.push(Sent { process, node, offset, bytes, is_answered });
+        }
+        ticket.finish(asked);
     }
 
     /// Asks for a read; what the process sent to this place before has arrived when it is allowed.

@@ -35,6 +35,8 @@ pub struct Seen {
     pub stopped_clocks: u64,
     /// Owners that woke and found their lease over.
     pub lease_over: u64,
+    /// Blocks of copies that changed.
+    pub rotten: u64,
     /// Reads of a file whose only node was away.
     pub away: u64,
 }
@@ -108,6 +110,7 @@ impl Seen {
             caught_up: self.caught_up + other.caught_up,
             stopped_clocks: self.stopped_clocks + other.stopped_clocks,
             lease_over: self.lease_over + other.lease_over,
+            rotten: self.rotten + other.rotten,
             away: self.away + other.away,
         }
     }

@@ -5,12 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use stere_format::{BLOCK_BYTES, DeviceLayout, SegmentKind};
 use stere_store::{Error, Io};
+
+use crate::random::Random;
 
 use super::files::{File, remove, write};
 use super::network::End;
 use super::process::{Pending, Process};
-use super::{HOLD_MS, History, NODES, told};
+use super::{HOLD_MS, History, NODE_BYTES, NODES, told};
 
 const FILES_MAX: usize = 40;
 /// Owners of before that may still wake.
@@ -58,7 +61,8 @@ impl History {
     fn disturb(&mut self) -> Result<(), String> {
         let mut random = self.random.fork();
         let owner = self.owner()?.number;
-        match random.below(6) {
+        match random.below(7) {
+            6 => self.rot(&mut random)?,
             0 => {
                 let calls = if random.chance(1, 2) { 0 } else { random.between(1, 30) };
                 self.part(owner, calls, &mut random);
@@ -78,6 +82,45 @@ impl History {
         Ok(())
     }
 
+    /// Bytes of a copy change on a node, of what others have, too.
+    fn rot(&mut self, random: &mut Random) -> Result<(), String> {
+        let owner = self.owner()?;
+        if self.weak.is_some() || owner.lacks_node {
+            return Ok(());
+        }
+        let all = owner.store.segments().all();
+        let has_copies =
+            all.iter().filter(|segment| segment.placed().scheme.parity > 0 && segment.written_blocks() > 1);
+        let meant: Vec<_> = has_copies.collect();
+        if meant.is_empty() {
+            return Ok(());
+        }
+        let segment = random.pick(&meant);
+        let chunks = segment.chunks();
+        let place = chunks[random.below(chunks.len() as u64) as usize];
+        let block = random.below(u64::from(segment.written_blocks()));
+        let layout = DeviceLayout::for_size(NODE_BYTES, owner.store.log().chunk_bytes()).map_err(told)?;
+        let node = usize::from(place.device);
+        let start = layout.slot_offset(place.slot).ok_or("a chunk lies in no slot")?;
+        self.network.node(node).corrupt(start + block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
+        (self.weak, self.is_rotten) = (Some(node), true);
+        self.seen.rotten += 1;
+        self.verify()
+    }
+
+    /// Mends what rotted, also what nobody read.
+    fn scrub(&mut self) -> Result<(), String> {
+        let report = match self.owner()?.store.scrubber.scrub() {
+            Ok(report) => report,
+            Err(error) => return self.excuse(Err(error)).map(|_| ()),
+        };
+        if !report.unrepairable.is_empty() {
+            return Err(format!("a scrub of what copies bear: {report:?}"));
+        }
+        self.is_rotten = false;
+        self.commit()
+    }
+
     fn wait(&mut self) -> Result<(), String> {
         let ms = self.random.between(1, 2 * u64::from(HOLD_MS));
         if self.random.chance(1, 4) {
@@ -86,7 +129,23 @@ impl History {
         }
         self.pass(ms);
         self.release_slots()?;
-        self.verify()
+        self.verify()?;
+        match ms > u64::from(HOLD_MS) && self.random.chance(1, 2) {
+            true => self.write_where_others_did(),
+            false => Ok(()),
+        }
+    }
+
+    /// An owner, which takes the first slots that are free, writes to those that were held; then one of before wakes.
+    fn write_where_others_did(&mut self) -> Result<(), String> {
+        self.replace(true)?;
+        for _ in 0..3 {
+            self.change()?;
+        }
+        if self.owner()?.may_write() {
+            self.commit()?;
+        }
+        self.wake()
     }
 
     /// Whether it succeeded; only an owner that the log did not answer may fail.
@@ -99,6 +158,9 @@ impl History {
     }
 
     fn change(&mut self) -> Result<(), String> {
+        if !self.owner()?.may_write() {
+            return Ok(());
+        }
         let mut random = self.random.fork();
         let known: Vec<(u64, File)> = self.files.iter().map(|(inode, file)| (*inode, *file)).collect();
         let owner = self.owner.as_mut().ok_or("nobody owns the pool")?;
@@ -156,7 +218,7 @@ impl History {
     }
 
     fn stand_still(&mut self, mut before: Process) {
-        before.is_stopped = self.random.chance(2, 3);
+        before.is_stopped = self.random.chance(1, 2);
         self.seen.stopped_clocks += u64::from(before.is_stopped);
         if self.random.chance(1, 3) {
             let calls = self.random.between(1, 6);
@@ -224,10 +286,12 @@ impl History {
         }
         if !has_lease {
             self.seen.lease_over += 1;
+            // Its writes wait for the look that comes next, and must not go out after it either.
+            former.store.log().close_rows(SegmentKind::Data);
             former.look();
             if former.tail.check().is_ok() {
-                // The log does not answer, so it waits on.
-                self.former.push(former);
+                // The log does not answer, and it ends while it waits.
+                self.network.kill(former.number);
                 return self.verify();
             }
         }
@@ -249,6 +313,11 @@ impl History {
     pub(super) fn catch_up(&mut self) -> Result<(), String> {
         let owner = self.owner()?.number;
         self.network.mend(owner);
+        // What is on its way to a chunk that was given up is not told by the table yet.
+        self.commit()?;
+        if !self.owner()?.may_write() {
+            return Ok(());
+        }
         for _ in 0..ROUNDS_MAX {
             match self.owner()?.store.rebuilder.mend_step(ROUND_BYTES) {
                 Ok(progress) if progress.is_done => break,
@@ -259,11 +328,11 @@ impl History {
         let owner = self.owner()?;
         let status = owner.store.rebuilder.mend_status();
         let is_whole = status.chunks_left + status.waiting_chunks == 0 && !status.is_settling;
-        if is_whole && !owner.lacks_node && self.network.away(owner.number).is_none() {
-            self.commit()?;
-            if self.owner()?.may_write() {
-                self.seen.caught_up += u64::from(self.weak.take().is_some());
+        if is_whole && !owner.lacks_node && owner.may_write() && self.network.away(owner.number).is_none() {
+            if self.is_rotten {
+                self.scrub()?;
             }
+            self.seen.caught_up += u64::from(self.weak.take().is_some());
         }
         self.verify()
     }
