@@ -55,7 +55,7 @@ struct History {
     owner: Option<Process>,
     /// Replaced, and perhaps not aware of it.
     former: Vec<Process>,
-    /// What was acknowledged.
+    /// Files that were acknowledged.
     files: BTreeMap<u64, File>,
     /// May be there or not: nobody was told.
     uncertain: Pending,
@@ -209,7 +209,7 @@ impl History {
         let clock = Arc::new(ProcessClock::new(self.clock_ms.clone()));
         let tail = process::tail(&self.network, process, &clock)?;
         tail.note_silence(end, silent_ms);
-        // Who says nothing is left out.
+        // A node that says nothing is left out.
         let is_there = |node: &usize| self.network.way(process, *node) != Way::Cut;
         let candidate = |node: usize| Candidate {
             path: format!("/nodes/{node}"),
@@ -230,7 +230,7 @@ impl History {
         Ok(())
     }
 
-    /// What nobody was told of is there or not; from now on it stays so.
+    /// Files that nobody was told of are there or not; from now on that stays so.
     fn look_what_is_there(&mut self) -> Result<(), String> {
         let uncertain = std::mem::take(&mut self.uncertain);
         let owner = self.owner.as_ref().ok_or("nobody owns the pool")?;
@@ -253,10 +253,10 @@ impl History {
     fn verify(&mut self) -> Result<(), String> {
         let owner = self.owner.as_ref().ok_or("nobody owns the pool")?;
         if !owner.has_lease() {
-            // What a read mends would wait for the log.
+            // A read that mends something would wait for the log.
             return Ok(());
         }
-        // What the owner itself removed since its last commit is gone for its readers.
+        // Files that the owner itself removed since its last commit are gone for its readers.
         let is_there = |inode: &u64| !owner.pending.removed.contains_key(inode);
         for (inode, file) in self.files.iter().filter(|(inode, _)| is_there(inode)) {
             match file_of(&owner.store, *inode).map_err(told)? {

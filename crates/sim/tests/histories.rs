@@ -139,7 +139,7 @@ mod planted {
     #[test]
     fn planted_bugs_of_the_cluster_are_found() {
         let only = std::env::var("BUG").ok();
-        // What parted nodes show, too.
+        // Bugs that parted nodes show, too.
         let of_nodes = [Bug::CommitWithoutFlush, Bug::StrandedForgotten, Bug::AbsenceForgotten];
         let all = Bug::CLUSTER.into_iter().chain(of_nodes);
         for bug in all.filter(|bug| only.as_ref().is_none_or(|only| *only == format!("{bug:?}"))) {

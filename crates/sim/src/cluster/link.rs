@@ -1,4 +1,4 @@
-//! What a process of the area `cluster` holds of the network: a device for each node, and the log.
+//! The ends of the network of the area `cluster` that a process holds: a device for each node, and the log.
 //!
 //! Invariant: nothing reaches a node or the log but through the network. Read next: `network.rs`.
 

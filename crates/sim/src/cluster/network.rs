@@ -49,7 +49,7 @@ struct LateRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Open,
-    /// What is sent arrives when something needs it, or some time later.
+    /// Writes arrive when something needs them, or some time later.
     Slow,
     /// Nothing comes back.
     Cut,
@@ -175,7 +175,8 @@ impl Network {
         self.state.lock().reaches[process].fails_flush = Some(node);
     }
 
-    /// All ways of a process to nodes are there again. What was given up meanwhile arrives now or never: its connections are gone.
+    /// All ways of a process to nodes are there again. Writes that were given up arrive now or never: their
+    /// connections are gone.
     pub(super) fn mend(&self, process: usize) {
         let mut state = self.state.lock();
         state.reaches[process].parts = None;
@@ -224,7 +225,7 @@ impl Network {
         replaced_ms.is_none_or(|replaced_ms| now_ms < replaced_ms + u64::from(HOLD_MS))
     }
 
-    /// Time passes until then. What comes too late for that arrives before, or never.
+    /// Time passes until then. Writes that would come too late arrive before, or never.
     pub(super) fn pass_until(&self, now_ms: u64) {
         let mut state = self.state.lock();
         let replaced: Vec<_> = state.reaches.iter().map(|reach| reach.replaced_ms).collect();
@@ -324,7 +325,7 @@ impl Network {
 }
 
 impl State {
-    /// A process calls. Whatever is on its way may arrive before.
+    /// A process calls. Something that is on its way may arrive before.
     fn call(
         &mut self,
         nodes: &[Arc<MemoryDevice>],
@@ -429,7 +430,7 @@ impl State {
         drop(nodes[node].write_bytes(sent.offset, &sent.bytes));
     }
 
-    /// What a process sent to a place arrives, in order.
+    /// Everything that a process sent to a place arrives, in order.
     fn arrive_before(&mut self, nodes: &[Arc<MemoryDevice>], process: usize, node: usize, offset: u64, length: u64) {
         while let Some(first) =
             self.sent.iter().position(|sent| sent.is_of(process, node) && sent.overlaps(offset, length))

@@ -49,7 +49,7 @@ impl ProcessClock {
     }
 }
 
-/// What an owner did and did not hear of yet.
+/// Changes of an owner that it did not hear of yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) written: BTreeMap<u64, File>,

@@ -11,7 +11,7 @@ use super::run;
 
 const THREADS_MAX: u64 = 16;
 
-/// What happened in histories, so that nobody takes quiet ones for proof.
+/// Events of histories, so that nobody takes quiet ones for proof.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
     pub histories: u64,
@@ -47,14 +47,14 @@ pub fn run_many(first: u64, count: u64, bug: Option<Bug>) -> (Seen, Option<(u64,
     assert!(bug.is_none(), "this build plants no bugs");
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64).min(THREADS_MAX);
     let failed = AtomicU64::new(u64::MAX);
-    let turns: Vec<Turns> = std::thread::scope(|scope| {
+    let played: Vec<Played> = std::thread::scope(|scope| {
         let failed = &failed;
-        let seeds = |turn: u64| (first + turn..first + count).step_by(threads as usize);
-        let turn = |turn| scope.spawn(move || run_turns(seeds(turn), bug, failed));
-        let running: Vec<_> = (0..threads).map(turn).collect();
+        let seeds = |thread: u64| (first + thread..first + count).step_by(threads as usize);
+        let begin = |thread| scope.spawn(move || run_some(seeds(thread), bug, failed));
+        let running: Vec<_> = (0..threads).map(begin).collect();
         running.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
-    let (passed, failures): (Vec<_>, Vec<_>) = turns.into_iter().unzip();
+    let (passed, failures): (Vec<_>, Vec<_>) = played.into_iter().unzip();
     let failure = failures.into_iter().flatten().min();
     let end = failure.as_ref().map_or(u64::MAX, |(seed, _)| *seed);
     // Others may have gone on behind the failure.
@@ -67,12 +67,12 @@ pub fn run_many(first: u64, count: u64, bug: Option<Bug>) -> (Seen, Option<(u64,
     (seen, failure)
 }
 
-/// What one thread played: the histories that passed, and the first failure.
-type Turns = (Vec<(u64, Seen)>, Option<(u64, String)>);
+/// The histories of one thread that passed, and the first failure.
+type Played = (Vec<(u64, Seen)>, Option<(u64, String)>);
 
 /// Plays histories until one fails, or one before them did.
-fn run_turns(seeds: impl Iterator<Item = u64>, bug: Option<Bug>, failed: &AtomicU64) -> Turns {
-    // The switch belongs to the thread, and the thread ends with its turns.
+fn run_some(seeds: impl Iterator<Item = u64>, bug: Option<Bug>, failed: &AtomicU64) -> Played {
+    // The switch belongs to the thread, which ends with this.
     #[cfg(feature = "planted-bugs")]
     stere_faults::plant(bug);
     #[cfg(not(feature = "planted-bugs"))]

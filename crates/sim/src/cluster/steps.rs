@@ -241,7 +241,7 @@ impl History {
             0..=2 => self.network.end(before.number, End::AtFlush),
             3..=4 => self.network.end(before.number, End::AfterCalls(random.between(1, 24))),
             5 => {
-                // What it names may be elsewhere or nowhere.
+                // The rows that it names may be elsewhere or nowhere.
                 let node = self.weak.unwrap_or(random.below(NODES as u64) as usize);
                 self.weak = Some(node);
                 self.network.fail_flush(before.number, node);
@@ -279,7 +279,7 @@ impl History {
         let has_lease = former.has_lease();
         let mut written = BTreeMap::new();
         for _ in 0..random.between(1, if has_lease { 12 } else { 8 }) {
-            // Whatever it is told by its own store is no matter: only an acknowledgement counts.
+            // Errors of its own store are no matter: only an acknowledgement counts.
             if let Ok((inode, file)) = write(&former.store, &mut random) {
                 written.insert(inode, file);
             }
@@ -313,7 +313,7 @@ impl History {
     pub(super) fn catch_up(&mut self) -> Result<(), String> {
         let owner = self.owner()?.number;
         self.network.mend(owner);
-        // What is on its way to a chunk that was given up is not told by the table yet.
+        // The table does not tell yet of rows on their way to a chunk that was given up.
         self.commit()?;
         if !self.owner()?.may_write() {
             return Ok(());
