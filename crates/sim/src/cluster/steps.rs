@@ -117,8 +117,10 @@ impl History {
         if !report.unrepairable.is_empty() {
             return Err(format!("a scrub of what copies bear: {report:?}"));
         }
-        self.is_rotten = false;
-        self.commit()
+        self.commit()?;
+        // Repairs fail, too, where the log does not answer.
+        self.is_rotten = !self.owner()?.may_write();
+        Ok(())
     }
 
     fn wait(&mut self) -> Result<(), String> {
@@ -331,6 +333,9 @@ impl History {
         if is_whole && !owner.lacks_node && owner.may_write() && self.network.away(owner.number).is_none() {
             if self.is_rotten {
                 self.scrub()?;
+            }
+            if self.is_rotten {
+                return self.verify();
             }
             self.seen.caught_up += u64::from(self.weak.take().is_some());
         }
