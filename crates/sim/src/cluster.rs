@@ -149,7 +149,8 @@ impl History {
     fn pass(&mut self, ms: u64) {
         let now_ms = self.now_ms() + ms;
         self.network.pass_until(now_ms);
-        self.former.iter().filter(|former| former.is_stopped).for_each(|former| former.clock.stand_still(ms));
+        let stopped = self.former.iter().chain(&self.owner).filter(|process| process.is_stopped);
+        stopped.for_each(|process| process.clock.stand_still(ms));
         self.former.retain(|former| !former.is_stopped || self.network.may_arrive(former.number, now_ms));
         if let Some(owner) = &self.owner {
             owner.look_until_leased(&self.network);

@@ -186,6 +186,7 @@ impl Network {
                 state.reaches[process].ways[node] = Way::Open;
             }
         }
+        assert!(!state.reaches[process].ways.contains(&Way::Cut), "no way is cut any more");
     }
 
     /// After so many calls of the log that are answered so many are not.
@@ -227,6 +228,8 @@ impl Network {
 
     /// Time passes until then. Writes that would come too late arrive before, or never.
     pub(super) fn pass_until(&self, now_ms: u64) {
+        let before_ms = self.clock_ms.load(Ordering::Relaxed);
+        assert!(before_ms <= now_ms, "time goes from {before_ms} ms to {now_ms} ms");
         let mut state = self.state.lock();
         let replaced: Vec<_> = state.reaches.iter().map(|reach| reach.replaced_ms).collect();
         let is_over = |sent: &Sent| replaced[sent.process].is_some_and(|ms| ms + u64::from(HOLD_MS) <= now_ms);
@@ -266,6 +269,7 @@ impl Network {
         // Of a write that is not answered nobody knows whether it left.
         if is_answered || !state.reaches[process].is_gone && state.random.chance(1, 2) {
             let bytes = pieces.iter().map(Piece::bytes).collect::<Vec<_>>().concat();
+            assert!(!bytes.is_empty(), "a write has bytes");
             state.sent.push(Sent { process, node, offset, bytes, is_answered });
         }
         ticket.finish(asked);
@@ -399,9 +403,8 @@ impl State {
         let put = self.reaches[late.process].log.put(late.number, &late.bytes)?;
         if put == Put::Mine && !std::mem::replace(&mut self.reaches[late.process].has_root, true) {
             let now_ms = clock_ms.load(Ordering::Relaxed);
-            for (_, reach) in self.reaches.iter_mut().enumerate().filter(|(process, _)| *process != late.process) {
-                reach.replaced_ms.get_or_insert(now_ms);
-            }
+            let others = self.reaches.iter_mut().enumerate().filter(|(process, _)| *process != late.process);
+            others.for_each(|(_, reach)| _ = reach.replaced_ms.get_or_insert(now_ms));
         }
         Ok(put)
     }
@@ -426,6 +429,7 @@ impl State {
         let is_before = |sent: &Sent| sent.is_of(process, node) && sent.overlaps(offset, length);
         let first = self.sent[..at].iter().position(is_before).unwrap_or(at);
         let sent = self.sent.remove(first);
+        assert!(sent.is_of(process, node), "only writes of one process to one node have an order");
         // Nothing makes a node in memory refuse it.
         drop(nodes[node].write_bytes(sent.offset, &sent.bytes));
     }

@@ -40,7 +40,9 @@ impl ProcessClock {
 
     /// It did not go on while others did.
     pub(super) fn stand_still(&self, ms: u64) {
-        self.behind_ms.fetch_add(ms, Ordering::Relaxed);
+        let before_ms = self.behind_ms.fetch_add(ms, Ordering::Relaxed);
+        let world_ms = self.world_ms.load(Ordering::Relaxed);
+        assert!(before_ms + ms <= world_ms, "a clock stands still for no longer than time passes");
     }
 
     /// The log took a record of this process, or said now that nobody else's is there.
@@ -146,6 +148,7 @@ pub(super) fn tail(network: &Arc<Network>, process: usize, clock: &Arc<ProcessCl
         lease_ms: LEASE_MS,
         hold_ms: HOLD_MS,
     };
+    assert!(clock.now_ms() <= clock.world_ms.load(Ordering::Relaxed), "no clock runs ahead");
     let mut owner = [0; 16];
     owner[..8].copy_from_slice(&(process as u64 + 1).to_le_bytes());
     let log = LogLink { network: network.clone(), process, clock: clock.clone() };

@@ -125,11 +125,11 @@ impl History {
 
     fn wait(&mut self) -> Result<(), String> {
         let ms = self.random.between(1, 2 * u64::from(HOLD_MS));
-        if self.random.chance(1, 4) {
-            // Its machine stands still, and nobody notices.
-            self.owner()?.clock.stand_still(ms);
-        }
+        let owner = self.owner.as_mut().ok_or("nobody owns the pool")?;
+        // Its machine stands still, and nobody notices.
+        owner.is_stopped = self.random.chance(1, 4);
         self.pass(ms);
+        self.owner.iter_mut().for_each(|owner| owner.is_stopped = false);
         self.release_slots()?;
         self.verify()?;
         match ms > u64::from(HOLD_MS) && self.random.chance(1, 2) {
