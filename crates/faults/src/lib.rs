@@ -16,6 +16,12 @@ pub enum Bug {
     SlotGrantedTwice,
     /// journal, `tail.rs`: an owner that was replaced goes on.
     FencedGoesOn,
+    /// journal, `foreign.rs`: a root does not repeat which slots owners before the last may still write to.
+    HeldForgotten,
+    /// journal, `foreign.rs`: slots of the owner before are free when the new root is in the log, and not when its writes have arrived.
+    LateWriteIntoReusedSlot,
+    /// stripe, `grants.rs`: an owner writes to devices although its lease is over.
+    LeaseIgnored,
     /// engine, `batch.rs`: a commit answers without having flushed.
     CommitWithoutFlush,
     /// engine, `checkpoint.rs`: superblocks are written before what they name is flushed.
@@ -208,8 +214,16 @@ pub enum Bug {
 
 impl Bug {
     /// Those of a shared log, which the simulator's area `cluster` looks for.
-    pub const CLUSTER: [Bug; 5] =
-        [Bug::AcknowledgedBeforePut, Bug::PutBeforeFlush, Bug::FencedGoesOn, Bug::SlotGrantedTwice, Bug::GrantNotPut];
+    pub const CLUSTER: [Bug; 8] = [
+        Bug::AcknowledgedBeforePut,
+        Bug::PutBeforeFlush,
+        Bug::FencedGoesOn,
+        Bug::SlotGrantedTwice,
+        Bug::GrantNotPut,
+        Bug::HeldForgotten,
+        Bug::LateWriteIntoReusedSlot,
+        Bug::LeaseIgnored,
+    ];
 
     /// All others.
     pub const ALL: [Bug; 94] = [

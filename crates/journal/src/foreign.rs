@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use stere_faults::{Bug, is_planted};
 use stere_format::{HeldSlots, LogEntry, SlotExtent, extents_of};
 use stere_stripe::slots_of;
 
@@ -50,7 +51,9 @@ impl Foreign {
             None => hold_ms,
         };
         let group = |group: &Group| HeldSlots { remaining_ms: remaining(group), extents: group.extents.clone() };
-        let mut told: Vec<HeldSlots> = self.groups.iter().map(group).filter(|group| group.remaining_ms > 0).collect();
+        let is_forgotten = |group: &&Group| is_planted(Bug::HeldForgotten) && group.until_ms.is_some();
+        let groups = self.groups.iter().filter(|group| !is_forgotten(group)).map(group);
+        let mut told: Vec<HeldSlots> = groups.filter(|group| group.remaining_ms > 0).collect();
         told.sort_by_key(|group| group.remaining_ms);
         while told.len() > LogEntry::HELD_GROUPS_MAX {
             // Those that are over first are held as long as the next.
@@ -64,6 +67,7 @@ impl Foreign {
 
     /// This owner's root is in the log.
     pub(crate) fn begin(&mut self, now_ms: u64, hold_ms: u32) {
+        let hold_ms = if is_planted(Bug::LateWriteIntoReusedSlot) { 0 } else { hold_ms };
         for group in &mut self.groups {
             group.until_ms.get_or_insert(now_ms + u64::from(hold_ms));
         }

@@ -72,6 +72,11 @@ impl PoolDevice {
         self.index
     }
 
+    /// Whether writes go out to it now, as far as it is a matter of who owns the pool.
+    pub(crate) fn takes_writes(&self) -> bool {
+        self.grants.as_ref().is_none_or(|grants| grants.is_leased())
+    }
+
     pub fn layout(&self) -> &DeviceLayout {
         &self.layout
     }

@@ -79,7 +79,8 @@ impl Stripe {
     }
 
     /// Writes verified bytes over the bad parts that a read reported, so that they are good again. `out` is what that
-    /// read gave for `range`. Parity among the bad parts is left to scrubbing.
+    /// read gave for `range`. Parity among the bad parts is left to scrubbing. Where writes do not go out now nothing is repaired: a
+    /// read waits for no lease, and while the pool is opened its lease begins only after what is read then.
     pub fn repair(
         &self,
         segment: &SegmentChunks,
@@ -92,7 +93,11 @@ impl Stripe {
         let pieces = self.check_pieces(address, segment, range)?;
         let is_copies = parity::is_copies(segment.scheme);
         let mut repair = Repair::default();
-        for bad in merged(&report.bad) {
+        let takes_writes = |bad: &BadRange| {
+            let place = segment.chunks.get(bad.chunk);
+            place.and_then(|place| self.devices.get(place.device)).is_some_and(|device| device.takes_writes())
+        };
+        for bad in merged(&report.bad).into_iter().filter(takes_writes) {
             for piece in pieces.iter().filter(|piece| is_copies || piece.chunk == bad.chunk) {
                 let start = piece.chunk_offset.max(bad.range.start);
                 let end = (piece.chunk_offset + piece.length as u64).min(bad.range.end);

@@ -1,5 +1,6 @@
 //! A small pool in memory for the tests of this crate, and tests of the whole.
 
+use crate::grants::Grants;
 use crate::{ReadReport, ReadRequest, Stripe, StripeError, split_tag};
 use proptest::prelude::*;
 use std::ops::Range;
@@ -24,7 +25,12 @@ pub(crate) fn scheme(data: u8, parity: u8) -> Scheme {
 
 impl Pool {
     pub fn new(device_count: usize) -> Pool {
+        Pool::with_grants(device_count, None)
+    }
+
+    pub fn with_grants(device_count: usize, grants: Option<Arc<Grants>>) -> Pool {
         let stripe = Stripe::new(CHUNK_BYTES, BufferPool::new(16 << 20));
+        grants.into_iter().for_each(|grants| stripe.devices.set_grants(grants));
         let memories: Vec<_> = (0..device_count).map(|_| Arc::new(MemoryDevice::new(DEVICE_BYTES))).collect();
         let pool = Pool { stripe, memories };
         (0..device_count).for_each(|index| pool.attach(index));

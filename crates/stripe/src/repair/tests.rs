@@ -1,9 +1,10 @@
+use crate::grants::Grants;
 use crate::tests::{Pool, address, pattern, scheme};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stere_device::memory::Fault;
 use stere_device::{Device, Operation};
-use stere_format::SegmentChunks;
+use stere_format::{SegmentChunks, extents_of};
 
 const RECORD: u32 = 100_000;
 
@@ -40,6 +41,33 @@ fn make_unreadable(pool: &Pool, segment: &SegmentChunks, chunk: usize, offset: u
         None
     })));
     failures
+}
+
+/// A takeover hung for ever where a copy of metadata was bad: its lease begins with a root that came after the read.
+#[test]
+fn a_read_without_a_lease_does_not_wait_to_repair() {
+    let now_ms = Arc::new(AtomicU64::new(0));
+    let clock = now_ms.clone();
+    let grants = Arc::new(Grants::new(Box::new(move || clock.load(Ordering::SeqCst))));
+    let pool = Pool::with_grants(3, Some(grants.clone()));
+    let segment = pool.segment(scheme(1, 1));
+    let slots = segment.chunks.iter().map(|place| (place.device, place.slot));
+    grants.granted(&extents_of(slots));
+    grants.renew(1000);
+    let bytes = one_record(&pool, &segment);
+    // Whichever copy is read first.
+    pool.corrupt(&segment, 0, 4096 + 512..4096 + 1024);
+    pool.corrupt(&segment, 1, 4096 + 51_200..4096 + 51_712);
+    let read = || pool.read(&segment, address(1, 512, RECORD), 0..RECORD, &bytes).unwrap();
+    let repair = |(out, report): &(Vec<u8>, crate::ReadReport)| {
+        assert!(out == &bytes && !report.bad.is_empty(), "the other copy is right");
+        pool.stripe.repair(&segment, &address(1, 512, RECORD), &(0..RECORD), out, report).unwrap().blocks
+    };
+    now_ms.store(1000, Ordering::SeqCst);
+    assert_eq!(repair(&read()), 0, "nothing goes out now");
+    assert_eq!(grants.waiting(), 0);
+    grants.renew(2000);
+    assert!(repair(&read()) > 0);
 }
 
 #[test]
