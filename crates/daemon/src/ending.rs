@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_fuse::{Unmount, Unmounter};
+use stere_multihost::LogClaim;
 use stere_naming::Io;
 use stere_store::SharedLog;
 
@@ -94,9 +95,8 @@ fn wait_for_loss(daemon: &Weak<Daemon>, is_shared: bool, lost: &Receiver<String>
 /// What was not synced is lost. Commands that wait for the end are told.
 fn end_at_once(daemon: &Daemon, cause: &str) -> ! {
     daemon.running.store.stop_writing(cause);
-    let log = SharedLog::of(&daemon.running.store);
-    if log.lacks_records() {
-        log.note_lost_records();
+    if daemon.running.with_log_claim(LogClaim::lacks_records).unwrap_or(false) {
+        stere_pool::note_lost_records(&daemon.running.store);
     }
     tracing::error!(
         "this process serves the pool no more ({cause}); its mount is dead until it is unmounted, or mounted again"

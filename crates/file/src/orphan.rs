@@ -472,4 +472,4 @@ pub fn unlist(transaction: &mut Transaction<'_>, inode: u64) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

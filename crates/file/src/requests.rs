@@ -3,7 +3,7 @@
 //! A machine whose owner dies sends again what it has no answer to, and only the log knows whether that was done. Invariant: a note is put by
 //! the very transaction that has the effect, so that after a crash both are there or neither. Read next: `docs/design/cluster.md`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use stere_faults::{Bug, is_planted};
@@ -76,7 +76,7 @@ fn all_in(store: &Store, (from, to): (Key, Key)) -> Result<Vec<(Key, RequestValu
 ///
 /// # Errors
 /// What cannot be read.
-pub fn of_session(store: &Store, session: &[u8; 16]) -> Result<HashMap<u64, Noted>, Error> {
+pub fn of_session(store: &Store, session: &[u8; 16]) -> Result<BTreeMap<u64, Noted>, Error> {
     let last = Key::request(session, u16::MAX);
     let end = last.position.checked_add(1).map_or(Key::REQUESTS.1, |position| Key { position, ..last });
     let all = all_in(store, (Key::request(session, 0), end))?;

@@ -3,7 +3,7 @@
 //! Invariant: a slot is taken over from a request whose answer the client has; only where all are taken that long, from the oldest.
 //! Read next: `requests.rs`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::requests::{Noted, SLOTS_MAX};
 
@@ -16,7 +16,7 @@ pub struct Slots(Vec<u64>);
 
 impl Slots {
     /// As an owner before has left them.
-    pub fn of(noted: &HashMap<u64, Noted>) -> Slots {
+    pub fn of(noted: &BTreeMap<u64, Noted>) -> Slots {
         let mut slots = Slots::default();
         for (number, noted) in noted {
             let slot = usize::from(noted.slot);

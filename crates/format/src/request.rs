@@ -33,16 +33,16 @@ impl RequestValue {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(Self::STRUCTURE, bytes);
-        reader.version(Self::VERSION)?;
-        reader.zeros(3)?;
-        let session = reader.array()?;
-        let number = reader.u64()?;
+        let mut fields = Reader::new(Self::STRUCTURE, bytes);
+        fields.version(Self::VERSION)?;
+        fields.zeros(3)?;
+        let session = fields.array()?;
+        let number = fields.u64()?;
         if number == 0 {
-            return Err(reader.out_of_range("number", number));
+            return Err(fields.out_of_range("number", number));
         }
-        let value = Self { session, number, place: reader.u64()? };
-        reader.finish()?;
+        let value = Self { session, number, place: fields.u64()? };
+        fields.finish()?;
         Ok(value)
     }
 }

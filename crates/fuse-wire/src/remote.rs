@@ -15,20 +15,12 @@ use crate::buffer::Arena;
 use crate::dispatch::Shared;
 use crate::interrupt::Interrupts;
 use crate::operation::arguments::DecodeContext;
+use crate::remote_id::RemoteId;
 use crate::remote_memory::{Remote, RemoteReply};
 use crate::request::{Origin, Request};
 
 #[cfg(test)]
 mod tests;
-
-/// Which request of which far session, for whoever notes what was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteId {
-    pub session: [u8; 16],
-    /// Where it is to be noted.
-    pub slot: u16,
-    pub number: u64,
-}
 
 /// What the requests of one far session have in common.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::abi::structs::InHeader;
 use crate::buffer::{Arena, PAGE_BYTES};
 use crate::operation::arguments::{Arguments, DecodeContext};
-use crate::remote::RemoteId;
+use crate::remote_id::RemoteId;
 
 /// What a request is answered with.
 #[derive(Clone, Copy, Debug)]

@@ -24,7 +24,7 @@ use crate::interrupt::Cancel;
 use crate::operation::arguments::{Arguments, supplementary_groups};
 use crate::operation::decode::decode;
 use crate::operation::{Lock, Operation};
-use crate::remote::RemoteId;
+use crate::remote_id::RemoteId;
 use crate::remote_memory::Remote;
 use crate::reply::{Attributes, Entry, Statfs, Timestamp};
 use crate::ring::RingShared;

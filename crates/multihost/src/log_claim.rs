@@ -203,6 +203,11 @@ impl LogClaim {
         self.kept.secret
     }
 
+    /// Whether the log lacks records that it had taken.
+    pub fn lacks_records(&self) -> bool {
+        matches!(self.kept.tail.check(), Err(JournalError::LogDamaged { .. }))
+    }
+
     pub fn tail(&self) -> &Arc<Tail> {
         &self.kept.tail
     }
@@ -222,7 +227,7 @@ impl Drop for LogClaim {
     }
 }
 
-/// Watches a log until nobody has the pool. What was seen last. `decided`: how far the log was read.
+/// Watches a log until nobody has the pool, and gives what was seen last. `decided`: how far the log was read.
 fn wait_until_free(
     log: &dyn SharedLog,
     now_ms: fn() -> u64,

@@ -73,7 +73,7 @@ struct State {
     acknowledged: u64,
     slots: Slots,
     /// What owners before have performed for this session, by the numbers of the requests.
-    noted: HashMap<u64, Noted>,
+    noted: BTreeMap<u64, Noted>,
     is_over: bool,
 }
 

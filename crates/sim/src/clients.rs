@@ -23,8 +23,8 @@ const CLIENTS: usize = 3;
 const WAITING_MAX: usize = 6;
 /// Bytes of a line.
 const LINE_BYTES: usize = 16;
-/// More turns than any history needs to have everything answered.
-const TURNS_MAX: u64 = 10_000;
+/// More rounds than any history needs to have everything answered.
+const ROUNDS_MAX: u64 = 10_000;
 
 /// What happened in histories, so that nobody takes quiet ones for proof.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Seen {
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wish {
+enum Operation {
     Append(Vec<u8>),
     Mkdir(Vec<u8>),
     Rename(Vec<u8>, Vec<u8>),
@@ -51,7 +51,7 @@ enum Wish {
 /// A request without an answer, and the term of the owner that it was first sent to.
 #[derive(Debug, Clone)]
 struct Waiting {
-    wish: Wish,
+    operation: Operation,
     first_term: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ struct Message {
     /// The client has all answers below.
     acknowledged: u64,
     is_repeated: bool,
-    wish: Wish,
+    operation: Operation,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ struct Client {
     waiting: BTreeMap<u64, Waiting>,
     directories: u64,
     /// What is to come of the directory that it works on.
-    next_wishes: Vec<Wish>,
+    steps_to_come: Vec<Operation>,
     /// Lines that were answered, and those that were not yet.
     lines: Vec<Vec<u8>>,
 }
@@ -155,25 +155,28 @@ fn session_of(client: usize) -> [u8; 16] {
 
 impl Client {
     /// The next thing that it wants: a line, or one more change of its directory when the last one was answered.
-    fn wish(&mut self, own: usize, random: &mut Random) -> Option<Wish> {
-        let works_on_names = self.waiting.values().any(|waiting| !matches!(waiting.wish, Wish::Append(_)));
+    fn operation(&mut self, own: usize, random: &mut Random) -> Option<Operation> {
+        let works_on_names = self.waiting.values().any(|waiting| !matches!(waiting.operation, Operation::Append(_)));
         if works_on_names || random.chance(1, 2) {
             let line = format!("{own:03} {:010}\n", self.lines.len() + self.lines_waiting());
             assert_eq!(line.len() + 1, LINE_BYTES, "lines are equally long");
-            return Some(Wish::Append(format!(" {line}").into_bytes()));
+            return Some(Operation::Append(format!(" {line}").into_bytes()));
         }
-        if self.next_wishes.is_empty() {
+        if self.steps_to_come.is_empty() {
             self.directories += 1;
             let name = |what: &str| format!("{what} {own} {}", self.directories).into_bytes();
             let (made, renamed) = (name("made"), name("renamed"));
-            self.next_wishes =
-                vec![Wish::Rmdir(renamed.clone()), Wish::Rename(made.clone(), renamed), Wish::Mkdir(made)];
+            self.steps_to_come = vec![
+                Operation::Rmdir(renamed.clone()),
+                Operation::Rename(made.clone(), renamed),
+                Operation::Mkdir(made),
+            ];
         }
-        self.next_wishes.pop()
+        self.steps_to_come.pop()
     }
 
     fn lines_waiting(&self) -> usize {
-        self.waiting.values().filter(|waiting| matches!(waiting.wish, Wish::Append(_))).count()
+        self.waiting.values().filter(|waiting| matches!(waiting.operation, Operation::Append(_))).count()
     }
 
     /// A request as it is sent to the owner of this term.
@@ -183,7 +186,7 @@ impl Client {
         let first_term = *waiting.first_term.get_or_insert(term);
         assert!(first_term <= term, "terms rise");
         let is_repeated = first_term < term;
-        Some(Message { client, term, number, acknowledged, is_repeated, wish: waiting.wish.clone() })
+        Some(Message { client, term, number, acknowledged, is_repeated, operation: waiting.operation.clone() })
     }
 }
 
@@ -231,10 +234,10 @@ impl History {
         if client.waiting.len() >= WAITING_MAX {
             return;
         }
-        let Some(wish) = client.wish(own, &mut self.random) else { return };
+        let Some(operation) = client.operation(own, &mut self.random) else { return };
         client.last_number += 1;
         let number = client.last_number;
-        client.waiting.insert(number, Waiting { wish, first_term: None });
+        client.waiting.insert(number, Waiting { operation, first_term: None });
         self.send(own, number);
     }
 
@@ -273,7 +276,7 @@ impl History {
         let Answer { client, number } = self.answers.swap_remove(which);
         if let Some(waiting) = self.clients[client].waiting.remove(&number) {
             self.seen.answered += 1;
-            if let Wish::Append(line) = waiting.wish {
+            if let Operation::Append(line) = waiting.operation {
                 self.clients[client].lines.push(line);
             }
         }
@@ -323,8 +326,8 @@ impl History {
     fn verify(&self) -> Result<(), String> {
         let all = self.owner()?.lines()?;
         for (own, client) in self.clients.iter().enumerate() {
-            let waiting = client.waiting.values().filter_map(|waiting| match &waiting.wish {
-                Wish::Append(line) => Some((line, false)),
+            let waiting = client.waiting.values().filter_map(|waiting| match &waiting.operation {
+                Operation::Append(line) => Some((line, false)),
                 _ => None,
             });
             for (line, is_answered) in client.lines.iter().map(|line| (line, true)).chain(waiting) {
@@ -340,10 +343,10 @@ impl History {
 
     /// Everything is answered.
     fn end(&mut self) -> Result<(), String> {
-        let mut turns = 0;
+        let mut rounds = 0;
         while self.clients.iter().any(|client| !client.waiting.is_empty()) {
-            turns += 1;
-            if turns > TURNS_MAX {
+            rounds += 1;
+            if rounds > ROUNDS_MAX {
                 return Err("a request is never answered".into());
             }
             match self.random.below(4) {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stere_device::MemoryDevice;
+use stere_device::{Device, MemoryDevice};
 use stere_format::PoolId;
 use stere_pool::{AssembleOptions, Assembly, Candidate, CreateOptions, DeviceClass, NewDevice, OpenOptions};
 use stere_store::SharedLog;
@@ -81,6 +81,20 @@ pub fn run(seed: u64) -> Result<Seen, String> {
     Ok(history.seen)
 }
 
+/// A node of a new pool.
+pub(crate) fn new_node(node: usize, device: Arc<dyn Device>) -> NewDevice {
+    NewDevice {
+        path: format!("/nodes/{node}"),
+        device,
+        name: String::new(),
+        class: DeviceClass::Ssd,
+        tags: Vec::new(),
+        host: format!("n{node}"),
+        shelf: String::new(),
+        foreign: None,
+    }
+}
+
 fn told(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -113,16 +127,7 @@ impl History {
 
     fn create(&mut self) -> Result<(), String> {
         let process = self.network.join();
-        let new = |node: usize| NewDevice {
-            path: format!("/nodes/{node}"),
-            device: process::link(&self.network, process, node),
-            name: String::new(),
-            class: DeviceClass::Ssd,
-            tags: Vec::new(),
-            host: format!("n{node}"),
-            shelf: String::new(),
-            foreign: None,
-        };
+        let new = |node: usize| new_node(node, process::link(&self.network, process, node));
         let clock = Arc::new(ProcessClock::new(self.clock_ms.clone()));
         let options = CreateOptions {
             pool_name: "lab".into(),

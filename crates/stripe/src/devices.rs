@@ -406,8 +406,18 @@ impl Devices {
     /// can. Returns the devices that failed: they take no more writes, and what was written to them since their last
     /// good flush must count as missing.
     pub fn flush(&self) -> Vec<(DeviceIndex, DeviceError)> {
-        let mut dirty = self.all();
-        dirty.retain(|device| device.needs_flush());
+        let begun = self.grants.get().map(|grants| grants.generation());
+        let all = self.all();
+        let failed = self.flush_dirty(&all);
+        if let (Some(grants), Some(begun)) = (self.grants.get(), begun) {
+            let has_failed = |index: &DeviceIndex| failed.iter().any(|(failed, _)| failed == index);
+            grants.note_flushed(all.iter().map(|device| device.index).filter(|index| !has_failed(index)), begun);
+        }
+        failed
+    }
+
+    fn flush_dirty(&self, all: &[Arc<PoolDevice>]) -> Vec<(DeviceIndex, DeviceError)> {
+        let mut dirty: Vec<_> = all.iter().filter(|device| device.needs_flush()).collect();
         let Some(last) = dirty.pop() else { return Vec::new() };
         let covered: Vec<u64> = dirty.iter().map(|device| device.ended.load(Ordering::Acquire)).collect();
         let completion = Completion::new();

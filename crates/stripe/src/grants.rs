@@ -4,7 +4,8 @@
 //! grants it, so that the next owner knows which slots may still be written to by this one. Every write waits while the lease
 //! is over, and fails once the pool is lost to another owner.
 //! Invariants: nothing passes to a slot before its grant is in the log; nothing passes after `lose`; a slot leaves the grants
-//! only where no write went to it since the checkpoint before the last. No clock and no thread is in here. Source:
+//! only where no write went to it since the checkpoint before the last, and its device was flushed after: a write that a silent device was
+//! sent may still be on its way. No clock and no thread is in here. Source:
 //! `docs/design/cluster.md`. Read next: the journal's `tail.rs`, which puts grants into the log.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,8 @@ struct State {
     wanted: BTreeSet<Slot>,
     waiting: Vec<Waiting>,
     generation: u64,
+    /// For each device, the generation in which its last flush that succeeded began.
+    flushed: BTreeMap<DeviceIndex, u64>,
     /// How many slots each device has.
     slot_counts: BTreeMap<DeviceIndex, u32>,
 }
@@ -149,13 +152,30 @@ impl Grants {
         self.go_on();
     }
 
+    /// In which generation a flush begins, for `note_flushed`.
+    pub(crate) fn generation(&self) -> u64 {
+        self.state.lock().generation
+    }
+
+    /// These devices have what they were sent before a flush that began in this generation.
+    pub(crate) fn note_flushed(&self, devices: impl Iterator<Item = DeviceIndex>, generation: u64) {
+        let mut state = self.state.lock();
+        assert!(generation <= state.generation, "a flush of generation {generation} ends in {}", state.generation);
+        for device in devices {
+            let last = state.flushed.entry(device).or_insert(generation);
+            *last = generation.max(*last);
+        }
+    }
+
     /// The grants that a root of this generation repeats. Those that it does not repeat are over from now on.
     pub fn kept_at_root(&self, generation: u64) -> Vec<SlotExtent> {
         let mut state = self.state.lock();
         assert!(generation >= state.generation, "generation {generation} follows {}", state.generation);
         let before = state.generation;
         state.generation = generation;
-        state.granted.retain(|_, last| *last >= before);
+        let State { granted, flushed, .. } = &mut *state;
+        let is_settled = |device: &DeviceIndex, last: u64| flushed.get(device).is_some_and(|flushed| *flushed > last);
+        granted.retain(|(device, _), last| *last >= before || !is_settled(device, *last));
         let kept = extents_of(state.granted.keys().copied());
         assert_eq!(slots_of(&kept).count(), state.granted.len(), "a root repeats every grant that goes on");
         kept

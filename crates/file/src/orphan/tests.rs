@@ -19,7 +19,7 @@ fn context() -> Context<'static> {
     Context { now: Timestamp { seconds: 1, nanoseconds: 0 }, io: Io::BLOCKING, request: None }
 }
 
-fn new_files() -> Files {
+pub(crate) fn new_files() -> Files {
     let layout = DeviceLayout::for_size(DEVICE_BYTES, CHUNK_BYTES).unwrap();
     let superblock = Superblock {
         journal_bytes: layout.journal_bytes,

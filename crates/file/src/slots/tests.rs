@@ -12,7 +12,7 @@ fn a_slot_is_used_again_when_its_answer_has_arrived() {
 
 #[test]
 fn what_an_owner_before_noted_is_kept_until_it_is_answered() {
-    let noted = HashMap::from([(7, Noted { slot: 0, place: 0 }), (9, Noted { slot: 2, place: 5 })]);
+    let noted = BTreeMap::from([(7, Noted { slot: 0, place: 0 }), (9, Noted { slot: 2, place: 5 })]);
     let mut slots = Slots::of(&noted);
     assert_eq!(slots.take(10, 7), 1);
     assert_eq!(slots.take(11, 7), 3);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an answer is given when what it tells is in the log. Read next: `crates/file/src/requests.rs`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use stere_device::{Device, MemoryDevice};
@@ -10,10 +10,11 @@ use stere_format::{PoolId, Timestamp};
 use stere_journal::{Tail, TailWorld};
 use stere_naming::requests::{self, Noted, Slots};
 use stere_naming::{Caller, FileSystem, Io, OpenFlags, Options, ROOT, RequestId};
-use stere_pool::{AssembleOptions, Assembly, Candidate, CreateOptions, DeviceClass, NewDevice, OpenOptions};
+use stere_pool::{AssembleOptions, Assembly, Candidate, CreateOptions, OpenOptions};
 use stere_shared_log::MemoryLog;
 
-use super::{Answer, LINE_BYTES, Message, Seen, Wish, session_of};
+use super::{Answer, LINE_BYTES, Message, Operation, Seen, session_of};
+use crate::cluster::new_node;
 use crate::random::Random;
 
 const DEVICE_BYTES: u64 = 128 << 20;
@@ -47,16 +48,6 @@ impl Site {
     pub(super) fn new(random: &mut Random) -> Result<Site, String> {
         let devices = (0..DEVICES).map(|_| Arc::new(MemoryDevice::with_volatile_cache(DEVICE_BYTES))).collect();
         let mut site = Site { devices, log: MemoryLog::new(), terms: 0 };
-        let new = |(index, device): (usize, &Arc<MemoryDevice>)| NewDevice {
-            path: format!("/nodes/{index}"),
-            device: device.clone(),
-            name: String::new(),
-            class: DeviceClass::Ssd,
-            tags: Vec::new(),
-            host: format!("n{index}"),
-            shelf: String::new(),
-            foreign: None,
-        };
         let options = CreateOptions {
             pool_name: "lab".into(),
             memory_bytes: MEMORY_BYTES,
@@ -66,7 +57,7 @@ impl Site {
         };
         let mut of_pool = random.fork();
         let mut fill = |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte = of_pool.next_u64() as u8);
-        let devices = site.devices.iter().enumerate().map(new).collect();
+        let devices = site.devices.iter().enumerate().map(|(node, device)| new_node(node, device.clone())).collect();
         let store = stere_pool::create(devices, &options, &mut fill).map_err(told)?;
         FileSystem::format(&store, Timestamp { seconds: 1, nanoseconds: 0 }).map_err(told)?;
         store.close().map_err(told)?;
@@ -127,7 +118,7 @@ struct Session {
     /// The client has all answers below.
     acknowledged: u64,
     slots: Slots,
-    noted: HashMap<u64, Noted>,
+    noted: BTreeMap<u64, Noted>,
     /// Done here, and answered or about to be.
     done: HashSet<u64>,
 }
@@ -171,26 +162,28 @@ impl Owner {
         session.done.insert(number);
         seen.noted += u64::from(noted.is_some());
         let by = caller(Some(RequestId { session: session_of(client), slot, number }));
-        let done = self.do_it(&by, &message.wish, noted);
-        done.map_err(|error| format!("client {client}, request {number}, {:?}: {error}", message.wish))?;
-        match (noted, &message.wish) {
+        let done = self.do_it(&by, &message.operation, noted);
+        done.map_err(|error| format!("client {client}, request {number}, {:?}: {error}", message.operation))?;
+        match (noted, &message.operation) {
             // It is in the log.
-            (Some(_), Wish::Mkdir(_) | Wish::Rename(..) | Wish::Rmdir(_)) => answers.push(answer),
+            (Some(_), Operation::Mkdir(_) | Operation::Rename(..) | Operation::Rmdir(_)) => answers.push(answer),
             _ => self.unanswered.push(answer),
         }
         Ok(())
     }
 
-    fn do_it(&self, by: &Caller<'_>, wish: &Wish, noted: Option<Noted>) -> Result<(), stere_naming::Error> {
+    fn do_it(&self, by: &Caller<'_>, operation: &Operation, noted: Option<Noted>) -> Result<(), stere_naming::Error> {
         let filesystem = &self.filesystem;
-        match (wish, noted) {
-            (Wish::Append(line), None) => filesystem.append(by, self.log, line, false).map(drop),
+        match (operation, noted) {
+            (Operation::Append(line), None) => filesystem.append(by, self.log, line, false).map(drop),
             // What was saved of it, and what was not, is there then.
-            (Wish::Append(line), Some(noted)) => filesystem.write(by, self.log, noted.place, line, false).map(drop),
+            (Operation::Append(line), Some(noted)) => {
+                filesystem.write(by, self.log, noted.place, line, false).map(drop)
+            }
             (_, Some(_)) => Ok(()),
-            (Wish::Mkdir(name), None) => filesystem.mkdir(by, ROOT, name, 0o755).map(drop),
-            (Wish::Rename(from, to), None) => filesystem.rename(by, ROOT, from, ROOT, to, 0),
-            (Wish::Rmdir(name), None) => filesystem.rmdir(by, ROOT, name),
+            (Operation::Mkdir(name), None) => filesystem.mkdir(by, ROOT, name, 0o755).map(drop),
+            (Operation::Rename(from, to), None) => filesystem.rename(by, ROOT, from, ROOT, to, 0),
+            (Operation::Rmdir(name), None) => filesystem.rmdir(by, ROOT, name),
         }
     }
 
