@@ -15,6 +15,7 @@ clean_up() {
     if mountpoint -q "$mountpoint"; then
         "$stere" umount "$mountpoint" --force >/dev/null 2>&1 || umount -l "$mountpoint" || true
     fi
+    ${at_end:-true}
     for device in $(losetup -a 2>/dev/null | grep -F "($folder/" | cut -d: -f1); do
         losetup -d "$device" || true
     done

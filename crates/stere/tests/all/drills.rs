@@ -76,6 +76,7 @@ macro_rules! drills {
 
 drills! {
     lose_a_disk: "lose-a-disk.sh",
+    lose_the_owner_and_a_node: "lose-the-owner-and-a-node.sh",
     replace_a_disk: "replace-a-disk.sh",
     rot_a_disk: "rot-a-disk.sh",
     return_a_stale_disk: "return-a-stale-disk.sh",
