@@ -523,7 +523,7 @@ impl Shared {
     /// An owner that stands still takes connections and says nothing: it is not waited for where there is a newer one.
     fn leave_former_owner(&self) {
         let Some(epoch) = self.greeting.lock().as_ref().map(|(_, epoch)| *epoch) else { return };
-        if !(self.find)().is_some_and(|owner| owner.epoch > epoch) {
+        if (self.find)().is_none_or(|owner| owner.epoch <= epoch) {
             return;
         }
         if let Some((socket, _)) = self.greeting.lock().as_ref().filter(|(_, of)| *of == epoch) {

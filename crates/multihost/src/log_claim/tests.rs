@@ -64,20 +64,30 @@ fn an_owner_is_silent_when_nothing_moved_for_as_long_as_it_was_watched() {
 #[test]
 fn only_a_living_owner_is_waited_for() {
     let log = MemoryLog::new();
-    let look_now = |mode, was_closed| {
+    let look_at = |mode, was_closed, decided| {
         let mut told = Vec::new();
-        let watched = wait_until_free(&log, || 0, (mode, was_closed), &mut |host| told.push(host.to_owned()));
+        let mut tell = |host: &str| told.push(host.to_owned());
+        let watched = wait_until_free(&log, || 0, (mode, was_closed, decided), &mut tell);
         (watched.map(|_| ()).map_err(|error| error.to_string()), told)
     };
+    let look_now = |mode, was_closed| look_at(mode, was_closed, 1);
     assert_eq!(look_now(Multihost::Auto, true), (Ok(()), Vec::new()));
     log.beat(&beat(9, false)).unwrap();
     assert_eq!(look_now(Multihost::Take, true).0, Ok(()));
     let known = Multihost::AfterSilence { owner: [4; 16], sequence: 9, next: 1, silent_ms: 5000 };
     assert_eq!(look_now(known, true).0, Ok(()));
+    // Whoever stood by too was faster, and its root is there: it is watched, and here it never moves on a clock that stands still.
+    let other = log.another();
+    let beating = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(400));
+        other.beat(&beat(10, false)).unwrap();
+    });
+    assert!(look_at(known, true, 2).0.unwrap_err().contains("host shed"), "two that saw the same silence");
+    beating.join().unwrap();
     // One that beats meanwhile is told of, and not waited for.
     let other = log.another();
     let beating = std::thread::spawn(move || {
-        for sequence in 10..30 {
+        for sequence in 11..31 {
             other.beat(&beat(sequence, false)).unwrap();
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -35,6 +35,7 @@ pub fn caller(seconds: i64) -> Caller<'static> {
         now: Timestamp { seconds, nanoseconds: 0 },
         io: Io::BLOCKING,
         process: 0,
+        request: None,
     }
 }
 
