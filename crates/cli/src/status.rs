@@ -1,10 +1,10 @@
 //! `stere status`: from the daemon of a mounted pool, else read from its devices.
 
+use std::path::Path;
+
 use crate::arguments::StatusArguments;
 use crate::json::to_json;
 use crate::report;
-use std::path::Path;
-
 use stere_client_wire::mounts::{Listed, list_of};
 use stere_control::connection::{self, Connection};
 use stere_control::message::{Answer, Request};

@@ -77,14 +77,9 @@ fn all_in(store: &Store, (from, to): (Key, Key)) -> Result<Vec<(Key, RequestValu
 /// # Errors
 /// What cannot be read.
 pub fn of_session(store: &Store, session: &[u8; 16]) -> Result<BTreeMap<u64, Noted>, Error> {
-    let last = Key::request(session, u16::MAX);
-    let end = last.position.checked_add(1).map_or(Key::REQUESTS.1, |position| Key { position, ..last });
-    let all = all_in(store, (Key::request(session, 0), end))?;
+    let all = all_in(store, Key::requests_of(session))?;
     let of_it = all.into_iter().filter(|(_, value)| value.session == *session);
-    let noted = of_it.map(|(key, value)| {
-        let slot = (key.position & u64::from(u16::MAX)) as u16;
-        (value.number, Noted { slot, place: value.place })
-    });
+    let noted = of_it.map(|(key, value)| (value.number, Noted { slot: key.slot_of_request(), place: value.place }));
     Ok(noted.filter(|(_, noted)| noted.slot < SLOTS_MAX).collect())
 }
 

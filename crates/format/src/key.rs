@@ -262,6 +262,22 @@ impl Key {
         Self::new(tree::SYSTEM, 0, kind::REQUEST, u64::from_be_bytes([a, b, c, d, e, f, high, low]))
     }
 
+    /// Where the notes of one session begin, and the first key behind them.
+    pub const fn requests_of(session: &[u8; 16]) -> (Self, Self) {
+        let last = Self::request(session, u16::MAX);
+        let end = match last.position.checked_add(1) {
+            Some(position) => Self { position, ..last },
+            None => Self::REQUESTS.1,
+        };
+        (Self::request(session, 0), end)
+    }
+
+    /// The slot of a session's note.
+    pub const fn slot_of_request(self) -> u16 {
+        assert!(self.kind == kind::REQUEST, "only requests lie in slots");
+        (self.position & u16::MAX as u64) as u16
+    }
+
     /// The first key of any session, and the first behind all of them.
     pub const REQUESTS: (Self, Self) =
         (Self::new(tree::SYSTEM, 0, kind::REQUEST, 0), Self::new(tree::SYSTEM, 0, kind::REQUEST + 1, 0));

@@ -35,6 +35,23 @@ pub fn message(operation: u32, node: u64, arguments: &[&[u8]]) -> Vec<u8> {
     message
 }
 
+/// Whether a request of this kind makes, moves or removes a name.
+#[must_use]
+pub const fn changes_names(operation: u32) -> bool {
+    matches!(
+        operation,
+        opcode::CREATE
+            | opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::SYMLINK
+            | opcode::LINK
+            | opcode::UNLINK
+            | opcode::RMDIR
+            | opcode::RENAME
+            | opcode::RENAME2
+    )
+}
+
 /// Where handles lie in a message, counted from its first byte, each with the node that it is of.
 #[must_use]
 pub fn handle_places(message: &[u8]) -> Vec<(usize, u64)> {

@@ -3,7 +3,7 @@
 //! Read next: `door.rs`, through which others hear of it.
 
 use fuse_wire::abi::opcode;
-use fuse_wire::{CopyFileRange, Operation, Request, Write};
+use fuse_wire::{CopyFileRange, Operation, Request, Write, raw};
 
 /// Attributes of an inode, and content from `offset` for `length` bytes (0: to the end; a negative offset: attributes only).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ fn content_of(node: u64, offset: u64, length: u64) -> ChangedInode {
 
 /// Whether a request of this kind can change anything.
 fn may_change(operation: u32) -> bool {
-    matches!(
+    let changes_a_file = matches!(
         operation,
         opcode::WRITE
             | opcode::SETATTR
@@ -44,16 +44,8 @@ fn may_change(operation: u32) -> bool {
             | opcode::COPY_FILE_RANGE_64
             | opcode::SETXATTR
             | opcode::REMOVEXATTR
-            | opcode::CREATE
-            | opcode::MKNOD
-            | opcode::MKDIR
-            | opcode::SYMLINK
-            | opcode::LINK
-            | opcode::UNLINK
-            | opcode::RMDIR
-            | opcode::RENAME
-            | opcode::RENAME2
-    )
+    );
+    changes_a_file || raw::changes_names(operation)
 }
 
 /// What a request that was done has changed; `None` if nothing. `appended`: where a write went, and how long it was, that its kernel may

@@ -41,6 +41,7 @@ impl Departed {
 
     /// The client has said that it is done.
     pub fn ends(&self, session: [u8; 16]) {
+        self.is_back(session);
         if let Err(error) = requests::forget(self.door.filesystem().store(), &session) {
             tracing::debug!(%error, "what is noted for a machine that has left stays for now");
             self.leaves(session);
@@ -49,12 +50,8 @@ impl Departed {
 
     /// Removes what nobody will ask for any more.
     pub fn forget_old(&self) {
-        let old: Vec<[u8; 16]> = {
-            let mut since = self.since.lock();
-            let old = since.iter().filter(|(_, since)| since.elapsed() > KEPT).map(|(session, _)| *session).collect();
-            since.retain(|_, since| since.elapsed() <= KEPT);
-            old
-        };
+        let is_old = |_: &[u8; 16], since: &mut Instant| since.elapsed() > KEPT;
+        let old: Vec<[u8; 16]> = self.since.lock().extract_if(is_old).map(|(session, _)| session).collect();
         old.into_iter().for_each(|session| self.ends(session));
     }
 }

@@ -379,6 +379,8 @@ impl Shared {
     }
 
     fn end_session(&self, session: &Arc<Session>) {
+        // Before the table says so: whoever comes back then is served as new, and is in the list no more.
+        self.departed.leaves(session.id);
         let is_first = self.sessions.lock().remove(&session.id).is_some();
         if is_first {
             let forgotten = session.end();
@@ -392,10 +394,7 @@ impl Shared {
         while !self.is_over() {
             let expired: Vec<_> =
                 self.sessions.lock().values().filter(|session| session.has_expired()).cloned().collect();
-            for session in &expired {
-                self.end_session(session);
-                self.departed.leaves(session.id);
-            }
+            expired.iter().for_each(|session| self.end_session(session));
             self.departed.forget_old();
             if Instant::now() > self.grace_until {
                 let found = std::mem::take(&mut *self.found.lock());

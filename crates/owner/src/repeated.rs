@@ -31,19 +31,9 @@ fn is_append(message: &[u8]) -> bool {
 
 /// Whether a request is noted when it is performed.
 pub(crate) fn is_noted(message: &[u8]) -> bool {
-    raw::header(message).is_some_and(|header| match header.opcode {
-        opcode::CREATE
-        | opcode::MKNOD
-        | opcode::MKDIR
-        | opcode::SYMLINK
-        | opcode::LINK
-        | opcode::UNLINK
-        | opcode::RMDIR
-        | opcode::RENAME
-        | opcode::RENAME2 => true,
-        opcode::WRITE => is_append(message),
-        _ => false,
-    })
+    let operation = raw::header(message).map(|header| header.opcode);
+    operation
+        .is_some_and(|operation| raw::changes_names(operation) || (operation == opcode::WRITE && is_append(message)))
 }
 
 /// What there is to do for a request.

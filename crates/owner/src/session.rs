@@ -369,19 +369,8 @@ fn need(operation: u32, node: u64, is_cut: bool) -> Option<Need> {
     match operation {
         // What was written before must not come back behind the new end.
         opcode::SETATTR if is_cut => Some(Need::File(node)),
-        opcode::CREATE
-        | opcode::TMPFILE
-        | opcode::MKNOD
-        | opcode::MKDIR
-        | opcode::SYMLINK
-        | opcode::LINK
-        | opcode::UNLINK
-        | opcode::RMDIR
-        | opcode::RENAME
-        | opcode::RENAME2
-        | opcode::SETATTR
-        | opcode::SETXATTR
-        | opcode::REMOVEXATTR => Some(Need::Names),
+        opcode::TMPFILE | opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR => Some(Need::Names),
+        operation if raw::changes_names(operation) => Some(Need::Names),
         opcode::FALLOCATE | opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => Some(Need::File(node)),
         _ => None,
     }

@@ -58,8 +58,8 @@ impl Floors {
 pub fn floors(store: &Store) -> Floors {
     let present: BTreeSet<DeviceIndex> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
     let devices = store.health.pool_devices();
-    let silent: BTreeSet<DeviceIndex> =
-        devices.iter().filter(|device| device.silent_for().is_some()).map(|device| device.index()).collect();
+    let is_silent = |index: &DeviceIndex| devices.iter().any(|one| one.index() == *index && one.silent_for().is_some());
+    let answering: BTreeSet<DeviceIndex> = present.iter().copied().filter(|index| !is_silent(index)).collect();
     let mut floors = Floors::default();
     let offline =
         store.tier.media.volumes().iter().filter(|entry| entry.is_offline).fold(0, |set, one| set | one.bit());
@@ -68,8 +68,8 @@ pub fn floors(store: &Store) -> Floors {
             // A medium that was taken away, or whose object is damaged or lacking, is none to fall back on.
             let volumes = (store.tier.media.good_of(&segment) & !offline).count_ones() as usize;
             let placed = segment.placed();
-            let answers = |device: &DeviceIndex| present.contains(device) && !silent.contains(device);
-            let is_there = |chunk: &usize| answers(&placed.chunks[*chunk].device) && !placed.is_missing(*chunk);
+            let is_there =
+                |chunk: &usize| answering.contains(&placed.chunks[*chunk].device) && !placed.is_missing(*chunk);
             let there = (0..placed.chunks.len()).filter(is_there).count();
             // On volumes alone, the last one must stay.
             let left = match segment.is_released() {
@@ -84,15 +84,16 @@ pub fn floors(store: &Store) -> Floors {
             continue;
         }
         let placed = segment.placed();
-        let is_gone = |chunk: usize| !present.contains(&placed.chunks[chunk].device) || placed.is_missing(chunk);
-        let gone = (0..placed.chunks.len()).filter(|chunk| is_gone(*chunk)).count() as u8;
+        let lacking = |among: &BTreeSet<DeviceIndex>| {
+            let is_gone = |chunk: &usize| !among.contains(&placed.chunks[*chunk].device) || placed.is_missing(*chunk);
+            (0..placed.chunks.len()).filter(is_gone).count() as u8
+        };
+        let gone = lacking(&present);
         let parity = placed.scheme.parity;
         floors.degraded_segments += u64::from(gone > 0);
         // What a medium has can be read from there.
         let is_lost = gone > parity && segment.tertiary().there == 0;
-        let is_silent = |chunk: &usize| !is_gone(*chunk) && silent.contains(&placed.chunks[*chunk].device);
-        let unheard = (0..placed.chunks.len()).filter(is_silent).count() as u8;
-        let left = parity.saturating_sub(gone + unheard);
+        let left = parity.saturating_sub(lacking(&answering));
         let lowest = |known: Option<u8>| Some(known.map_or(left, |known| known.min(left)));
         match (segment.kind == SegmentKind::Meta, is_lost, parity) {
             (true, true, _) => floors.lost_metadata_segments += 1,

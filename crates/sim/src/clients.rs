@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use stere_faults::Bug;
 
+use crate::many;
 use crate::random::Random;
 use site::{Owner, Site};
 
@@ -107,28 +108,10 @@ pub fn run(seed: u64) -> Result<Seen, String> {
     Ok(history.seen)
 }
 
-/// Plays so many histories, with a bug planted if asked; what was seen, and the first failure.
+/// Plays so many histories, with a bug planted if asked; what was seen before the first failure, and that.
 pub fn run_many(first: u64, count: u64, bug: Option<Bug>) -> (Seen, Option<(u64, String)>) {
-    #[cfg(feature = "planted-bugs")]
-    stere_faults::plant(bug);
-    #[cfg(not(feature = "planted-bugs"))]
-    assert!(bug.is_none(), "this build plants no bugs");
-    let outcome = play(first, count);
-    #[cfg(feature = "planted-bugs")]
-    stere_faults::plant(None);
-    outcome
-}
-
-fn play(first: u64, count: u64) -> (Seen, Option<(u64, String)>) {
-    let mut all = Seen::default();
-    for seed in first..first + count {
-        match std::panic::catch_unwind(|| run(seed)) {
-            Ok(Ok(seen)) => all = all.and(seen),
-            Ok(Err(error)) => return (all, Some((seed, error))),
-            Err(_) => return (all, Some((seed, "it panicked; see above".into()))),
-        }
-    }
-    (all, None)
+    let (seen, failure) = many::run(first, count, bug, run);
+    (seen.into_iter().fold(Seen::default(), Seen::and), failure)
 }
 
 impl Seen {

@@ -13,7 +13,7 @@ mod files;
 mod link;
 mod network;
 mod process;
-mod runs;
+mod seen;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -21,16 +21,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stere_device::{Device, MemoryDevice};
+use stere_faults::Bug;
 use stere_format::PoolId;
 use stere_pool::{AssembleOptions, Assembly, Candidate, CreateOptions, DeviceClass, NewDevice, OpenOptions};
 use stere_store::SharedLog;
 
+use crate::many;
 use crate::random::Random;
 use files::{File, file_of, holds, read};
 use network::{Network, Way};
 use process::{Pending, Process, ProcessClock};
 
-pub use runs::{Seen, run_many};
+pub use seen::Seen;
 
 const NODE_BYTES: u64 = 256 << 20;
 const NODES: usize = 3;
@@ -79,6 +81,12 @@ pub fn run(seed: u64) -> Result<Seen, String> {
     }
     history.end().map_err(|error| format!("at the end: {error}"))?;
     Ok(history.seen)
+}
+
+/// Plays so many histories, with a bug planted if asked; what was seen before the first failure, and that.
+pub fn run_many(first: u64, count: u64, bug: Option<Bug>) -> (Seen, Option<(u64, String)>) {
+    let (seen, failure) = many::run(first, count, bug, run);
+    (seen.into_iter().fold(Seen::default(), Seen::and), failure)
 }
 
 /// A node of a new pool.

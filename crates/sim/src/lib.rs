@@ -32,6 +32,7 @@ mod hang;
 mod hanging;
 pub mod history;
 pub mod library;
+mod many;
 pub mod medium;
 pub mod medium_faults;
 pub mod metadata_offload;
