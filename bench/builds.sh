@@ -57,8 +57,11 @@ def figures(build, workload):
         for metric in json.load(open(f"{folder}/{build}-{workload}-{number}.json"))["metrics"]:
             found.setdefault(metric["name"], []).append(metric["value"])
     return found
+def count(text):
+    # A virtual machine may count no instructions.
+    return float(text) if text.strip().isdigit() else 0
 def counts(build, workload):
-    return [float(open(f"{folder}/{build}-{workload}-{number}.count").read() or 0) for number in range(1, rounds + 1)]
+    return [count(open(f"{folder}/{build}-{workload}-{number}.count").read()) for number in range(1, rounds + 1)]
 print(f"{'figure':24} {'old':>10} {'new':>10} {'new/old':>8} {'spread':>7}")
 for workload in workloads:
     old, new = figures("old", workload), figures("new", workload)

@@ -64,6 +64,8 @@ pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
     check_device_names(&arguments.devices)?;
     let mut devices = specs.iter().map(new_device).collect::<Result<Vec<NewDevice>>>()?;
     drop_doubled_names(&mut devices);
+    // Nothing is begun in the engine for a pool that cannot be made.
+    stere_pool::check_new(&devices, &options)?;
     ask_before_destroying(&devices, arguments)?;
     let candidates: Vec<Candidate> =
         devices.iter().map(|new| Candidate { path: new.path.clone(), device: new.device.clone() }).collect();

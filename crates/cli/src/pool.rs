@@ -13,6 +13,7 @@ use crate::json::to_json;
 use crate::{change, host, move_log, umount};
 use stere_control::change::Change;
 use stere_control::connection;
+use stere_control::spec::DeviceSpec;
 use stere_machine::devices::{absolute, assemble_with, record_of};
 use stere_machine::error::{DEGRADED, DONE, Error, Result, refused};
 use stere_machine::registry::{PoolRecord, Registry, check_name};
@@ -82,7 +83,8 @@ fn list(registry: &Registry, json: bool) -> Result<u8> {
 
 fn import(registry: &Registry, devices: &[PathBuf], choose: Option<&str>, log: Option<&str>) -> Result<u8> {
     let options = AssembleOptions { prefer: choose, ..AssembleOptions::default() };
-    let assembly = assemble_with(devices, Access::ReadOnly, &options, log)?;
+    let devices = devices.iter().map(|device| place_of(device)).collect::<Result<Vec<_>>>()?;
+    let assembly = assemble_with(&devices, Access::ReadOnly, &options, log)?;
     let name = &assembly.newest.pool_name;
     check_name(name)?;
     let old = registry.find(name)?;
@@ -110,6 +112,15 @@ fn import(registry: &Registry, devices: &[PathBuf], choose: Option<&str>, log: O
     }
     eprintln!("stere: it lacks {}", assembly.describe_missing(&|_| None));
     Ok(DEGRADED)
+}
+
+/// A device on another machine may be named with the words by which the pool was made; what they say the pool knows.
+fn place_of(device: &Path) -> Result<PathBuf> {
+    let text = device.to_string_lossy();
+    if !stere_nbd::is_address(&text) {
+        return Ok(device.to_path_buf());
+    }
+    text.parse().map(|spec: DeviceSpec| spec.path).map_err(Error::Usage)
 }
 
 /// Where the devices of the half that was not chosen are, so that the next mount fills them anew.

@@ -118,10 +118,7 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
         if waited > TOLD_AFTER && !is_told {
             is_told = true;
             match held.is_empty() {
-                true => eprintln!(
-                    "stere: waiting until the pool's daemon (process {}) has made everything durable",
-                    about.process
-                ),
+                true => eprintln!("stere: waiting until {} has made everything durable", who_makes_durable(about)),
                 false => eprintln!("stere: waiting until nobody uses it: {}", holders::describe(&held)),
             }
         }
@@ -135,6 +132,15 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
     }
     // Its connection is closed by now, so there is an answer or an end.
     judge(answer.or_else(|| receiver.recv().ok()), force)
+}
+
+/// Who is waited for at the end of a mount.
+fn who_makes_durable(about: &About) -> String {
+    match about.through.as_ref().map(|through| &through.host) {
+        Some(Some(host)) => format!("the pool's owner, host {host},"),
+        Some(None) => "an owner of the pool".to_owned(),
+        None => format!("the pool's daemon (process {})", about.process),
+    }
 }
 
 fn judge(answer: Option<Result<Option<Answer>>>, force: bool) -> Result<u8> {

@@ -26,6 +26,6 @@ mod wire;
 
 pub use commands::CommandsError;
 pub use forwarder::Forwarder;
-pub use link::{Announcement, FindOwner, Link, LinkOptions};
+pub use link::{Announcement, FindOwner, Finished, Link, LinkOptions};
 pub use mount::{Mount, MountError};
 pub use reach::Reach;

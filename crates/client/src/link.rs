@@ -56,6 +56,16 @@ pub struct LinkOptions {
     pub groups: Ids,
 }
 
+/// How a link ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    Durable,
+    /// The owner did not make durable in time what was written and not synced: it may be lost.
+    NotInTime,
+    /// Nor was there an owner.
+    Unreached,
+}
+
 /// What calls get on a machine that was refused: "Key was rejected by service".
 const REFUSED: i32 = libc::EKEYREJECTED;
 
@@ -207,15 +217,20 @@ impl Link {
         }
     }
 
-    /// Makes durable what was written, and ends the session at the owner. False: what was written and not synced may be lost,
-    /// because no owner could be asked in time.
-    pub fn finish(&self, patience: Duration) -> bool {
+    /// Makes durable what was written, and ends the session at the owner.
+    pub fn finish(&self, patience: Duration) -> Finished {
         let deadline = Instant::now() + patience;
         self.give_up();
         // Nobody waits for an owner that does not take this machine.
         let is_refused = self.shared.state.lock().is_refused;
         let is_safe = !self.has_unsynced() || (!is_refused && self.sync(deadline));
-        if let Phase::Ready(wire) = self.shared.state.lock().phase.clone() {
+        let phase = self.shared.state.lock().phase.clone();
+        let finished = match (is_safe, &phase) {
+            (true, _) => Finished::Durable,
+            (false, Phase::Ready(_)) => Finished::NotInTime,
+            (false, Phase::Away) => Finished::Unreached,
+        };
+        if let Phase::Ready(wire) = phase {
             wire.send(&Frame::Bye);
         }
         self.shared.end();
@@ -224,7 +239,7 @@ impl Link {
                 tracing::error!("a thread of the link to the owner panicked");
             }
         }
-        is_safe
+        finished
     }
 
     /// Has the owner make everything durable.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fuse_wire::{Options, Session, Unmounter};
 
 use crate::forwarder::Forwarder;
-use crate::link::{FindOwner, Link, LinkOptions};
+use crate::link::{FindOwner, Finished, Link, LinkOptions};
 
 /// How long the end of a mount waits for an owner that makes durable what was written.
 const LAST_WAIT: Duration = Duration::from_secs(30);
@@ -21,10 +21,8 @@ pub enum MountError {
     Wire(#[from] fuse_wire::Error),
     #[error("the link to the pool's owner could not be started: {0}; check the limits on processes and memory")]
     Start(std::io::Error),
-    #[error(
-        "unmounted, but no owner of the pool could be reached in time: what was written here in the last seconds and not synced may be lost"
-    )]
-    Unsynced,
+    #[error("unmounted, but {why}: what was written here in the last seconds and not synced may be lost")]
+    Unsynced { why: &'static str },
 }
 
 /// A mounted pool of another machine. Dropping it unmounts by force.
@@ -61,8 +59,14 @@ impl Mount {
     /// Why the mount ended other than by unmounting, or that something may be lost.
     pub fn wait(self) -> Result<(), MountError> {
         let ended = self.session.join();
-        let is_safe = self.link.finish(LAST_WAIT);
+        let finished = self.link.finish(LAST_WAIT);
         ended?;
-        if is_safe { Ok(()) } else { Err(MountError::Unsynced) }
+        match finished {
+            Finished::Durable => Ok(()),
+            Finished::NotInTime => Err(MountError::Unsynced {
+                why: "the pool's owner has not made everything durable in time (its log or its devices do not answer; `stere status` tells there)",
+            }),
+            Finished::Unreached => Err(MountError::Unsynced { why: "no owner of the pool could be reached in time" }),
+        }
     }
 }

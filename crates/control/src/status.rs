@@ -161,7 +161,11 @@ impl ThroughReport {
             (ThroughState::Refused, _) => {
                 Some(format!("the owner of the pool '{pool}' does not take this machine: {why}"))
             }
-            (ThroughState::Away, None) => Some(format!("nobody has owned the pool '{pool}' for {away}; calls wait")),
+            (ThroughState::Away, None) => {
+                let why = self.why.as_deref().filter(|why| !why.is_empty()).map(|why| format!(" ({why})"));
+                let why = why.unwrap_or_default();
+                Some(format!("no owner of the pool '{pool}' has been found for {away}{why}; calls wait"))
+            }
             (ThroughState::Away, Some(host)) => Some(format!(
                 "the pool '{pool}' is owned by host {host}, which has not been reached for {away}: {why}; calls wait for it or for the next owner"
             )),

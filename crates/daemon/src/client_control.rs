@@ -15,10 +15,10 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::control_socket::unmount_for;
 use crate::daemon::spawn;
-use stere_control::connection;
+use stere_control::connection::{self, Connection};
 use stere_control::message::{About, Answer, Request};
 use stere_control::status::{ThroughReport, ThroughState};
-use stere_machine::error::{Result, refused};
+use stere_machine::error::{Error, Result, refused};
 use stere_machine::registry::Registry;
 
 /// What is needed to answer.
@@ -28,6 +28,8 @@ pub struct ClientControl {
     pub unmounter: Unmounter,
     /// The host of the owner.
     pub host: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// What is wrong with the log by which the owner is found, if anything is.
+    pub log_trouble: Box<dyn Fn() -> Option<String> + Send + Sync>,
     pub link: Arc<Link>,
     /// Those who wait until everything is durable.
     pub ending: Mutex<Vec<UnixStream>>,
@@ -87,7 +89,18 @@ impl ClientControl {
             Reach::Away { since, why } => (ThroughState::Away, since.as_secs(), Some(why)),
             Reach::Refused { why } => (ThroughState::Refused, 0, Some(why)),
         };
+        // Without the log no other owner is found.
+        let trouble = (self.log_trouble)().filter(|_| state == ThroughState::Away);
+        let why = [why.filter(|why| !why.is_empty()), trouble]
+            .into_iter()
+            .flatten()
+            .reduce(|why, more| format!("{why}; {more}"));
         Some(ThroughReport { host: (self.host)(), state, away_seconds, why })
+    }
+
+    /// Whether the owner's process is on this machine.
+    pub fn owns(&self) -> bool {
+        self.owner_here().is_some()
     }
 
     /// The owner's process, where it is on this machine.
@@ -113,6 +126,19 @@ impl ClientControl {
         self.link.carry(stream, first).or_else(|error| refused(self.why_not(&error)))
     }
 
+    /// The answer of the owner's process to one question of this one.
+    pub fn ask_for(&self, request: Request) -> Result<Answer> {
+        let (ours, theirs) = UnixStream::pair().map_err(Error::System)?;
+        std::thread::scope(|scope| {
+            let carrying = std::thread::Builder::new().name("own-question".to_owned());
+            let carrying = carrying.spawn_scoped(scope, move || self.ask(b"", &theirs)).map_err(Error::System)?;
+            let answer = Connection::of(ours).ask(request);
+            // Why there was none, if so.
+            let carried = carrying.join().unwrap_or_else(|_| refused("the question was lost; see the log"));
+            carried.and(answer)
+        })
+    }
+
     /// Why the owner has not answered.
     fn why_not(&self, error: &CommandsError) -> String {
         let pool = &self.about.pool;
@@ -121,7 +147,8 @@ impl ClientControl {
             (CommandsError::Broken(_), _) => format!("{error}; the pool is '{pool}'{host}"),
             (_, Reach::Away { since, .. }) => {
                 let since = stere_machine::size::show_duration(since.as_secs());
-                format!("the owner of the pool '{pool}'{host} has not been reached for {since}: {error}")
+                let trouble = (self.log_trouble)().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+                format!("the owner of the pool '{pool}'{host} has not been reached for {since}: {error}{trouble}")
             }
             _ => format!("the owner of the pool '{pool}'{host} cannot be asked: {error}"),
         }

@@ -3,14 +3,12 @@
 //!
 //! Until that was said once, the mount's calls wait. Read next: `crates/client/src/identities.rs`.
 
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use stere_client::identities::Ids;
-use stere_control::connection::Connection;
 use stere_control::message::{Answer, Request};
-use stere_machine::error::{Error, Result, refused};
+use stere_machine::error::{Result, refused};
 
 use crate::client_control::ClientControl;
 use crate::daemon::spawn;
@@ -56,21 +54,9 @@ fn look_up(control: &ClientControl) -> Result<()> {
     let (users, groups) = (stere_people::all(false, NAMES_MAX), stere_people::all(true, NAMES_MAX));
     let names = |all: &[(String, u32)]| all.iter().map(|(name, _)| name.clone()).collect();
     let request = Request::Numbers { users: names(&users), groups: names(&groups) };
-    let Answer::Numbers { users: user_numbers, groups: group_numbers } = ask(control, request)? else {
+    let Answer::Numbers { users: user_numbers, groups: group_numbers } = control.ask_for(request)? else {
         return refused("the owner gave an answer that was not asked for");
     };
     control.link.set_names(&pairs(&users, &user_numbers), &pairs(&groups, &group_numbers));
     Ok(())
-}
-
-fn ask(control: &ClientControl, request: Request) -> Result<Answer> {
-    let (ours, theirs) = UnixStream::pair().map_err(Error::System)?;
-    std::thread::scope(|scope| {
-        let carrying = std::thread::Builder::new().name("names-carry".to_owned());
-        let carrying = carrying.spawn_scoped(scope, move || control.ask(b"", &theirs)).map_err(Error::System)?;
-        let answer = Connection::of(ours).ask(request);
-        // Why there was none, if so.
-        let carried = carrying.join().unwrap_or_else(|_| refused("the question was lost; see the log"));
-        carried.and(answer)
-    })
 }

@@ -42,7 +42,7 @@ fn of_machine(change: &Change) -> Option<&Path> {
 }
 
 /// Whether a place is the same for all machines. Files of one are named behind a comma (`ca=`, `credentials=`).
-fn is_everywhere(path: &Path) -> bool {
+pub fn is_everywhere(path: &Path) -> bool {
     let text = path.to_string_lossy();
     EVERYWHERE.iter().any(|scheme| text.starts_with(scheme)) && !text.contains(",")
 }

@@ -19,6 +19,8 @@ mod daemon;
 mod ending;
 mod follow;
 mod from_afar;
+mod give_way;
+mod learn_places;
 mod library;
 mod metrics;
 pub mod mount;

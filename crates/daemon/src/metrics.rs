@@ -27,14 +27,14 @@ pub fn listen(address: SocketAddr) -> Result<tiny_http::Server> {
     }
 }
 
-/// Answers `GET /metrics` in a thread of its own until the process ends; every answer is gathered anew.
-pub fn serve(server: tiny_http::Server, gather: impl Fn() -> StatusReport + Send + 'static) -> Result<()> {
+/// Answers `GET /metrics` in a thread of its own until the process ends; every answer is made anew.
+pub fn serve(server: tiny_http::Server, text: impl Fn() -> String + Send + 'static) -> Result<()> {
     let header: tiny_http::Header = CONTENT_TYPE.parse().map_err(|()| Error::Refused("a wrong header".into()))?;
     let work = move || {
         for request in server.incoming_requests() {
             let answered = match (request.method(), request.url()) {
                 (tiny_http::Method::Get, "/metrics" | "/") => {
-                    let response = tiny_http::Response::from_string(render(&gather()));
+                    let response = tiny_http::Response::from_string(text());
                     request.respond(response.with_header(header.clone()))
                 }
                 _ => request.respond(tiny_http::Response::from_string("see /metrics\n").with_status_code(404)),
@@ -76,6 +76,14 @@ pub fn render(report: &StatusReport) -> String {
     render_pool(&mut text, report);
     render_devices(&mut text, report);
     render_classes(&mut text, report);
+    text
+}
+
+/// The whole text of a mount through the pool's owner: without an answer of the owner nothing is known but that.
+pub fn render_through(pool: &str, report: Option<&StatusReport>) -> String {
+    let mut text = report.map(render).unwrap_or_default();
+    Family::begin(&mut text, "owner_answers", "gauge", "1 if the pool's owner answers this mount.")
+        .sample(&[("pool", pool)], u8::from(report.is_some()));
     text
 }
 

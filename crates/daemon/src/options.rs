@@ -118,7 +118,7 @@ impl Options {
 
     /// Whether the option is one of a machine that mounts through the owner, and of no owner's process.
     pub fn is_of_client(option: &str) -> bool {
-        matches!(option.split_once('='), Some(("users" | "groups", _)))
+        matches!(option.split_once('='), Some(("users" | "groups" | "metrics", _)))
     }
 
     /// Whether users or groups of this machine are not those of the pool.

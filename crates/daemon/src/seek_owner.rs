@@ -3,7 +3,7 @@
 //! One thread looks at the log, so that whoever asks never waits for it. Invariant: an owner's process is begun only while nobody beats;
 //! whether it becomes the owner is decided by the log. Read next: `serve_client.rs`, `crates/multihost/src/log_claim.rs`.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -68,6 +68,10 @@ struct Found {
 struct Seeking {
     log: Arc<dyn SharedLog>,
     owner: Mutex<Option<Found>>,
+    /// Why the last look failed.
+    trouble: Mutex<Option<String>>,
+    /// That an owner's process of this machine failed since there was an owner.
+    failure: Mutex<Option<String>>,
     is_over: AtomicBool,
 }
 
@@ -80,7 +84,13 @@ pub struct OwnerSeeker {
 impl OwnerSeeker {
     /// `starter` begins an owner's process where this machine stands by.
     pub fn start(log: Arc<dyn SharedLog>, starter: Option<Starter>) -> Result<OwnerSeeker> {
-        let seeking = Arc::new(Seeking { log, owner: Mutex::default(), is_over: AtomicBool::new(false) });
+        let seeking = Arc::new(Seeking {
+            log,
+            owner: Mutex::default(),
+            trouble: Mutex::default(),
+            failure: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        });
         let of_thread = seeking.clone();
         let look = move || of_thread.keep_looking(starter);
         let thread = std::thread::Builder::new().name("seek-owner".into()).spawn(look).map_err(Error::System)?;
@@ -101,6 +111,12 @@ impl OwnerSeeker {
     pub fn host(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let seeking = self.seeking.clone();
         move || lock(&seeking.owner).as_ref().map(|owner| owner.beat.host.clone())
+    }
+
+    /// Why the log cannot be read, or this machine does not become the owner, if so.
+    pub fn trouble(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
+        let seeking = self.seeking.clone();
+        move || lock(&seeking.trouble).clone().or_else(|| lock(&seeking.failure).clone())
     }
 }
 
@@ -142,7 +158,9 @@ impl Seeking {
         let mut silence = Silence::new(boot_ms);
         let mut is_told = false;
         while !self.is_over.load(Ordering::Acquire) {
-            if let Ok((seen, silent_ms)) = silence.look(&*self.log) {
+            let looked = silence.look(&*self.log);
+            *lock(&self.trouble) = looked.as_ref().err().map(ToString::to_string);
+            if let Ok((seen, silent_ms)) = looked {
                 let is_free = match &seen {
                     Seen::Nobody => true,
                     Seen::Owner(_) => silent_ms >= SILENCE_MS,
@@ -158,12 +176,17 @@ impl Seeking {
                     Seen::Owner(beat) => Some(self.with_key(beat, &mut is_told)),
                     Seen::Nobody => None,
                 };
+                if !is_free {
+                    *lock(&self.failure) = None;
+                }
                 *lock(&self.owner) = owner;
                 if let Some(starter) = starter.as_mut().filter(|starter| is_free || starter.takes) {
                     starter.start_if_none(silent);
                 }
             }
-            if starter.as_mut().is_some_and(Starter::note_end) {
+            if let Some(status) = starter.as_mut().and_then(Starter::note_end) {
+                let failure = "this machine tried to become the owner and failed; its log tells why";
+                *lock(&self.failure) = (!status.success()).then(|| failure.to_owned());
                 // It found an owner, or a log that takes nothing: whoever lives has time to beat before another one tries.
                 silence = Silence::new(boot_ms);
             }
@@ -232,12 +255,12 @@ impl Starter {
         }
     }
 
-    /// Takes note of a process that has ended; whether one has.
-    fn note_end(&mut self) -> bool {
-        let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) else { return false };
+    /// Takes note of a process that has ended.
+    fn note_end(&mut self) -> Option<ExitStatus> {
+        let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())?;
         tracing::info!(%status, "the owner's process of this machine has ended");
         self.child = None;
-        true
+        Some(status)
     }
 
     /// The pool is closed in order, so that others take it over at once.

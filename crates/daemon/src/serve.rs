@@ -30,10 +30,10 @@ use crate::notify::notify;
 use crate::seek_owner::{self, OwnerSeeker, Starter};
 use crate::serve_client::{self, ClientMount};
 use crate::worker::Served;
-use crate::{admit, backup, follow, metrics, public, repair, tertiary, work};
+use crate::{admit, backup, follow, give_way, learn_places, metrics, public, repair, tertiary, work};
 use crate::{client_names, client_questions};
 use stere_control::connection;
-use stere_control::message::About;
+use stere_control::message::{About, Answer, Request};
 use stere_control::status::RecoveryFacts;
 use stere_machine::devices::Target;
 use stere_machine::error::{DONE, Error, Result, refused};
@@ -79,6 +79,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
         }
         opened => opened?,
     };
+    refuse_half_owner(registry, &request, &assembly, &opened)?;
     let degraded = !assembly.missing().is_empty();
     let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
     let warnings_of_absent = opened.warnings_of_absent.clone();
@@ -109,7 +110,8 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     let socket = public::start(&daemon, is_private(&request));
     if let Some(server) = metrics {
         let daemon = daemon.clone();
-        metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts, Some(&daemon.filesystem)))?;
+        let gather = move || report::gather(&daemon.running, &daemon.facts, Some(&daemon.filesystem));
+        metrics::serve(server, move || metrics::render(&gather()))?;
     }
     start_signals(daemon.clone(), signals)?;
     if request.options.owner_process {
@@ -117,6 +119,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
         running.store.devices.wait_for_none(None);
     }
     end_when_lost(&daemon)?;
+    let gives_way = give_way::watch(&daemon)?;
     // Commands are answered by then: a client that was served asks for the state of the pool.
     serve_clients(registry, &daemon, &mut session, &request, is_after_another)?;
     ready.tell(&Outcome::Ready { degraded, warnings });
@@ -131,12 +134,37 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     daemon.running.give_up_claim();
     connection::remove(registry, &pool);
     answer_waiting(&daemon.ending, &outcome);
-    outcome.map(|()| DONE)
+    match outcome {
+        Ok(()) if gives_way.load(Ordering::Acquire) => Err(give_way::begin_anew()),
+        outcome => outcome.map(|()| DONE),
+    }
 }
 
 /// Whether nobody but root and the user who mounts may use the mount.
 fn is_private(request: &MountRequest) -> bool {
     !request.options.fuse.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root())
+}
+
+/// Whoever cannot write because it was never told where all devices are leaves the pool to others; its clients wait and are told why.
+fn refuse_half_owner(
+    registry: &Registry,
+    request: &MountRequest,
+    assembly: &Assembly,
+    opened: &stere_pool::Opened,
+) -> Result<()> {
+    let is_wanted = request.options.fuse.read_only || !opened.read_only;
+    if is_wanted || !request.options.owner_process {
+        return Ok(());
+    }
+    let pool = &assembly.newest.pool_name;
+    let is_unknown = |id: String| registry.path_of(pool, &id).is_none_or(|path| path.is_empty());
+    let unknown = assembly.missing().into_iter().find(|entry| is_unknown(entry.id.to_string()));
+    unknown.map_or(Ok(()), |entry| {
+        refused(format!(
+            "this machine was never told where device '{}' of the pool '{pool}' is, and cannot own the pool without it: name its place with `stere pool import`",
+            entry.name
+        ))
+    })
 }
 
 /// The pool as it runs, with what the options of the mount say of it.
@@ -229,6 +257,7 @@ fn serve_client_of(
     let listener = connection::listen(registry, pool)?;
     let registered = admit::admitted(registry, &*log, pool)?;
     let stands_by = request.options.standby.unwrap_or(!request.options.fuse.read_only);
+    let metrics = request.options.metrics.map(metrics::listen).transpose()?;
     let starter = stands_by.then(|| Starter::new(registry, request, pool)).transpose()?;
     let seeker = OwnerSeeker::start(log, starter)?;
     let mount = ClientMount {
@@ -254,15 +283,21 @@ fn serve_client_of(
             read_only: request.options.fuse.read_only,
             through: None,
         };
-        let (registry, host, ending) = (registry.clone(), Box::new(seeker.host()), Default::default());
-        let link = link.clone();
-        let answering = Arc::new(ClientControl { registry, about, unmounter, host, link, ending });
+        let (registry, ending, link) = (registry.clone(), Default::default(), link.clone());
+        let (host, log_trouble) = (Box::new(seeker.host()), Box::new(seeker.trouble()));
+        let answering = Arc::new(ClientControl { registry, about, unmounter, host, log_trouble, link, ending });
         if let Err(error) = answering.start(listener) {
             tracing::error!(%error, "commands are not answered");
         }
         socket = client_questions::start(&answering, &request.mountpoint, is_private);
         if let Err(error) = client_names::start(&answering, &request.options) {
             tracing::error!(%error, "names are not looked up");
+        }
+        if let Err(error) = learn_places::start(&answering) {
+            tracing::error!(%error, "devices that this machine does not know are not looked for");
+        }
+        if let Some(Err(error)) = metrics.map(|server| serve_metrics(server, &answering)) {
+            tracing::error!(%error, "metrics are not served");
         }
         control = Some(answering);
         ready.tell(&Outcome::Ready { degraded: false, warnings: Vec::new() });
@@ -275,6 +310,19 @@ fn serve_client_of(
     connection::remove(registry, pool);
     control.iter().for_each(|control| answer_waiting(&control.ending, &outcome));
     outcome
+}
+
+/// What the owner says of the pool, and whether it does.
+fn serve_metrics(server: tiny_http::Server, control: &Arc<ClientControl>) -> Result<()> {
+    let (control, pool) = (Arc::downgrade(control), control.about.pool.clone());
+    metrics::serve(server, move || {
+        let answer = control.upgrade().map(|control| control.ask_for(Request::Status));
+        let report = match &answer {
+            Some(Ok(Answer::Status(report))) => Some(&**report),
+            _ => None,
+        };
+        metrics::render_through(&pool, report)
+    })
 }
 
 /// The file system on the pool, unlocked as far as the options say.

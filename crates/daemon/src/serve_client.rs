@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_client::identities::Ids;
-use stere_client::{FindOwner, Link, LinkOptions, Mount, MountError};
+use stere_client::{FindOwner, Finished, Link, LinkOptions, Mount, MountError};
 use stere_fuse::{BlockDevice, MountOptions, Unmounter};
 use stere_machine::error::{DONE, Error, Result};
 use stere_machine_tls::MachineKey;
@@ -76,7 +76,7 @@ fn end_soon(link: Arc<Link>) {
     drop(spawn("patience", move || {
         std::thread::sleep(OPEN_FILES_PATIENCE);
         tracing::warn!("the mount is still in use: whoever uses it gets errors");
-        let is_safe = link.finish(OPEN_FILES_PATIENCE);
+        let is_safe = link.finish(OPEN_FILES_PATIENCE) == Finished::Durable;
         std::process::exit(i32::from(if is_safe { DONE } else { stere_machine::error::ERROR }));
     }));
 }

@@ -7,12 +7,12 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use stere_device::Device;
 use stere_format::{BlobValue, Key, NodeReference, key};
 use stere_log::{Io, SegmentTable};
 use stere_tree::{Direction, Lookup, NodeCache};
 
-use crate::error::Error;
-use crate::{Inner, engine::Engine};
+use crate::{Inner, engine::Engine, error::Error};
 use stere_recall::BlobHandle;
 use stere_tree::{DELETIONS_MIN, Value, Voids};
 
@@ -34,15 +34,15 @@ impl Offloaded {
 }
 
 impl Engine {
-    /// How many devices and media more may be lost before this blob is, as its segment's chunks are there now.
+    /// How many devices and media more may be lost before this blob is, by those that are there and answer now.
     pub fn losses_borne(&self, blob: &BlobHandle) -> u8 {
-        let placed = blob.segment.placed();
+        let (placed, stripe) = (blob.segment.placed(), &self.log.stripe);
+        let silent = stripe.devices.all().into_iter().filter(|device| device.silent_for().is_some());
+        let silent: Vec<_> = silent.map(|device| device.index()).collect();
         let volumes = blob.media().count_ones() as usize;
-        let spare = match blob.is_released() {
-            true => None,
-            false => self.readable_chunks(&placed, &[]).checked_sub(usize::from(placed.scheme.data)),
-        };
+        let readable = self.readable_chunks(&placed, &silent).checked_sub(usize::from(placed.scheme.data));
         // On volumes alone, the last one must stay.
+        let spare = readable.filter(|_| !blob.is_released());
         spare.map_or(volumes.saturating_sub(1), |spare| spare + volumes) as u8
     }
 }

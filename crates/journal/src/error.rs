@@ -21,7 +21,7 @@ pub enum JournalError {
     )]
     LogDamaged { detail: String },
     /// Nobody wants to wait for the shared log any longer.
-    #[error("the shared log of the pool does not answer: {why}")]
+    #[error("{why}")]
     LogAway { why: String },
     /// A whole record does not decode.
     #[error("a record of the journal is not valid ({detail})")]

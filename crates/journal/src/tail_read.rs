@@ -39,7 +39,9 @@ struct Entries {
 
 fn failed(error: Error) -> JournalError {
     match error {
-        Error::Away { .. } | Error::Refused { .. } => JournalError::LogAway { why: error.to_string() },
+        Error::Away { .. } | Error::Address { .. } | Error::Refused { .. } => {
+            JournalError::LogAway { why: error.to_string() }
+        }
         other => JournalError::LogDamaged { detail: other.to_string() },
     }
 }
@@ -85,7 +87,7 @@ pub(crate) fn read_contents(log: &dyn SharedLog, pool: PoolId) -> Result<Content
             return judge(entries);
         }
     }
-    Err(JournalError::LogAway { why: "it was trimmed again and again while it was read; try again".into() })
+    Err(JournalError::LogAway { why: "the shared log was trimmed again and again while it was read; try again".into() })
 }
 
 fn judge(Entries { entries, next }: Entries) -> Result<Contents, JournalError> {

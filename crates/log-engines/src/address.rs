@@ -86,10 +86,9 @@ pub fn first_host(address: &str) -> Option<(String, u16)> {
 impl Address {
     pub(crate) fn parse(text: &str) -> Result<Address, Error> {
         let shown = without_secrets(text);
-        let wrong = |why: String| Error::Refused { address: shown.clone(), why };
-        let (engine, is_encrypted, rest) = engine_of(text).ok_or_else(|| {
-            wrong("it is no address of an engine; those begin with postgres://, etcd:// or etcds://".into())
-        })?;
+        let wrong = |why: String| Error::Address { address: shown.clone(), why };
+        let (engine, is_encrypted, rest) = engine_of(text)
+            .ok_or_else(|| wrong("addresses of engines begin with postgres://, etcd:// or etcds://".into()))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         if query.contains('@') {
             return Err(wrong("a ? in a user's name or password is written %3F, an @ in an option %40".into()));

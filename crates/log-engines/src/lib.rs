@@ -29,6 +29,20 @@ pub const DEADLINE: Duration = Duration::from_secs(5);
 /// The id of a pool.
 pub type Pool = [u8; 16];
 
+/// Tells the address that is remembered by now: passwords change while a log is open.
+pub type Renew = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// Opens the log of a pool. Where PostgreSQL refuses its user, that of the address which `renew` gives is tried.
+pub fn open_renewed(address: &str, pool: Pool, renew: Renew) -> Result<Arc<dyn SharedLog>, Error> {
+    let parsed = Address::parse(address)?;
+    if parsed.engine != Engine::Postgres {
+        return open(address, pool);
+    }
+    let log = PostgresLog::new(parsed, pool, DEADLINE)?.renewed_by(renew);
+    log.open()?;
+    Ok(Arc::new(log))
+}
+
 /// Opens the log of a pool.
 pub fn open(address: &str, pool: Pool) -> Result<Arc<dyn SharedLog>, Error> {
     open_with(address, pool, DEADLINE)

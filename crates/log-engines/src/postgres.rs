@@ -25,7 +25,7 @@ use self::failure::{Failure, away_or_refused};
 use self::session::{Connector, Prepared, Session, prepared};
 use crate::address::Address;
 use crate::deadline::Deadline;
-use crate::{Pool, no_log, past_the_end, random_id};
+use crate::{Pool, Renew, no_log, past_the_end, random_id};
 
 /// Sessions that are kept while nobody uses them.
 const IDLE_MAX: usize = 4;
@@ -39,6 +39,9 @@ const ATTEMPTS: u32 = 8;
 
 pub(crate) struct PostgresLog {
     address: Address,
+    /// The user and the password that were taken last, in an address that is like the other.
+    login: Mutex<Address>,
+    renew: Option<Renew>,
     pool: Pool,
     writer: [u8; 16],
     deadline: Duration,
@@ -75,7 +78,13 @@ impl PostgresLog {
     pub(crate) fn new(address: Address, pool: Pool, deadline: Duration) -> Result<Self, Error> {
         let (connector, writer) = (Connector::new(&address)?, random_id(&address)?);
         let (idle, host) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(PostgresLog { address, pool, writer, deadline, connector, idle, host })
+        let login = Mutex::new(address.clone());
+        Ok(PostgresLog { address, login, renew: None, pool, writer, deadline, connector, idle, host })
+    }
+
+    /// The same, and where its user is refused, it asks for another address.
+    pub(crate) fn renewed_by(self, renew: Renew) -> Self {
+        PostgresLog { renew: Some(renew), ..self }
     }
 
     /// Does the work on a session that is unused, or a new one. It is done again when an old connection proves to be broken.
@@ -114,9 +123,27 @@ impl PostgresLog {
 
     fn connect(&self, deadline: Deadline) -> Result<Session, Error> {
         let last = self.host.load(Ordering::Relaxed);
-        let (session, host) = self.connector.connect(&self.address, last, deadline, self.deadline)?;
+        let login = self.login.lock().clone();
+        let connect = |login: &Address| self.connector.connect(login, last, deadline, self.deadline);
+        let (session, host) = match connect(&login) {
+            Err(error @ Error::Refused { .. }) => {
+                let newer = self.newer_login(&login).ok_or(error)?;
+                let connected = connect(&newer)?;
+                *self.login.lock() = newer;
+                connected
+            }
+            connected => connected?,
+        };
         self.host.store(host, Ordering::Relaxed);
         Ok(session)
+    }
+
+    /// Another user or password than the one that was refused, if the machine knows of one by now.
+    fn newer_login(&self, refused: &Address) -> Option<Address> {
+        let renewed = Address::parse(&self.renew.as_ref()?()?).ok()?;
+        let Address { user, password, .. } = renewed;
+        let newer = Address { user, password, ..refused.clone() };
+        (newer != *refused).then_some(newer)
     }
 
     fn id(&self) -> &[u8] {

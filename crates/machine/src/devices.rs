@@ -125,11 +125,15 @@ pub fn assemble_remembered(
     loop {
         let mut paths = Vec::new();
         let mut absent = Vec::new();
-        let judged = at_once(&record.devices, |device| is_usable(record, device, access));
-        for (device, is_usable) in record.devices.iter().zip(judged) {
-            match is_usable {
-                true => paths.push(device.path.clone()),
-                false => absent.push(device),
+        let judged = at_once(&record.devices, |device| why_unusable(record, device, access));
+        let mut reasons = Vec::new();
+        for (device, why) in record.devices.iter().zip(judged) {
+            match why {
+                None => paths.push(device.path.clone()),
+                Some(why) => {
+                    absent.push(device);
+                    reasons.push(format!("device '{}', last at {} ({why})", device.name, device.describe()));
+                }
             }
         }
         if !absent.is_empty() {
@@ -142,11 +146,7 @@ pub fn assemble_remembered(
                 assembly.map_or(true, |assembly| !assembly.unexpectedly_missing().is_empty())
             };
             if !is_complete && start.elapsed() < wait && is_late(&paths) {
-                let names: Vec<String> = absent
-                    .iter()
-                    .map(|device| format!("device '{}', last at {}", device.name, device.describe()))
-                    .collect();
-                if !goes_on(&names.join("; ")) {
+                if !goes_on(&reasons.join("; ")) {
                     return refused("the command that began this mount was interrupted while it waited for devices");
                 }
                 std::thread::sleep(LATE_DEVICES_POLL);
@@ -165,19 +165,29 @@ pub fn assemble_remembered(
         // Who was found elsewhere is not missed.
         let missing: Vec<String> = assembly.missing().iter().map(|entry| entry.id.to_string()).collect();
         absent.retain(|device| missing.contains(&device.id));
-        assembly.nameless.extend(at_once(&absent, |device| written_over(device)).into_iter().flatten());
+        assembly.nameless.extend(at_once(&absent, |device| written_over(record, device)).into_iter().flatten());
         return Ok(assembly);
     }
 }
 
-/// Whether a remembered device is where it was, and can be opened.
-fn is_usable(record: &PoolRecord, device: &DeviceRecord, access: Access) -> bool {
-    match is_device_of(&device.path, record, device) {
+/// Why a remembered device is not where it was, or cannot be opened; none if it is and can.
+fn why_unusable(record: &PoolRecord, device: &DeviceRecord, access: Access) -> Option<String> {
+    if device.path.as_os_str().is_empty() {
+        return Some("this machine was never told where it is".into());
+    }
+    match label(&device.path) {
         // The label is read more gently than the device is used.
-        Ok(is_device) => is_device && opens(&device.path, access),
+        Ok(holds) if is_device_of(&holds, record, device) => {
+            (!opens(&device.path, access)).then(|| "it cannot be opened".into())
+        }
+        Ok(Holds::Member(identity)) => {
+            Some(format!("a device of the pool '{}' is there", identity.superblock.pool_name))
+        }
+        Ok(Holds::NothingOfStere) => Some("what is there is no device of stere".into()),
+        Ok(_) => Some("it cannot be read".into()),
         // Somebody else has it, or this user may not: that is no missing device, and is told when it is opened. Else it is a dead disk,
         // or a name with nothing behind it.
-        Err(error) => is_refusal(&error),
+        Err(error) => (!is_refusal(&error)).then(|| error.to_string()),
     }
 }
 
@@ -221,8 +231,8 @@ fn label(path: &Path) -> std::result::Result<Holds, DeviceError> {
     Ok(identify(&*stere_nbd::open(path, &options)?))
 }
 
-fn is_device_of(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> std::result::Result<bool, DeviceError> {
-    Ok(match label(path)? {
+fn is_device_of(holds: &Holds, pool: &PoolRecord, device: &DeviceRecord) -> bool {
+    match holds {
         Holds::Member(identity) => {
             identity.superblock.pool.to_string() == pool.id && identity.superblock.device.to_string() == device.id
         }
@@ -231,11 +241,11 @@ fn is_device_of(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> std::r
         // Let the assembly say what is wrong with it.
         Holds::Damaged(_) | Holds::OtherVersion { .. } | Holds::Truncated(_) => true,
         Holds::NothingOfStere => false,
-    })
+    }
 }
 
 /// What is to be said of a device of which nothing is left where it was.
-fn written_over(device: &DeviceRecord) -> Option<Nameless> {
+fn written_over(pool: &PoolRecord, device: &DeviceRecord) -> Option<Nameless> {
     let held = match label(&device.path) {
         Ok(held) => held,
         // A node that cannot be reached is missing, and holds what it holds.
@@ -249,6 +259,12 @@ fn written_over(device: &DeviceRecord) -> Option<Nameless> {
     let found = match held {
         Holds::NothingOfStere => format!("it holds nothing of device '{}' any more", device.name),
         holds if holds.is_unreadable() => "it cannot be read at all".into(),
+        Holds::Member(identity) if identity.superblock.pool.to_string() != pool.id => {
+            format!(
+                "a device of the pool '{}' is there, where device '{}' was",
+                identity.superblock.pool_name, device.name
+            )
+        }
         _ => return None,
     };
     Some(Nameless { path: device.path.display().to_string(), found })
@@ -267,12 +283,7 @@ fn find_by_label(pool: &PoolRecord, absent: &[&DeviceRecord]) -> Vec<PathBuf> {
 }
 
 fn is_device_with_id(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> bool {
-    match label(path) {
-        Ok(Holds::Member(identity)) => {
-            identity.superblock.pool.to_string() == pool.id && identity.superblock.device.to_string() == device.id
-        }
-        _ => false,
-    }
+    label(path).is_ok_and(|holds| matches!(holds, Holds::Member(_)) && is_device_of(&holds, pool, device))
 }
 
 /// All block devices of the machine.

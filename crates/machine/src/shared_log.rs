@@ -24,7 +24,10 @@ const PAUSE_STEP: Duration = Duration::from_millis(100);
 pub use stere_log_engines::{is_address, without_secrets};
 
 fn engine(error: stere_shared_log::Error) -> Error {
-    Error::Refused(error.to_string())
+    match error {
+        stere_shared_log::Error::Address { .. } => Error::Usage(error.to_string()),
+        error => Error::Refused(error.to_string()),
+    }
 }
 
 fn world() -> TailWorld {
@@ -44,7 +47,7 @@ fn tail_of(log: Arc<dyn SharedLog>, pool: PoolId) -> Result<Arc<Tail>> {
 
 /// Opens the log of a pool that has one there.
 pub fn open(address: &str, pool: PoolId) -> Result<Arc<Tail>> {
-    tail_of(stere_log_engines::open(address, pool.0).map_err(engine)?, pool)
+    tail_of(open_log(address, pool)?, pool)
 }
 
 /// The log of a pool as it is remembered, if that is shared.
@@ -56,7 +59,14 @@ pub fn open_of(record: &PoolRecord) -> Result<Option<(Arc<dyn SharedLog>, PoolId
             record.name
         ));
     };
-    Ok(Some((open_log(address, id)?, id)))
+    Ok(Some((open_remembered(address, id)?, id)))
+}
+
+/// At the address that is remembered: when its user is refused, what is remembered by then is tried.
+fn open_remembered(address: &str, pool: PoolId) -> Result<Arc<dyn SharedLog>> {
+    let id = pool.to_string();
+    let renew = move || Registry::open().list().ok()?.into_iter().find(|record| record.id == id)?.log;
+    stere_log_engines::open_renewed(address, pool.0, Box::new(renew)).map_err(engine)
 }
 
 /// The log alone, to see who has the pool.
@@ -110,9 +120,13 @@ pub(crate) fn tail_for(superblock: &Superblock, given: Option<&str>) -> Result<O
     }
     let id = superblock.pool.to_string();
     let remembered = || Registry::open().list().ok()?.into_iter().find(|record| record.id == id)?.log;
-    match given.map(str::to_owned).or_else(remembered) {
-        Some(address) => open(&address, superblock.pool).map(Some),
-        None => {
+    match (given, remembered()) {
+        // As it is remembered, mostly.
+        (Some(address), remembered) if remembered.as_deref() != Some(address) => {
+            open(address, superblock.pool).map(Some)
+        }
+        (_, Some(address)) => tail_of(open_remembered(&address, superblock.pool)?, superblock.pool).map(Some),
+        (_, None) => {
             let pool = &superblock.pool_name;
             refused(stere_pool::Error::LogNeeded { pool: pool.clone() }.to_string())
         }

@@ -273,6 +273,9 @@ impl Running {
             return Ok(Outcome::Forecast(forecast));
         }
         let is_attached = self.attached(entry.index).is_some();
+        if let Some(path) = path.filter(|_| is_attached) {
+            self.refuse_strange(&entry, path)?;
+        }
         if is_attached && !wipe {
             self.store.devices.set_device_state(entry.index, DeviceState::Active)?;
             return Ok(Outcome::Done(format!("device {} is in use", entry.name)));
@@ -294,6 +297,21 @@ impl Running {
             self.store.devices.set_device_state(entry.index, DeviceState::Active)?;
         }
         Ok(outcome)
+    }
+
+    /// Whoever names another disk than the one that is in use is told so.
+    fn refuse_strange(&self, entry: &DeviceEntry, path: &std::path::Path) -> Result<()> {
+        let known = self.path_of(entry).map(PathBuf::from);
+        match known.filter(|known| known != path && known.canonicalize().ok() != path.canonicalize().ok()) {
+            Some(known) => refused(format!(
+                "device '{}' of the pool '{}' is in use at {}, so {} is not brought in for it; to put it in its place there is `stere device replace`",
+                entry.name,
+                self.pool,
+                known.display(),
+                path.display()
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Attaches a device of the table from this path, after making sure that it is that device and was only away.

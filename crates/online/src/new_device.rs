@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stere_device::{Access, ClassGuess};
-use stere_pool::{DeviceClass, NewDevice};
+use stere_pool::{DeviceClass, Holds, NewDevice, identify};
 
 use stere_control::spec::DeviceSpec;
 use stere_machine::devices::open_device;
@@ -18,7 +18,10 @@ pub fn new_device(spec: &DeviceSpec) -> Result<NewDevice> {
         ClassGuess::Hdd => DeviceClass::Hdd,
         ClassGuess::Unknown => DeviceClass::Unknown,
     });
-    let foreign = (!finding.is_empty()).then(|| finding.to_string());
+    let foreign = (!finding.is_empty()).then(|| match identify(&*device) {
+        Holds::Member(identity) => format!("a device of the pool '{}'", identity.superblock.pool_name),
+        _ => finding.to_string(),
+    });
     let name = if spec.name.is_empty() { short_name(&spec.path) } else { spec.name.clone() };
     let (tags, shelf) = (spec.tags.clone(), spec.shelf.clone());
     let host = if spec.host.is_empty() { host_of(&path) } else { spec.host.clone() };

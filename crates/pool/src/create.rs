@@ -92,6 +92,14 @@ pub fn chunk_bytes_for(smallest_bytes: u64) -> u32 {
     chunk_bytes
 }
 
+/// Whether a pool can be made of these, before anything is changed anywhere.
+pub fn check_new(devices: &[NewDevice], options: &CreateOptions) -> Result<(), Error> {
+    check_texts(devices, options)?;
+    check_contents(devices, options.force)?;
+    metadata_copies(options.metadata_copies, devices)?;
+    layouts(devices, options).map(drop)
+}
+
 /// Makes an empty pool and opens it. The names (root directory) are the caller's next step.
 pub fn create(
     devices: Vec<NewDevice>,

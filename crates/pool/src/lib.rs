@@ -28,7 +28,9 @@ mod tests;
 pub use assemble::{AssembleOptions, Assembly, Candidate, LeftOut, Member, Nameless, WhyLeftOut};
 pub use claim::{BEAT_INTERVAL_MS, Claim, Claimant, Hold, Next, POLL_MS, Shared, WATCH_MS};
 pub use class::DeviceClass;
-pub use create::{CreateOptions, MetadataCopies, NewDevice, Randomness, chunk_bytes_for, create, draw_pool_id};
+pub use create::{
+    CreateOptions, MetadataCopies, NewDevice, Randomness, check_new, chunk_bytes_for, create, draw_pool_id,
+};
 pub use error::Error;
 pub use floors::{Floors, floors};
 pub use identify::{DamagedCopy, Holds, Identity, identify};

@@ -3,8 +3,11 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No answer in time, or no connection: it may work later.
-    #[error("the log at {address} does not answer: {why}")]
+    #[error("the log at {address} does not answer: {why}; see whether the engine runs and this machine reaches it")]
     Away { address: String, why: String },
+    /// It cannot be the address of any log.
+    #[error("'{address}' is no address of a shared log: {why}")]
+    Address { address: String, why: String },
     /// It answers, and will not do this until somebody changes something.
     #[error("the log at {address} refused: {why}")]
     Refused { address: String, why: String },

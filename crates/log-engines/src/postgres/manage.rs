@@ -26,8 +26,8 @@ impl PostgresLog {
             if !may_write {
                 let user = self.address.user.as_deref().unwrap_or_default();
                 let why = format!(
-                    "the user {user} may not write to it; grant SELECT and UPDATE on stere_log, SELECT, INSERT and \
-                     DELETE on stere_log_record"
+                    "the user {user} may not write to it; grant it SELECT, INSERT, UPDATE and DELETE on stere_log and \
+                     stere_log_record"
                 );
                 return Err(self.address.refused(why).into());
             }

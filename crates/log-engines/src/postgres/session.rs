@@ -114,7 +114,10 @@ impl Connector {
 /// What is said when no host would do: the reason itself when there is one host.
 fn summary(address: &Address, errors: Vec<(usize, Error)>) -> Error {
     let text = |error: &Error| match error {
-        Error::Away { why, .. } | Error::Refused { why, .. } | Error::Damaged { why, .. } => why.clone(),
+        Error::Away { why, .. }
+        | Error::Address { why, .. }
+        | Error::Refused { why, .. }
+        | Error::Damaged { why, .. } => why.clone(),
         other => other.to_string(),
     };
     let is_away = errors.iter().any(|(_, error)| error.is_away());

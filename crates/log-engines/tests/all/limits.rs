@@ -1,5 +1,6 @@
 //! What an engine refuses, and puts that are late. Read next: `contract.rs`.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stere_log_engines::test_engines::{Etcd, PostgreSql};
@@ -60,7 +61,9 @@ fn postgres_says_what_is_wrong() {
     assert!(refusal(open(&address.replace("/postgres?", "/template1?"))).contains("no pool has a log"));
     assert!(refusal(open(&address.replace("stere@", "nobody@"))).contains("nobody"));
     by_hand(&address, "CREATE ROLE reader LOGIN; GRANT SELECT ON stere_log, stere_log_record TO reader");
-    assert!(refusal(open(&address.replace("stere@", "reader@"))).contains("grant SELECT and UPDATE"));
+    assert!(
+        refusal(open(&address.replace("stere@", "reader@"))).contains("grant it SELECT, INSERT, UPDATE and DELETE")
+    );
     assert!(
         refusal(stere_log_engines::create(
             &address.replace("/postgres?", "/template1?").replace("stere@", "reader@"),
@@ -80,6 +83,31 @@ fn postgres_says_what_is_wrong() {
     assert!(refusal(open(&address)).contains("only reads"));
     by_hand(&address, "BEGIN READ WRITE; ALTER ROLE stere RESET ALL; COMMIT");
     assert_eq!(open(&address).unwrap().bounds().unwrap().next, 2);
+}
+
+/// A password that was changed refuses whoever still has the old one, as a user that may not log in is refused.
+#[test]
+fn postgres_is_asked_anew_by_the_user_that_is_remembered_by_then() {
+    let Some(server) = PostgreSql::start() else { return };
+    let address = server.address();
+    drop(stere_log_engines::create(&address, POOL, "test").unwrap());
+    by_hand(&address, "CREATE ROLE one SUPERUSER LOGIN; CREATE ROLE two SUPERUSER LOGIN");
+    let of_user = |user: &str| address.replace("stere@", &format!("{user}@"));
+    let remembered = Arc::new(Mutex::new(of_user("one")));
+    let now = remembered.clone();
+    let renew = Box::new(move || Some(now.lock().unwrap().clone()));
+    let log = stere_log_engines::open_renewed(&of_user("one"), POOL, renew).unwrap();
+    assert_eq!(log.put(1, b"one").unwrap(), Put::Mine);
+    by_hand(
+        &address,
+        "ALTER ROLE one NOLOGIN; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'one'",
+    );
+    assert!(refusal(log.put(2, b"two")).contains("log in"));
+    *remembered.lock().unwrap() = of_user("two");
+    assert_eq!(log.put(2, b"two").unwrap(), Put::Mine);
+    // It is the same writer: what it put is settled as its own.
+    assert_eq!(log.put(2, b"two").unwrap(), Put::Mine);
+    assert_eq!(log.put(1, b"one").unwrap(), Put::Mine);
 }
 
 #[test]

@@ -32,14 +32,15 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
         Some(DeviceState::Offline) => "offline",
         _ if !is_attached && left_out.is_some() => "left out",
         _ if silent_for.is_some() || silent_because.is_some() => "silent",
-        _ if usage.is_suspended => "failing",
+        // One that was away and answers again is taken in within a moment; absence counts no errors.
+        _ if usage.is_suspended && health.is_some_and(|health| health.write_errors > 0) => "failing",
         _ if !is_attached => "missing",
         Some(DeviceState::Leaving) => "leaving",
         Some(DeviceState::Removing) => "removing",
         _ if is_sick => "sick",
         _ if slow_for.is_some() => "slow",
         Some(DeviceState::Spare) => "spare",
-        _ if usage.missing > 0 => "catching up",
+        _ if usage.missing > 0 || (is_attached && usage.is_suspended) => "catching up",
         _ => "online",
     };
     DeviceReport {

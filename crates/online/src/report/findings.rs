@@ -101,7 +101,7 @@ fn stored_schemes(running: &Running) -> BTreeSet<String> {
 
 /// A device that came back lacks what was written meanwhile.
 fn catching_up(running: &Running, devices: &[DeviceReport]) -> Vec<Finding> {
-    let behind = devices.iter().filter(|device| device.state == "catching up");
+    let behind = devices.iter().filter(|device| device.state == "catching up" && device.behind_bytes > 0);
     let told = |device: &DeviceReport| {
         let what = format!(
             "device {} is catching up: it lacks {} of what it should hold, which survives no further loss until then",

@@ -22,7 +22,7 @@ fn files_are_made_written_read_and_renamed() {
     kernel.release(node, handle).expect("closed");
     kernel.fsync(node, 0).expect("durable");
     assert!(!kernel.link.has_unsynced());
-    assert!(kernel.link.finish(Duration::from_secs(5)));
+    assert_eq!(kernel.link.finish(Duration::from_secs(5)), stere_client::Finished::Durable);
     until("the session is over", || serving.owner.clients() == 0);
     site.hand_over(serving);
 }

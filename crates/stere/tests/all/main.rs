@@ -92,3 +92,4 @@ mod tier_room;
 mod tier_waits;
 mod versions;
 mod watch;
+mod without_owner;

@@ -254,12 +254,25 @@ fn what_is_wrong_with_a_log_is_said_before_anything_is_changed() {
     let world = &site.machines[0];
     let create = |log: &str| format!("create other a.img,size=128M b.img,size=128M --log {log}");
     world.refused(&create("mysql://root@h/d"), 2, &["postgres://", "etcd://"]);
-    world.refused(&create("postgres://postgres:geheim@127.0.0.1:1/lab"), 1, &["does not answer"]);
+    world.refused(&create("postgres://postgres@h:4243x/d"), 2, &["no address of a shared log", "4243x is no port"]);
+    world.refused(&create("postgres://postgres@h"), 2, &["it names no database"]);
+    world.refused(
+        &create("postgres://postgres:geheim@127.0.0.1:1/lab"),
+        1,
+        &["does not answer", "whether the engine runs"],
+    );
     let said = world.run(&create("postgres://postgres:geheim@127.0.0.1:1/lab"));
     assert!(!said.err.contains("geheim"), "{}", said.err);
     let nowhere = site.engine.address().rsplit_once('/').map(|(front, _)| format!("{front}/nowhere")).unwrap();
     world.refused(&create(&nowhere), 1, &["nowhere"]);
     assert!(!world.path("a.img").exists(), "nothing is left of a pool that was not made");
+    // Nothing is begun in an engine for devices that are of another pool, and that pool is named.
+    site.engine.execute("CREATE DATABASE empty ALLOW_CONNECTIONS false");
+    let empty = site.engine.address().replace("/postgres?", "/empty?");
+    let taken = format!("create other {} --log {empty}", site.nodes[0].device());
+    world.refused(&taken, 1, &["belongs to the pool 'lab'"]);
+    let words = ["destroyed", "a device of the pool 'lab'", "not currently accepting connections"];
+    world.refused(&format!("{taken} --force --yes"), 1, &words);
     // Another machine that does not say where the log is.
     let stranger = World::new();
     let places: Vec<String> = site.nodes.iter().map(|node| node.place()).collect();
