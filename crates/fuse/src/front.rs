@@ -8,6 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
 use fuse_wire::{Negotiated, Notifier, Operation, Request, Unmount, Unmounter, Write};
@@ -52,6 +53,10 @@ pub(crate) enum Job {
     /// The kernel may show what the file does not hold.
     Invalidate(CachedRange),
 }
+
+/// Room that is held for writes of an owner before comes free in half a minute.
+const HELD_MAX: Duration = Duration::from_secs(60);
+const HELD_LOOK: Duration = Duration::from_millis(200);
 
 /// Everything requests need.
 pub(crate) struct Front {
@@ -136,14 +141,20 @@ impl Front {
         &self.performer.filesystem
     }
 
-    /// Performs it, and again while removed files may be about to give their room.
+    /// Performs it, and again while removed files may be about to give their room, or an owner before theirs.
     fn perform_with_room(&self, request: &mut Request, io: Io<'_>) -> Outcome {
-        let mut tries = 0;
+        let (mut tries, mut begun) = (0, None);
         loop {
             let outcome = self.performer.perform(request, io);
             let is_full = matches!(outcome, Err(Failure::Errno(libc::ENOSPC | libc::EDQUOT)));
-            if is_full && !io.may_block() && self.removals.are_recent() {
+            let is_held = matches!(outcome, Err(Failure::Errno(libc::ENOSPC)))
+                && self.filesystem().store().log().stripe.slots.holds_free();
+            if is_full && !io.may_block() && (is_held || self.removals.are_recent()) {
                 return Err(Failure::WouldBlock);
+            }
+            if is_held && begun.get_or_insert_with(Instant::now).elapsed() < HELD_MAX {
+                std::thread::sleep(HELD_LOOK);
+                continue;
             }
             if !is_full || !io.may_block() || !self.removals.may_bring_room(tries) {
                 self.removals.note(request.opcode());

@@ -437,6 +437,11 @@ impl Placement {
         slots.map(was_held).filter(|was_held| *was_held).count()
     }
 
+    /// Whether slots would be free if they were not held.
+    pub(crate) fn holds_free(&self) -> bool {
+        self.devices.values().any(|slots| slots.map.holds_free())
+    }
+
     /// Counts every free slot as freed just now; how many there are.
     pub(crate) fn discard_again(&mut self) -> usize {
         let mut count = 0;

@@ -265,6 +265,11 @@ impl Slots {
         self.placement.lock().release_held(extents)
     }
 
+    /// Whether there is room that only is held for writes of an owner before.
+    pub fn holds_free(&self) -> bool {
+        self.placement.lock().holds_free()
+    }
+
     /// Every free slot is to be discarded by `discard_freed`, also those that were so before; how many that are.
     pub fn discard_again(&self) -> usize {
         self.placement.lock().discard_again()

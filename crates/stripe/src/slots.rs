@@ -83,6 +83,11 @@ impl SlotMap {
         }
     }
 
+    /// Whether a slot would be free if it were not held.
+    pub(crate) fn holds_free(&self) -> bool {
+        self.held.iter().any(|slot| *slot < self.slot_count && !self.is_used(*slot))
+    }
+
     pub(crate) fn is_held(&self, slot: u32) -> bool {
         self.held.contains(&slot)
     }

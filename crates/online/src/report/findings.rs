@@ -54,11 +54,7 @@ pub fn find(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_
 fn shared_log(running: &Running) -> Option<Finding> {
     let why = SharedLog::of(&running.store).trouble()?;
     let what = format!("whoever syncs or changes names waits: {why}");
-    Some(finding(
-        "shared_log",
-        what,
-        "see to the engine of the shared log and the way there; everything goes on by itself when it takes records again".into(),
-    ))
+    Some(finding("shared_log", what, "everything goes on by itself when it takes records again".into()))
 }
 
 /// Classes that take nothing more, and that files have or are as redundant as: who says `copies=1` has no class `scratch`.

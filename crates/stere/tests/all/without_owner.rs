@@ -195,6 +195,33 @@ fn a_machine_that_knows_too_few_nodes_does_not_own_the_pool() {
     owner.ok("umount mount");
 }
 
+/// P-271: what was full and was emptied is free for the next owner, if only when nobody writes there any more: calls wait for that.
+#[test]
+fn a_pool_that_was_full_when_its_owner_died_has_room() {
+    let Some(site) = Site::new("a_pool_that_was_full_when_its_owner_died_has_room", 3, 2) else { return };
+    let [owner, other] = &site.machines[..] else { panic!("two machines") };
+    owner.ok("mount lab mount --standby");
+    until("an owner", || owns(owner));
+    other.ok("mount lab mount --standby");
+    let large = vec![3; 8 << 20];
+    let file = |number: usize| other.mountpoint().join(format!("fill{number}"));
+    let count = (0..100).take_while(|number| fs::write(file(*number), &large).is_ok()).count();
+    assert!(count > 20, "{count} files of 8 MiB fill the pool");
+    (0..=count).for_each(|number| drop(fs::remove_file(file(number))));
+    signal(owner_process(owner).unwrap(), libc::SIGKILL);
+    let mut synced = Synced::default();
+    for number in 0..count / 2 {
+        fs::write(file(number), &large).unwrap_or_else(|error| panic!("file {number}: {error}"));
+        synced.write(other, "a").unwrap();
+    }
+    println!("the longest call took {:?}", synced.longest);
+    synced.assert_right(owner);
+    for machine in [owner, other] {
+        machine.ok("umount mount");
+    }
+    owner.ok("check lab");
+}
+
 /// A machine whose processes were all killed left the place of its owner's process mounted and dead.
 #[test]
 fn a_machine_whose_processes_died_mounts_again() {
