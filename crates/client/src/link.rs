@@ -18,6 +18,7 @@ use stere_machine_wire::{Frame, Incoming, Notice, PING_EVERY_SECONDS, Purpose, R
 
 use crate::greet::{Connected, GreetError, Own, greet};
 use crate::identities::{Identities, Ids};
+use crate::mapped::{Mapped, ReadContent};
 use crate::notices::Notices;
 use crate::reach::Reaching;
 use crate::restore::Restoring;
@@ -84,6 +85,8 @@ pub(crate) struct Shared {
     greeting: Mutex<Option<(TcpStream, u64)>>,
     /// None until names were looked up, where those count: nothing is asked of an owner before.
     pub identities: Mutex<Option<Arc<Identities>>>,
+    /// Reads what the owner tells as maps.
+    mapped: Mapped,
     is_over: AtomicBool,
 }
 
@@ -98,7 +101,7 @@ impl Link {
     ///
     /// # Errors
     /// Without random bytes or threads.
-    pub fn start(find: FindOwner, options: LinkOptions) -> std::io::Result<Arc<Link>> {
+    pub fn start(find: FindOwner, options: LinkOptions, content: Option<ReadContent>) -> std::io::Result<Arc<Link>> {
         let identities = Identities::of_options(&options.users, &options.groups).map_err(std::io::Error::other)?;
         let shared = Arc::new(Shared {
             find,
@@ -112,12 +115,16 @@ impl Link {
             reaching: Mutex::default(),
             greeting: Mutex::default(),
             identities: Mutex::new(identities.map(Arc::new)),
+            mapped: Mapped::new(content),
             is_over: AtomicBool::new(false),
         });
         let link = Arc::new(Link { shared, threads: Mutex::default() });
         link.spawn("link", |shared| shared.stay_connected())?;
         link.spawn("link-ping", Shared::ping)?;
         link.spawn("link-notices", |shared| shared.notices.tell(|| shared.notifier.get().cloned()))?;
+        for _ in 0..link.shared.mapped.threads() {
+            link.spawn("link-read", |shared| shared.mapped.read(|request| shared.ask_for_bytes(request)))?;
+        }
         Ok(link)
     }
 
@@ -192,7 +199,7 @@ impl Link {
             Phase::Ready(wire) if state.waits_for_lock(unique) => {
                 drop(state);
                 let message = raw::message(opcode::INTERRUPT, 0, &[&unique.to_ne_bytes()]);
-                wire.send(&Frame::Request { number: 0, acknowledged: 0, is_repeated: false, message: &message });
+                wire.send(&untold(&message));
             }
             Phase::Ready(_) => {}
             // Nobody knows how long: who is being killed may go.
@@ -267,6 +274,11 @@ fn is_being_killed(thread: u32) -> bool {
     thread_status(thread).is_none_or(|status| is_dying(&status))
 }
 
+/// What wants no answer.
+fn untold(message: &[u8]) -> Frame<'_> {
+    Frame::Request { number: 0, acknowledged: 0, is_repeated: false, takes_map: false, message }
+}
+
 fn sync_message() -> Vec<u8> {
     raw::message(opcode::SYNCFS, fuse_wire::abi::ROOT_ID, &[&[0; 8]])
 }
@@ -279,6 +291,7 @@ impl Shared {
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.notices.end();
+        self.mapped.end();
         if let Phase::Ready(wire) = &self.state.lock().phase {
             wire.cut();
         }
@@ -294,7 +307,7 @@ impl Shared {
         drop(state);
         request.reply_none();
         if let Phase::Ready(wire) = phase {
-            wire.send(&Frame::Request { number: 0, acknowledged: 0, is_repeated: false, message: &message });
+            wire.send(&untold(&message));
         }
     }
 
@@ -310,6 +323,7 @@ impl Shared {
                     number: one.number,
                     acknowledged: one.acknowledged,
                     is_repeated: one.is_repeated,
+                    takes_map: one.takes_map && self.mapped.is_ready(),
                     message: &one.message,
                 }),
                 Err(errno) => self.answer_here(number, errno),
@@ -429,13 +443,32 @@ impl Shared {
     fn receive(&self, wire: &Wire, incoming: &mut Incoming<FromOwner>) -> Result<(), StreamError> {
         loop {
             match incoming.next_frame()? {
-                Frame::Reply { number, errno, mark, place, bytes } => {
+                Frame::Reply { number, errno: 0, is_map: true, bytes, .. } => self.take_map(number, bytes),
+                Frame::Reply { number, errno, mark, place, bytes, .. } => {
                     let answer = Answer { errno: i32::from(errno), mark, place, bytes: bytes.to_vec() };
                     self.answer(number, answer);
                 }
                 other => self.heard(wire, &other)?,
             }
         }
+    }
+
+    /// The owner tells where what was to be read lies.
+    fn take_map(&self, number: u64, map: &[u8]) {
+        let taken = self.state.lock().take_read(number);
+        taken.into_iter().for_each(|request| self.mapped.push(request, map.to_vec()));
+    }
+
+    /// What could not be read where the owner said is read by the owner.
+    fn ask_for_bytes(&self, request: Request) {
+        let mut state = self.state.lock();
+        if state.is_given_up || state.is_refused {
+            drop(state);
+            return request.reply_error(libc::ENOTCONN);
+        }
+        let number = state.enter_again(request);
+        drop(state);
+        self.send(number);
     }
 
     /// What is no answer.

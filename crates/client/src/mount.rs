@@ -10,6 +10,7 @@ use fuse_wire::{Options, Session, Unmounter};
 
 use crate::forwarder::Forwarder;
 use crate::link::{FindOwner, Finished, Link, LinkOptions};
+use crate::mapped::ReadContent;
 
 /// How long the end of a mount waits for an owner that makes durable what was written.
 const LAST_WAIT: Duration = Duration::from_secs(30);
@@ -36,8 +37,14 @@ impl Mount {
     ///
     /// # Errors
     /// Every error says what to do about it; nothing stays mounted then.
-    pub fn new(find: FindOwner, options: LinkOptions, mountpoint: &Path, wire: &Options) -> Result<Mount, MountError> {
-        let link = Link::start(find, options).map_err(MountError::Start)?;
+    pub fn new(
+        find: FindOwner,
+        options: LinkOptions,
+        content: Option<ReadContent>,
+        mountpoint: &Path,
+        wire: &Options,
+    ) -> Result<Mount, MountError> {
+        let link = Link::start(find, options, content).map_err(MountError::Start)?;
         let session = Session::mount(Forwarder(Arc::clone(&link)), mountpoint, wire)?;
         Ok(Mount { link, session })
     }

@@ -135,13 +135,14 @@ impl<'a> Restoring<'a> {
         for window in messages.chunks(WINDOW) {
             let first = self.shared.state.lock().take_numbers(window.len() as u64);
             for (number, message) in (first..).zip(window) {
-                self.wire.send(&Frame::Request { number, acknowledged: 0, is_repeated: false, message });
+                let (acknowledged, is_repeated, takes_map) = (0, false, false);
+                self.wire.send(&Frame::Request { number, acknowledged, is_repeated, takes_map, message });
             }
             let mut missing = window.len();
             let mut found: Vec<Option<Answer>> = vec![None; window.len()];
             while missing > 0 {
                 match self.incoming.next_frame()? {
-                    Frame::Reply { number, errno, mark, place, bytes } => {
+                    Frame::Reply { number, errno, mark, place, is_map: false, bytes } => {
                         let at = usize::try_from(number.wrapping_sub(first)).unwrap_or(usize::MAX);
                         let slot = found.get_mut(at).ok_or(StreamError::Order)?;
                         missing -= usize::from(slot.is_none());

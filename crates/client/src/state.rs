@@ -51,6 +51,8 @@ pub(crate) struct Waiting {
     is_repeated: bool,
     /// What is kept from this order on was written after it was sent.
     order: u64,
+    /// Of a read: only bytes will do.
+    wants_bytes: bool,
 }
 
 /// A request as it is sent.
@@ -58,6 +60,7 @@ pub(crate) struct Prepared {
     pub number: u64,
     pub acknowledged: u64,
     pub is_repeated: bool,
+    pub takes_map: bool,
     pub message: Vec<u8>,
 }
 
@@ -129,8 +132,27 @@ impl State {
         let number = self.next_number;
         self.next_number += 1;
         let order = self.retained.order();
-        self.waiting.insert(number, Waiting { asker, sent_to: None, is_repeated: false, order });
+        let wants_bytes = false;
+        self.waiting.insert(number, Waiting { asker, sent_to: None, is_repeated: false, order, wants_bytes });
         number
+    }
+
+    /// Takes a read in of which only the bytes will do.
+    pub fn enter_again(&mut self, request: Request) -> u64 {
+        let number = self.enter(Asker::Kernel(request));
+        self.waiting.entry(number).and_modify(|waiting| waiting.wants_bytes = true);
+        number
+    }
+
+    /// Takes a read out that is answered with a map.
+    pub fn take_read(&mut self, number: u64) -> Option<Request> {
+        let is_it = self.waiting.get(&number).is_some_and(
+            |waiting| matches!(&waiting.asker, Asker::Kernel(request) if request.opcode() == opcode::READ),
+        );
+        match is_it.then(|| self.waiting.remove(&number)).flatten()?.asker {
+            Asker::Kernel(request) => Some(request),
+            Asker::Own(..) => None,
+        }
     }
 
     /// Numbers for requests that are not in the table.
@@ -172,7 +194,9 @@ impl State {
         }
         waiting.is_repeated |= waiting.sent_to.is_some_and(|before| before != self.incarnation);
         waiting.sent_to = Some(self.incarnation);
-        Ok(Some(Prepared { number, acknowledged, is_repeated: waiting.is_repeated, message }))
+        let is_read = raw::header(&message).is_some_and(|header| header.opcode == opcode::READ);
+        let (is_repeated, takes_map) = (waiting.is_repeated, is_read && !waiting.wants_bytes);
+        Ok(Some(Prepared { number, acknowledged, is_repeated, takes_map, message }))
     }
 
     /// An answer came. Gives it on to the kernel, if it waits for it.

@@ -25,6 +25,7 @@ mod library;
 mod metrics;
 pub mod mount;
 pub mod mount_request;
+mod nodes;
 mod notify;
 mod options;
 mod public;

@@ -26,6 +26,7 @@ use crate::control_socket::{answer_waiting, start_control};
 use crate::daemon::Daemon;
 use crate::ending::{close_soon, end_when_lost, start_signals, unblock_signals};
 use crate::mount_request::MountRequest;
+use crate::nodes::PoolNodes;
 use crate::notify::notify;
 use crate::seek_owner::{self, OwnerSeeker, Starter};
 use crate::serve_client::{self, ClientMount};
@@ -270,6 +271,7 @@ fn serve_client_of(
         groups: request.options.group_ids(),
         mountpoint: request.mountpoint.clone(),
         options: request.options.fuse.clone(),
+        content: Some(PoolNodes::start(registry, pool, &record.id)?.reading()),
     };
     let (mut control, mut socket) = (None, None);
     let is_private = is_private(request);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_client::identities::Ids;
-use stere_client::{FindOwner, Finished, Link, LinkOptions, Mount, MountError};
+use stere_client::{FindOwner, Finished, Link, LinkOptions, Mount, MountError, ReadContent};
 use stere_fuse::{BlockDevice, MountOptions, Unmounter};
 use stere_machine::error::{DONE, Error, Result};
 use stere_machine_tls::MachineKey;
@@ -29,6 +29,8 @@ pub struct ClientMount {
     pub groups: Ids,
     pub mountpoint: PathBuf,
     pub options: MountOptions,
+    /// Reads past the owner, where this machine reaches nodes.
+    pub content: Option<ReadContent>,
 }
 
 /// Mounts and serves until the mount ends. `ready` is called when it is mounted, whether there is an owner at the moment or not; it gets
@@ -48,7 +50,8 @@ pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>, Unmounter)) ->
     let (pool_name, key) = (request.pool.clone(), request.key);
     let (pool, machine, users, groups) = (request.pool_id, request.machine_id, request.users, request.groups);
     let link = LinkOptions { pool, pool_name, machine, key, users, groups };
-    let mount = Mount::new(request.find, link, &request.mountpoint, &options.wire(is_root)).map_err(told)?;
+    let mount =
+        Mount::new(request.find, link, request.content, &request.mountpoint, &options.wire(is_root)).map_err(told)?;
     // Who still has files open, or waits for an owner, gets a little time.
     let link = mount.link();
     unmount_on_signals(signals, mount.unmounter(), move |is_unmounted| {

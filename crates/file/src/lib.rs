@@ -35,6 +35,7 @@ mod grants;
 mod index_building;
 mod kept;
 mod keys;
+mod mapped;
 pub mod metadata;
 pub mod named_in;
 mod on_media;

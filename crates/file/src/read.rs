@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stere_format::{FileKind, InodeValue};
-use stere_store::{BlobHandle, Io, Owner, Store};
+use stere_store::{BlobHandle, Io, Owner, Piece, Store};
 
 use crate::context::Context;
 use crate::encode::Codec;
@@ -13,7 +13,7 @@ use crate::keys;
 use crate::pieces::{fill_holes, gather, is_any_released};
 use crate::recalled::Recalled;
 use crate::record::RECORD_BYTES;
-use crate::state::{Content, laid_over};
+use crate::state::{Content, State, laid_over};
 use crate::table::FileTable;
 
 /// Of a released file that is read from its beginning so many extents are looked at ahead: 64 MiB of one that was written at once.
@@ -26,6 +26,13 @@ pub struct ReadOutcome {
     pub length: usize,
     /// The file, for the times.
     pub value: InodeValue,
+}
+
+/// A range of a file: what there is of it, and in which blobs.
+pub(crate) struct Located {
+    pub value: InodeValue,
+    pub length: usize,
+    pub pieces: Vec<Piece>,
 }
 
 /// Reads files, with what is dirty of them.
@@ -67,23 +74,7 @@ impl Reader {
             None => None,
         };
         let content = state.as_ref().and_then(|state| state.content.as_ref());
-        let length_max = out.len();
-        let (value, length, pieces) = self.store.view(context.io, |view| {
-            let mut value = keys::inode(view, inode)?;
-            match value.kind() {
-                Some(FileKind::File) => {}
-                Some(FileKind::Directory) => return Err(Error::IsDirectory(inode)),
-                _ => return Err(Error::NotAFile(inode)),
-            }
-            let stored_size = value.size;
-            if let Some(state) = &state {
-                value = laid_over(value, state);
-            }
-            let length = value.size.saturating_sub(offset).min(length_max as u64) as usize;
-            let stored_length = stored_size.saturating_sub(offset).min(length as u64) as usize;
-            let pieces = gather(view, inode, offset, stored_length)?;
-            Ok((value, length, pieces))
-        })?;
+        let Located { value, length, pieces } = self.locate(context.io, inode, offset, out.len(), state.as_deref())?;
         let is_recalled = context.io.may_recall() && is_any_released(&pieces);
         if is_recalled && offset == 0 {
             self.expect_rest(context.io, inode)?;
@@ -104,6 +95,33 @@ impl Reader {
             lay_dirty_over(content, offset, out);
         }
         Ok(ReadOutcome { length, value })
+    }
+
+    /// What is stored of a range, with what is in memory of the file's size.
+    pub(crate) fn locate(
+        &self,
+        io: Io<'_>,
+        inode: u64,
+        offset: u64,
+        length_max: usize,
+        state: Option<&State>,
+    ) -> Result<Located, Error> {
+        self.store.view(io, |view| {
+            let mut value = keys::inode(view, inode)?;
+            match value.kind() {
+                Some(FileKind::File) => {}
+                Some(FileKind::Directory) => return Err(Error::IsDirectory(inode)),
+                _ => return Err(Error::NotAFile(inode)),
+            }
+            let stored_size = value.size;
+            if let Some(state) = state {
+                value = laid_over(value, state);
+            }
+            let length = value.size.saturating_sub(offset).min(length_max as u64) as usize;
+            let stored_length = stored_size.saturating_sub(offset).min(length as u64) as usize;
+            let pieces = gather(view, inode, offset, stored_length)?;
+            Ok(Located { value, length, pieces })
+        })
     }
 
     /// Tells the store where a released file lies that is read from its beginning.

@@ -26,6 +26,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("backup", backup),
     ("class", class),
     ("content_digest", content_digest),
+    ("content_map", content_map),
     ("dirent", dirent),
     ("dirent_bucket", dirent_bucket),
     ("encryption_key", encryption_key),
@@ -115,6 +116,10 @@ fn accounting(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn address(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &Address::decode(bytes)?.encode())
+}
+
+fn content_map(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &ContentMap::decode(bytes)?.encode())
 }
 
 fn node_reference(bytes: &[u8]) -> Result<(), DecodeError> {

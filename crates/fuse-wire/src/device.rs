@@ -168,7 +168,7 @@ impl Device {
     /// Sends an answer and gives the slot back.
     pub fn answer(&self, request: &Request, errno: i32, body: &Body<'_>) {
         let body = match body {
-            Body::Bytes(bytes) => bytes,
+            Body::Bytes(bytes) | Body::Map(bytes) => bytes,
             Body::InPlace(len) => {
                 assert!(*len <= self.arena.payload_bytes(), "answer of {len} bytes");
                 // SAFETY: in bounds, and owned by the request, which is done with it.

@@ -22,6 +22,8 @@ pub struct RemoteAnswer<'a> {
     pub bytes: &'a [u8],
     /// Where a write went, as `Request::note_place` said.
     pub place: u64,
+    /// The bytes say where what was to be read lies.
+    pub is_map: bool,
 }
 
 /// Takes an answer.
@@ -31,6 +33,7 @@ pub type RemoteReply = Box<dyn FnOnce(RemoteAnswer<'_>) + Send>;
 pub(crate) struct Remote {
     pub tag: u64,
     pub id: Option<RemoteId>,
+    pub takes_map: bool,
     pub message: Vec<u8>,
     /// For answers that are written in place.
     pub arena: Option<Arena>,
@@ -62,10 +65,20 @@ impl Remote {
 
     /// Answers with these bytes.
     pub fn answer(&self, errno: i32, bytes: &[u8]) {
+        self.give(errno, bytes, false);
+    }
+
+    /// Answers a read with where the bytes lie.
+    pub fn answer_map(&self, map: &[u8]) {
+        assert!(self.takes_map, "a map is given to who takes one");
+        self.give(0, map, true);
+    }
+
+    fn give(&self, errno: i32, bytes: &[u8], is_map: bool) {
         let Some(reply) = self.reply.lock().take() else { return };
         let place = self.place.load(Ordering::Relaxed);
         assert!(errno >= 0, "an error is told as a positive number");
-        reply(RemoteAnswer { errno, bytes, place });
+        reply(RemoteAnswer { errno, bytes, place, is_map });
     }
 
     /// Answers with so many bytes of those that were written in place.

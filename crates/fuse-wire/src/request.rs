@@ -43,6 +43,8 @@ pub(crate) enum Body<'a> {
     Bytes(&'a [u8]),
     /// That many bytes at the start of the request's own payload.
     InPlace(usize),
+    /// For another machine: where the bytes lie.
+    Map(&'a [u8]),
 }
 
 /// Who asks.
@@ -165,6 +167,12 @@ impl Request {
         }
     }
 
+    /// Whether a read may be answered with where the bytes lie.
+    #[must_use]
+    pub fn takes_map(&self) -> bool {
+        matches!(&self.origin, Origin::Remote(remote) if remote.takes_map)
+    }
+
     /// Notes where a write goes, for a kernel of another machine, which may think otherwise.
     pub fn note_place(&self, offset: u64) {
         if let Origin::Remote(remote) = &self.origin {
@@ -223,6 +231,7 @@ impl Request {
             Origin::Remote(remote) => match body {
                 Body::Bytes(bytes) => remote.answer(errno, bytes),
                 Body::InPlace(count) => remote.answer_in_place(errno, *count),
+                Body::Map(map) => remote.answer_map(map),
             },
         }
     }
@@ -290,6 +299,12 @@ impl Request {
     pub fn reply_bytes(mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.answer_room(), "answer of {} bytes is too long", bytes.len());
         self.send(0, &Body::Bytes(bytes));
+    }
+
+    /// Answers a read with where the bytes lie; only one that takes a map.
+    pub fn reply_map(mut self, map: &[u8]) {
+        assert!(self.takes_map(), "a map is given to who takes one");
+        self.send(0, &Body::Map(map));
     }
 
     /// Answers getxattr and listxattr that asked with size 0.

@@ -112,7 +112,7 @@ impl RingShared {
     pub fn answer(&self, request: &Request, errno: i32, body: &Body<'_>) {
         let (payload, capacity) = self.payload(request.slot);
         let bytes = match body {
-            Body::Bytes(bytes) => {
+            Body::Bytes(bytes) | Body::Map(bytes) => {
                 assert!(bytes.len() <= capacity, "answer of {} bytes", bytes.len());
                 // SAFETY: in bounds; `bytes` cannot point into the entry, for its request was consumed.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), payload.as_ptr(), bytes.len()) };

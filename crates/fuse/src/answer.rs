@@ -30,6 +30,8 @@ pub(crate) enum Answer {
     },
     /// That many bytes in the request's own buffer.
     InPlace(usize),
+    /// Where the bytes lie, for another machine that reads them itself.
+    Map(Vec<u8>),
     Bytes(Vec<u8>),
     AttributeSize(usize),
     Written(usize),
@@ -80,6 +82,7 @@ impl Answer {
             Answer::Opened { handle, flags } => request.reply_open(handle, flags),
             Answer::Created { entry, handle, flags } => request.reply_create(&entry, handle, flags),
             Answer::InPlace(bytes) => request.reply_data(bytes),
+            Answer::Map(map) => request.reply_map(&map),
             Answer::Bytes(bytes) => request.reply_bytes(&bytes),
             Answer::AttributeSize(bytes) => request.reply_xattr_size(u32::try_from(bytes).unwrap_or(u32::MAX)),
             Answer::Written(bytes) | Answer::Appended(_, bytes) => {

@@ -27,6 +27,10 @@ const REQUEST_HEAD_BYTES: usize = 24;
 const REPLY_HEAD_BYTES: usize = 32;
 const ENTRY_HEAD_BYTES: usize = 16;
 const REPEATED: u8 = 1;
+/// What is to be read may be told as a map.
+const TAKES_MAP: u8 = 2;
+/// Content is told as a map.
+const MAP: u8 = 1;
 
 /// Why bytes are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +82,8 @@ pub enum Frame<'a> {
         acknowledged: u64,
         /// It may have been performed by an owner before this one.
         is_repeated: bool,
+        /// Of a read: instead of the bytes, where they lie will do.
+        takes_map: bool,
         /// As /dev/fuse has it, header first.
         message: &'a [u8],
     },
@@ -90,6 +96,8 @@ pub enum Frame<'a> {
         mark: u64,
         /// Where a write went.
         place: u64,
+        /// The bytes are a map of what was to be read (`stere_format::ContentMap`).
+        is_map: bool,
         /// What lies behind the header of an answer to the kernel.
         bytes: &'a [u8],
     },
@@ -209,18 +217,19 @@ impl<'a> Frame<'a> {
             Frame::Hello(hello) => hello.encode_to(out),
             Frame::Welcome(welcome) => welcome.encode_to(out),
             Frame::Refused(refusal) => out.extend_from_slice(&refusal.code().to_le_bytes()),
-            Frame::Request { number: own, acknowledged, is_repeated, message } => {
+            Frame::Request { number: own, acknowledged, is_repeated, takes_map, message } => {
                 number(*own);
                 number(*acknowledged);
-                out.extend_from_slice(&[u8::from(*is_repeated) * REPEATED, 0, 0, 0, 0, 0, 0, 0]);
+                let flags = u8::from(*is_repeated) * REPEATED | u8::from(*takes_map) * TAKES_MAP;
+                out.extend_from_slice(&[flags, 0, 0, 0, 0, 0, 0, 0]);
                 out.extend_from_slice(message);
             }
-            Frame::Reply { number: own, errno, mark, place, bytes } => {
+            Frame::Reply { number: own, errno, mark, place, is_map, bytes } => {
                 number(*own);
                 number(*mark);
                 number(*place);
                 out.extend_from_slice(&errno.to_le_bytes());
-                out.extend_from_slice(&[0; 6]);
+                out.extend_from_slice(&[u8::from(*is_map) * MAP, 0, 0, 0, 0, 0]);
                 out.extend_from_slice(bytes);
             }
             Frame::Notify(Notice::Inode { node, offset, length, settled }) => {
@@ -296,24 +305,28 @@ impl<'a> Frame<'a> {
 
     fn decode_request(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
         let (number, acknowledged) = (reader.u64()?, reader.u64()?);
-        let is_repeated = match reader.array::<1>()? {
-            [0] => false,
-            [REPEATED] => true,
-            _ => return Err(FrameError::Reserved),
-        };
+        let [flags] = reader.array::<1>()?;
+        if flags & !(REPEATED | TAKES_MAP) != 0 {
+            return Err(FrameError::Reserved);
+        }
         reader.reserved::<7>()?;
+        let (is_repeated, takes_map) = (flags & REPEATED != 0, flags & TAKES_MAP != 0);
         let message = reader.rest(MESSAGE_BYTES_MAX)?;
-        Ok(Frame::Request { number, acknowledged, is_repeated, message })
+        Ok(Frame::Request { number, acknowledged, is_repeated, takes_map, message })
     }
 
     fn decode_reply(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
         let (number, mark, place, errno) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u16()?);
-        reader.reserved::<6>()?;
-        let bytes = reader.rest(ANSWER_BYTES_MAX)?;
-        if errno >= ERRNO_END || (errno != 0 && !bytes.is_empty()) {
+        let [flags] = reader.array::<1>()?;
+        reader.reserved::<5>()?;
+        if flags & !MAP != 0 {
+            return Err(FrameError::Reserved);
+        }
+        let (is_map, bytes) = (flags & MAP != 0, reader.rest(ANSWER_BYTES_MAX)?);
+        if errno >= ERRNO_END || (errno != 0 && (is_map || !bytes.is_empty())) {
             return Err(FrameError::Value);
         }
-        Ok(Frame::Reply { number, errno, mark, place, bytes })
+        Ok(Frame::Reply { number, errno, mark, place, is_map, bytes })
     }
 }
 

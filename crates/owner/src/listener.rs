@@ -25,7 +25,7 @@ use crate::departed::Departed;
 use crate::effects::Effects;
 use crate::greet::{FromClient, Greeted, Identity, ToClient, greet, refuse};
 use crate::members::{Members, ReadMembers};
-use crate::session::Session;
+use crate::session::{Asked, Session};
 
 /// Clients at a time, and connections that are not one's yet.
 const SESSIONS_MAX: usize = 256;
@@ -343,10 +343,11 @@ impl Shared {
                     let forgotten = session.take_note(message).map_err(offended)?;
                     self.forget(&forgotten);
                 }
-                Frame::Request { number, acknowledged, is_repeated, message } => {
+                Frame::Request { number, acknowledged, is_repeated, takes_map, message } => {
                     let bytes = message.len() + answer_bytes(message);
                     let charge = connection.charge(bytes).ok_or(StreamError::Ended)?;
-                    session.request((number, acknowledged, is_repeated), message, charge).map_err(offended)?;
+                    let asked = Asked { number, acknowledged, is_repeated, takes_map };
+                    session.request(&asked, message, charge).map_err(offended)?;
                 }
                 Frame::Hold { node, count } => session.hold(node, count).map_err(offended)?,
                 // Others may have to tell first what they had at the owner before.

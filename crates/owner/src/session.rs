@@ -100,6 +100,15 @@ pub(crate) struct Session {
     state: Mutex<State>,
 }
 
+/// A request as its frame has it.
+pub(crate) struct Asked {
+    pub number: u64,
+    /// Answers that the client has: all with lower numbers.
+    pub acknowledged: u64,
+    pub is_repeated: bool,
+    pub takes_map: bool,
+}
+
 /// A request that is being performed.
 struct Work {
     session: Arc<Session>,
@@ -265,13 +274,9 @@ impl Session {
         }
     }
 
-    /// A request; `acknowledged` says which answers the client has.
-    pub fn request(
-        self: &Arc<Self>,
-        (number, acknowledged, is_repeated): (u64, u64, bool),
-        message: &[u8],
-        charge: Charge,
-    ) -> Result<(), Offence> {
+    /// A request of the client's kernel.
+    pub fn request(self: &Arc<Self>, asked: &Asked, message: &[u8], charge: Charge) -> Result<(), Offence> {
+        let Asked { number, acknowledged, is_repeated, takes_map } = *asked;
         let header = raw::header(message).ok_or(Offence::Message)?;
         let (slot, noted) = {
             let mut state = self.state.lock();
@@ -325,7 +330,7 @@ impl Session {
             work.opcode = raw::header(&message).map_or(operation, |header| header.opcode);
         }
         let id = slot.map(|slot| RemoteId { session: self.id, slot, number });
-        self.perform(work, id, message);
+        self.perform(work, id, takes_map && operation == opcode::READ, message);
         Ok(())
     }
 
@@ -351,13 +356,13 @@ impl Session {
         }
     }
 
-    fn perform(&self, work: Work, id: Option<RemoteId>, message: Vec<u8>) {
+    fn perform(&self, work: Work, id: Option<RemoteId>, takes_map: bool, message: Vec<u8>) {
         let failed = Arc::new(Mutex::new(Some(work)));
         let taken = Arc::clone(&failed);
         let answer = Box::new(move |answer: RemoteAnswer<'_>| {
             taken.lock().take().into_iter().for_each(|work| work.answered(&answer));
         });
-        match self.remote.request_of(id, message, answer) {
+        match self.remote.request_of(id, takes_map, message, answer) {
             Some(request) => self.door.serve(request),
             None => failed.lock().take().into_iter().for_each(|work| work.finish(libc::EIO, &[], 0)),
         }
@@ -392,6 +397,9 @@ impl Work {
         }
         if answer.errno != 0 {
             return self.finish(answer.errno, &[], 0);
+        }
+        if answer.is_map {
+            return self.finish_as(0, answer.bytes, 0, true);
         }
         self.note(answer.bytes);
         let Some(need) = need(self.opcode, self.node, self.is_cut) else {
@@ -432,10 +440,15 @@ impl Work {
 
     /// Sends the answer, and keeps it for a client that asks again.
     fn finish(self, errno: i32, bytes: &[u8], place: u64) {
+        self.finish_as(errno, bytes, place, false);
+    }
+
+    fn finish_as(self, errno: i32, bytes: &[u8], place: u64, is_map: bool) {
         let Work { session, number, opcode, written, charge, .. } = self;
         let errno = u16::try_from(errno).unwrap_or(libc::EIO as u16);
         let mark = session.definite.mark(if errno == 0 { written } else { 0 });
-        let frame = Frame::Reply { number, errno, mark, place, bytes: if errno == 0 { bytes } else { &[] } }.encode();
+        let bytes = if errno == 0 { bytes } else { &[] };
+        let frame = Frame::Reply { number, errno, mark, place, is_map, bytes }.encode();
         let mut state = session.state.lock();
         state.under_way.remove(&number);
         let is_read_again = matches!(opcode, opcode::READ | opcode::READDIR | opcode::GETATTR | opcode::STATX);

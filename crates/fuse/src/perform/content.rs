@@ -13,11 +13,18 @@ use crate::performer::{Outcome, Performer, UNSUPPORTED};
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
 impl Performer {
-    /// Reads straight into the answer.
+    /// Reads straight into the answer, or tells who takes a map where the bytes lie.
     pub(super) fn read(&self, request: &mut Request, io: Io<'_>, node: u64, offset: u64, size: usize) -> Outcome {
         let caller = self.caller(request, 0, io);
+        let takes_map = request.takes_map();
         let buffer = request.data_buffer();
         let size = size.min(buffer.len());
+        if takes_map {
+            return Ok(match self.filesystem.read_or_map(&caller, node, offset, &mut buffer[..size])? {
+                (_, Some(map)) => Answer::Map(map.encode()),
+                (bytes, None) => Answer::InPlace(bytes),
+            });
+        }
         let bytes = self.filesystem.read(&caller, node, offset, &mut buffer[..size])?;
         assert!(bytes <= size, "{bytes} bytes were read where {size} were asked for");
         Ok(Answer::InPlace(bytes))

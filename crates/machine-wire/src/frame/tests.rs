@@ -24,8 +24,8 @@ fn samples() -> Vec<Frame<'static>> {
         }),
         Frame::Welcome(Welcome { is_resumed: true, proof: [8; 32] }),
         Frame::Refused(Refusal::Proof),
-        Frame::Request { number: 9, acknowledged: 8, is_repeated: true, message: MESSAGE },
-        Frame::Reply { number: 9, errno: 0, mark: 10, place: 4096, bytes: b"answer" },
+        Frame::Request { number: 9, acknowledged: 8, is_repeated: true, takes_map: true, message: MESSAGE },
+        Frame::Reply { number: 9, errno: 0, mark: 10, place: 4096, is_map: true, bytes: b"answer" },
         Frame::Notify(Notice::Inode { node: 11, offset: -1, length: 0, settled: true }),
         Frame::Notify(Notice::Entry { parent: 12, name: b"name".to_vec() }),
         Frame::Definite { mark: 13 },
@@ -57,9 +57,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_image_is_that_of_version_3() {
+fn the_image_is_that_of_version_4() {
     let image: String = samples().iter().map(|frame| hex(&frame.encode()) + "\n").collect();
-    assert_eq!(image, include_str!("../../golden/v3.hex"), "a released version's frames never change");
+    assert_eq!(image, include_str!("../../golden/v4.hex"), "a released version's frames never change");
 }
 
 #[test]
@@ -101,13 +101,13 @@ fn values_that_mean_nothing_are_refused() {
         let (head, body) = bytes.split_first_chunk().expect("a head");
         assert!(Head::decode(head).and_then(|head| Frame::decode(head, body)).is_err(), "{frame:?}");
     };
-    refuse(Frame::Reply { number: 1, errno: ERRNO_END, mark: 0, place: 0, bytes: &[] });
-    refuse(Frame::Reply { number: 1, errno: 5, mark: 0, place: 0, bytes: b"x" });
+    refuse(Frame::Reply { number: 1, errno: ERRNO_END, mark: 0, place: 0, is_map: false, bytes: &[] });
+    refuse(Frame::Reply { number: 1, errno: 5, mark: 0, place: 0, is_map: false, bytes: b"x" });
     refuse(Frame::Notify(Notice::Inode { node: 1, offset: 0, length: -1, settled: false }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: b"a/b".to_vec() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: Vec::new() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: vec![b'n'; NAME_BYTES_MAX + 1] }));
-    refuse(Frame::Request { number: 1, acknowledged: 1, is_repeated: false, message: b"short" });
+    refuse(Frame::Request { number: 1, acknowledged: 1, is_repeated: false, takes_map: false, message: b"short" });
     refuse(Frame::Piece { bytes: b"" });
     refuse(Frame::Piece { bytes: &vec![b'p'; PIECE_BYTES_MAX + 1] });
     refuse(Frame::Taken { bytes: 0 });
@@ -151,8 +151,8 @@ proptest! {
         number in any::<u64>(), mark in any::<u64>(), place in any::<u64>(), is_repeated in any::<bool>(),
         bytes in prop::collection::vec(any::<u8>(), 40..4096),
     ) {
-        let request = Frame::Request { number, acknowledged: mark, is_repeated, message: &bytes };
-        let reply = Frame::Reply { number, errno: 0, mark, place, bytes: &bytes };
+        let request = Frame::Request { number, acknowledged: mark, is_repeated, takes_map: !is_repeated, message: &bytes };
+        let reply = Frame::Reply { number, errno: 0, mark, place, is_map: false, bytes: &bytes };
         for frame in [request, reply] {
             let encoded = frame.encode();
             let (head, body) = encoded.split_first_chunk().expect("a head");

@@ -3,7 +3,7 @@
 //! Read next: `../pipeline` (what goes around each call), `../content_changes` (the cores).
 
 use stere_file::Whence;
-use stere_format::FileKind;
+use stere_format::{ContentMap, FileKind};
 use stere_namespace::attributes::{SetAttributes, needs_kill};
 use stere_namespace::call::Caller;
 use stere_namespace::error::Error;
@@ -51,6 +51,22 @@ impl FileSystem {
             self.pipeline.run(&op, read, |outcome| Done { value: Some(&outcome.value), ..Done::default() })?;
         assert!(outcome.length <= length_max, "{} bytes are read, and {length_max} were asked for", outcome.length);
         Ok(outcome.length)
+    }
+
+    /// The same for who reads from devices itself: a map instead of the bytes, where they can be had there.
+    pub fn read_or_map(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(usize, Option<ContentMap>), Error> {
+        let op = Op::new(caller, inode, Kind::Read).at(offset, out.len() as u64);
+        let reader = &self.namespace.core.files.reader;
+        let read = || Ok(reader.read_or_map(&caller.context(), inode, offset, out)?);
+        let (outcome, map) =
+            self.pipeline.run(&op, read, |(outcome, _)| Done { value: Some(&outcome.value), ..Done::default() })?;
+        Ok((outcome.length, map))
     }
 
     /// Writes. `kill_suid_sgid`: the writer has no privilege to keep set-id bits.

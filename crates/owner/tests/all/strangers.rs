@@ -121,8 +121,8 @@ fn garbage_ends_the_connection_that_it_came_over() {
     assert!(is_ended(&mut incoming));
     let bad: [Frame<'_>; 4] = [
         Frame::Definite { mark: 1 },
-        Frame::Request { number: 1, acknowledged: 1, is_repeated: false, message: &[0; 40] },
-        Frame::Request { number: 0, acknowledged: 1, is_repeated: false, message: &[0; 40] },
+        Frame::Request { number: 1, acknowledged: 1, is_repeated: false, takes_map: false, message: &[0; 40] },
+        Frame::Request { number: 0, acknowledged: 1, is_repeated: false, takes_map: false, message: &[0; 40] },
         Frame::Welcome(stere_machine_wire::Welcome { is_resumed: false, proof: [0; 32] }),
     ];
     for frame in &bad {
@@ -151,7 +151,13 @@ fn an_unsealed_frame_and_a_handle_of_somebody_else_do_nothing() {
     for guess in 0..50_u64 {
         let message = fuse_wire::raw::message(fuse_wire::abi::opcode::RELEASE, node, &[&guess.to_ne_bytes(), &[0; 16]]);
         outgoing
-            .send(&Frame::Request { number: guess + 1, acknowledged: 0, is_repeated: false, message: &message })
+            .send(&Frame::Request {
+                number: guess + 1,
+                acknowledged: 0,
+                is_repeated: false,
+                takes_map: false,
+                message: &message,
+            })
             .expect("sent");
         let errno = loop {
             if let Frame::Reply { errno, .. } = incoming.next_frame().expect("an answer") {

@@ -34,6 +34,7 @@ mod costs;
 mod cut_off;
 mod dedup;
 mod digests;
+mod direct;
 mod discard;
 mod documented;
 mod drills;

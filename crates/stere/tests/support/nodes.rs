@@ -194,6 +194,14 @@ impl Node {
         process.wait().unwrap().code()
     }
 
+    /// Makes what it has in these bytes wrong.
+    pub fn spoil(&self, range: std::ops::Range<u64>) {
+        let file = std::fs::File::options().write(true).open(self.image()).unwrap();
+        let wrong = vec![0x55; (range.end - range.start) as usize];
+        std::os::unix::fs::FileExt::write_all_at(&file, &wrong, range.start).unwrap();
+        file.sync_all().unwrap();
+    }
+
     pub fn kill(&mut self) {
         let daemon = fs::read_to_string(self.pid_file()).ok().and_then(|text| text.trim().parse::<i32>().ok());
         if let Some(daemon) = daemon {

@@ -1,0 +1,123 @@
+//! The nodes of a pool that another machine owns, opened for reading: what the owner tells as maps is read there.
+//!
+//! One thread opens what this machine knows the places of, and looks now and then whether there is more or something has changed, so that
+//! no reader waits for a node that is away. Read next: the crate `direct`, `crates/client/src/mapped.rs`.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use stere_client::ReadContent;
+use stere_device::{Access, FileOptions};
+use stere_direct::Nodes;
+use stere_format::{ContentMap, Superblock};
+use stere_machine::error::Result;
+use stere_machine::registry::{DeviceRecord, Registry};
+use stere_pool::{Holds, identify};
+
+use crate::daemon::{lock, spawn};
+use crate::from_afar::is_everywhere;
+
+/// Between two looks for nodes that are not open.
+const LOOK: Duration = Duration::from_secs(10);
+/// A node that says nothing for so long is left behind.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// So long nothing is read past the owner after something could not be.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The nodes as far as they are open.
+pub struct PoolNodes {
+    registry: Registry,
+    pool: String,
+    pool_id: String,
+    nodes: Mutex<Option<Arc<Nodes>>>,
+    failed: Mutex<Option<Instant>>,
+    is_ready: AtomicBool,
+}
+
+impl PoolNodes {
+    /// Opens nodes from now on, until this is dropped.
+    pub fn start(registry: &Registry, pool: &str, pool_id: &str) -> Result<Arc<PoolNodes>> {
+        let all = Arc::new(PoolNodes {
+            registry: registry.clone(),
+            pool: pool.to_owned(),
+            pool_id: pool_id.to_owned(),
+            nodes: Mutex::default(),
+            failed: Mutex::default(),
+            is_ready: AtomicBool::new(false),
+        });
+        let of_thread = Arc::downgrade(&all);
+        spawn("nodes", move || keep_open(&of_thread))?;
+        Ok(all)
+    }
+
+    /// Opens what is not open, and what has changed.
+    fn open_all(&self) {
+        let devices = self.registry.find(&self.pool).ok().flatten().map(|record| record.devices).unwrap_or_default();
+        for device in devices.iter().filter(|device| is_everywhere(&device.path)) {
+            if let Err(error) = self.open(device) {
+                tracing::debug!(%error, device = device.name, "this node is not read from here");
+            }
+        }
+    }
+
+    fn open(&self, record: &DeviceRecord) -> Result<()> {
+        let open = lock(&self.nodes).clone();
+        let known = open.as_ref().and_then(|nodes| nodes.layout(record.index));
+        if known.is_some() {
+            return Ok(());
+        }
+        let options = FileOptions { access: Access::ReadOnly, direct: false, writer_threads: 0 };
+        let device = stere_nbd::open(Path::new(&record.path), &options)?;
+        let Holds::Member(identity) = identify(&*device) else { return Ok(()) };
+        let Superblock { pool, device: id, device_index, layout, .. } = identity.superblock;
+        if pool.to_string() != self.pool_id || id.to_string() != record.id {
+            return Ok(());
+        }
+        let nodes = open.unwrap_or_else(|| Arc::new(Nodes::new(layout.chunk_bytes)));
+        match nodes.attach(device_index, device, layout, PATIENCE) {
+            Ok(()) => tracing::debug!(device = record.name, "this node is read from here"),
+            Err(error) => tracing::warn!(%error, device = record.name, "this node is not read from here"),
+        }
+        *lock(&self.nodes) = Some(nodes);
+        self.is_ready.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn keep_open(nodes: &Weak<PoolNodes>) {
+    while let Some(all) = nodes.upgrade() {
+        all.open_all();
+        drop(all);
+        std::thread::sleep(LOOK);
+    }
+}
+
+impl PoolNodes {
+    /// For a mount through the owner.
+    pub fn reading(self: &Arc<Self>) -> ReadContent {
+        let (asked, reader) = (self.clone(), self.clone());
+        ReadContent { is_ready: Box::new(move || asked.is_ready()), read: Box::new(move |map| reader.read(map)) }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Acquire) && lock(&self.failed).is_none_or(|failed| failed.elapsed() >= PAUSE)
+    }
+
+    fn read(&self, map: &[u8]) -> Option<Vec<u8>> {
+        let nodes = lock(&self.nodes).clone()?;
+        let read = ContentMap::decode(map).map_err(|error| error.to_string()).and_then(|map| {
+            let mut out = vec![0; map.length as usize];
+            nodes.read(&map, &mut out).map(|_| out).map_err(|error| error.to_string())
+        });
+        match read {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                tracing::debug!(error, "the owner is asked for what could not be read past it");
+                *lock(&self.failed) = Some(Instant::now());
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Content between a machine and the nodes, past the owner of the pool: the owner says where bytes lie, and this reads them there.
+//!
+//! A map names blobs with their checksums, and where their segments lie. Nothing holds these in place: a segment may be moved, and its
+//! slots be another's, before they are read. So every byte is given only when it has its checksums, which travel with the map; a node that
+//! is away or gives other bytes is computed from the others, and what cannot be had is asked of the owner.
+//!
+//! Invariant: nothing is written here. Read next: `read.rs`, the format's `content_map.rs`, `docs/design/direct.md`.
+
+mod error;
+mod read;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stere_device::{BufferPool, Deadline, Device};
+use stere_format::{DeviceIndex, DeviceLayout};
+use stere_stripe::{READ_COST_FAST, Stripe};
+
+pub use error::DirectError;
+pub use read::Found;
+
+/// Memory for what is computed and decoded, kept between reads.
+const BUFFERS_BYTES: usize = 16 << 20;
+
+/// The devices of a pool, as far as this machine reaches them.
+pub struct Nodes {
+    stripe: Stripe,
+}
+
+impl Nodes {
+    /// Of a pool with chunks of this size, without devices yet.
+    #[must_use]
+    pub fn new(chunk_bytes: u32) -> Nodes {
+        Nodes { stripe: Stripe::new(chunk_bytes, BufferPool::new(BUFFERS_BYTES)) }
+    }
+
+    #[must_use]
+    pub fn chunk_bytes(&self) -> u32 {
+        self.stripe.chunk_bytes()
+    }
+
+    /// From now on this device is read; a node that says nothing for so long is left behind.
+    ///
+    /// # Errors
+    /// It has chunks of another size.
+    pub fn attach(
+        &self,
+        index: DeviceIndex,
+        device: Arc<dyn Device>,
+        layout: DeviceLayout,
+        patience: Duration,
+    ) -> Result<(), DirectError> {
+        device.set_deadline(Some(Deadline::of_one_of_many(patience)));
+        Ok(self.stripe.attach(index, device, layout, READ_COST_FAST)?)
+    }
+
+    /// The layout of a device that is attached.
+    #[must_use]
+    pub fn layout(&self, index: DeviceIndex) -> Option<DeviceLayout> {
+        self.stripe.devices.get(index).map(|device| *device.layout())
+    }
+
+    #[must_use]
+    pub fn device_count(&self) -> usize {
+        self.stripe.devices.all().len()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Reading what a map names: all of it in one call to the stripe, each block held against its checksum.
+//!
+//! Whole blocks of what is stored as it is go straight to their place. The rest is read as whole records, verified, decoded, and copied.
+//! Invariant: `Ok` means that every byte of the range was verified, or is in a hole. Read next: the stripe's `read.rs`.
+
+use std::ops::Range;
+
+use stere_device::Buffer;
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, ContentMap, MappedPiece, crc32c};
+use stere_stripe::ReadRequest;
+
+use crate::Nodes;
+use crate::error::DirectError;
+
+const BLOCK: u32 = BLOCK_BYTES as u32;
+
+/// How a read went that ended well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// A node gave other bytes than it should have, or could not be read.
+    pub is_any_bad: bool,
+    pub recovered_bytes: usize,
+}
+
+/// The bytes of a record that a piece is, where they can be read straight to their place.
+fn straight(piece: &MappedPiece) -> Option<Range<u32>> {
+    let (value, end) = (&piece.value, piece.offset + piece.length);
+    let is_plain = value.encoding == BlobEncoding::PLAIN && !value.checksums.has_digest();
+    let is_whole_blocks =
+        piece.offset.is_multiple_of(BLOCK) && (end.is_multiple_of(BLOCK) || end == value.logical_bytes);
+    let is_all_stored = value.address.length == value.logical_bytes;
+    (is_plain && is_whole_blocks && is_all_stored).then_some(piece.offset..end)
+}
+
+impl Nodes {
+    /// Reads the range that a map tells of; `out` is as long as it.
+    ///
+    /// # Errors
+    /// Where something cannot be had: the owner may know more.
+    pub fn read(&self, map: &ContentMap, out: &mut [u8]) -> Result<Found, DirectError> {
+        assert_eq!(out.len(), map.length as usize, "the bytes fit exactly in their place");
+        let records: Vec<Option<Buffer>> = map.pieces.iter().map(|piece| self.room(piece)).collect();
+        let mut records = records;
+        let mut checks = Vec::with_capacity(map.pieces.len());
+        for piece in &map.pieces {
+            let first = straight(piece).map_or(0, |range| (range.start / BLOCK) as usize);
+            let checksums = piece.value.checksums.get(first..).ok_or(lacking(piece))?;
+            checks.push(move |at: usize, bytes: &[u8]| checksums.get(at / BLOCK_BYTES) == Some(&crc32c(bytes)));
+        }
+        let mut requests = Vec::with_capacity(map.pieces.len());
+        let (mut rest, mut at) = (&mut *out, 0);
+        for ((piece, record), verify) in map.pieces.iter().zip(&mut records).zip(&checks) {
+            let (hole, behind) = std::mem::take(&mut rest).split_at_mut((piece.at - at) as usize);
+            hole.fill(0);
+            let (into, behind) = behind.split_at_mut(piece.length as usize);
+            (rest, at) = (behind, piece.at + piece.length);
+            let (range, into) = match record {
+                None => (straight(piece).ok_or(lacking(piece))?, into),
+                Some(record) => (0..piece.value.address.length, record.as_mut_slice()),
+            };
+            let (segment, address) = (&map.segments[usize::from(piece.segment)], piece.value.address);
+            requests.push(ReadRequest { segment, address, range, out: into, granule_bytes: BLOCK_BYTES, verify });
+        }
+        rest.fill(0);
+        let mut found = Found::default();
+        for outcome in self.stripe.read_many(&mut requests) {
+            let report = outcome?;
+            found.is_any_bad |= !report.bad.is_empty();
+            found.recovered_bytes += report.recovered_bytes;
+        }
+        drop(requests);
+        for (piece, record) in map.pieces.iter().zip(&records) {
+            let Some(record) = record else { continue };
+            let place = piece.at as usize..(piece.at + piece.length) as usize;
+            decode(piece, record, &mut out[place])?;
+        }
+        Ok(found)
+    }
+
+    /// Memory for the whole record of a piece, where it is not read straight to its place.
+    fn room(&self, piece: &MappedPiece) -> Option<Buffer> {
+        let length = piece.value.address.length as usize;
+        straight(piece).is_none().then(|| self.stripe.buffers().take(length))
+    }
+}
+
+fn lacking(piece: &MappedPiece) -> DirectError {
+    DirectError::Lacking { segment: piece.value.address.segment }
+}
+
+/// A piece of what is stored in a record, each block of which was verified.
+fn decode(piece: &MappedPiece, record: &[u8], out: &mut [u8]) -> Result<(), DirectError> {
+    let (value, segment) = (&piece.value, piece.value.address.segment);
+    if !value.checksums.is_digest_of(record) {
+        return Err(DirectError::Digest { segment });
+    }
+    let part = piece.offset as usize..(piece.offset + piece.length) as usize;
+    if value.encoding == BlobEncoding::PLAIN {
+        return lay_out(piece, record, out);
+    }
+    let mut content = vec![0; value.logical_bytes as usize];
+    let undecodable = |why: String| DirectError::Undecodable { segment, why };
+    if value.encoding.is_encrypted() || value.encoding.is_plugged() || !value.encoding.is_known() {
+        return Err(undecodable("it needs a key or a plugin".into()));
+    }
+    stere_plugin::decode(value.encoding.compression(), record, &mut content)
+        .map_err(|error| undecodable(error.to_string()))?;
+    out.copy_from_slice(&content[part]);
+    Ok(())
+}
+
+/// Of a plain record the stored blocks that a piece has.
+fn lay_out(piece: &MappedPiece, record: &[u8], out: &mut [u8]) -> Result<(), DirectError> {
+    let value: &BlobValue = &piece.value;
+    let mut at = piece.offset;
+    let mut rest = out;
+    while !rest.is_empty() {
+        let (block, within) = (at / BLOCK, at % BLOCK);
+        let length = rest.len().min((BLOCK - within) as usize);
+        let stored = value.stored_offset_of_block(block).ok_or(lacking(piece))? + within;
+        let bytes = record.get(stored as usize..stored as usize + length).ok_or(lacking(piece))?;
+        let (into, behind) = rest.split_at_mut(length);
+        into.copy_from_slice(bytes);
+        (rest, at) = (behind, at + length as u32);
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Reading by maps (P-270) from devices in memory: away, wrong, stale; whole blocks, parts, encoded, with a digest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stere_device::{Buffer, Completion, Device, MemoryDevice};
+use stere_format::{
+    Address, BLOCK_BYTES, BlobEncoding, BlobValue, ChecksumKind, Checksums, ChunkPlace, ContentMap, DeviceLayout,
+    MappedPiece, Scheme, SegmentChunks,
+};
+use stere_plugin::Encoded;
+
+use super::*;
+
+const CHUNK_BYTES: u32 = 1 << 20;
+const DEVICE_BYTES: u64 = 64 << 20;
+const SEGMENT: u64 = 40;
+const RECORD: usize = 200_000;
+
+/// Five devices with a segment of 4+1, and in it a row with one record.
+struct World {
+    nodes: Nodes,
+    devices: Vec<Arc<MemoryDevice>>,
+    place: SegmentChunks,
+    content: Vec<u8>,
+    value: BlobValue,
+}
+
+fn layout() -> DeviceLayout {
+    DeviceLayout::for_size(DEVICE_BYTES, CHUNK_BYTES).unwrap()
+}
+
+fn bytes(seed: u8) -> Vec<u8> {
+    (0..RECORD).map(|at| (at / 7) as u8 ^ seed).collect()
+}
+
+impl World {
+    fn new(kind: ChecksumKind) -> World {
+        World::of(bytes(3), kind, false)
+    }
+
+    fn of(content: Vec<u8>, kind: ChecksumKind, is_compressed: bool) -> World {
+        let nodes = Nodes::new(CHUNK_BYTES);
+        let devices: Vec<_> = (0..5).map(|_| Arc::new(MemoryDevice::new(DEVICE_BYTES))).collect();
+        for (index, device) in (0..).zip(&devices) {
+            nodes.attach(index, device.clone(), layout(), Duration::from_secs(5)).unwrap();
+        }
+        let chunks = (0..5).map(|device| ChunkPlace { device, slot: 2 }).collect();
+        let place = SegmentChunks { scheme: Scheme { data: 4, parity: 1 }, missing: 0, chunks };
+        let (stored, encoding) = match is_compressed.then(|| stere_plugin::encode("lz4".parse().unwrap(), &content)) {
+            Some(Encoded::Stored { encoding, bytes }) => (bytes, encoding),
+            _ => (content.clone(), BlobEncoding::PLAIN),
+        };
+        assert_eq!(encoding == BlobEncoding::PLAIN, !is_compressed);
+        let address = Address { segment: SEGMENT, row_block: 1, offset: 512, length: stored.len() as u32 };
+        let checksums = Checksums::of(kind, &stored);
+        let value = match is_compressed {
+            true => BlobValue::encoded(address, checksums, encoding, content.len() as u32),
+            false => BlobValue::plain(address, checksums),
+        };
+        let world = World { nodes, devices, place, content, value };
+        world.write(&stored);
+        world
+    }
+
+    /// The row that has this record.
+    fn write(&self, stored: &[u8]) {
+        let mut row = vec![0; (512 + stored.len()).next_multiple_of(BLOCK_BYTES)];
+        row[512..512 + stored.len()].copy_from_slice(stored);
+        let completion = Completion::new();
+        let row = Buffer::copy_of(&row).share();
+        self.nodes.stripe.write_row(SEGMENT, &self.place, 1, &row, 0, &completion).unwrap();
+        assert!(completion.wait().is_empty());
+    }
+
+    fn piece(&self, at: u32, offset: u32, length: u32) -> MappedPiece {
+        MappedPiece { at, offset, length, segment: 0, value: self.value.clone() }
+    }
+
+    fn map(&self, length: u32, pieces: Vec<MappedPiece>) -> ContentMap {
+        ContentMap { length, segments: vec![self.place.clone()], pieces }
+    }
+
+    fn whole(&self) -> ContentMap {
+        let length = self.content.len() as u32;
+        self.map(length, vec![self.piece(0, 0, length)])
+    }
+
+    fn read(&self, map: &ContentMap) -> Result<(Vec<u8>, Found), DirectError> {
+        let mut out = vec![0xee; map.length as usize];
+        self.nodes.read(map, &mut out).map(|found| (out, found))
+    }
+
+    fn assert_whole(&self) -> Found {
+        let (out, found) = self.read(&self.whole()).unwrap();
+        assert!(out == self.content);
+        found
+    }
+
+    /// Makes what a device has of the segment wrong.
+    fn spoil(&self, device: usize) {
+        let start = layout().slot_offset(2).unwrap();
+        stere_device::write(&*self.devices[device], start, &vec![0x55; CHUNK_BYTES as usize]).unwrap();
+    }
+}
+
+#[test]
+fn what_a_map_names_is_read() {
+    for kind in [ChecksumKind::Crc32c, ChecksumKind::Xxh3, ChecksumKind::Blake3] {
+        assert_eq!(World::new(kind).assert_whole(), Found::default());
+    }
+    let text: Vec<u8> = b"the same words again ".iter().copied().cycle().take(RECORD).collect();
+    assert_eq!(World::of(text, ChecksumKind::Xxh3, true).assert_whole(), Found::default());
+}
+
+#[test]
+fn parts_and_holes_are_where_they_belong() {
+    let text: Vec<u8> = b"other words, again and again ".iter().copied().cycle().take(RECORD).collect();
+    for world in [World::new(ChecksumKind::Crc32c), World::of(text, ChecksumKind::Crc32c, true)] {
+        let end = RECORD as u32;
+        let pieces =
+            vec![world.piece(1000, 8192, 4096), world.piece(9000, 5000, 3), world.piece(20_000, end - 700, 700)];
+        let (out, _) = world.read(&world.map(30_000, pieces)).unwrap();
+        let mut expected = vec![0; 30_000];
+        expected[1000..5096].copy_from_slice(&world.content[8192..12_288]);
+        expected[9000..9003].copy_from_slice(&world.content[5000..5003]);
+        expected[20_000..20_700].copy_from_slice(&world.content[RECORD - 700..]);
+        assert!(out == expected);
+    }
+}
+
+#[test]
+fn one_node_that_is_away_or_wrong_is_computed() {
+    for device in 0..5 {
+        let mut world = World::new(ChecksumKind::Crc32c);
+        world.spoil(device);
+        // The last one has parity, which nobody needs.
+        assert_eq!(world.assert_whole().is_any_bad, device < 4);
+        world.place.missing = 1 << device;
+        assert!(!world.assert_whole().is_any_bad, "what is known to be missing is not read");
+        world.place.missing = 0;
+        assert!(world.nodes.stripe.detach(device as u16).is_some());
+        world.assert_whole();
+    }
+}
+
+#[test]
+fn what_cannot_be_had_is_no_answer() {
+    let world = World::new(ChecksumKind::Crc32c);
+    world.spoil(0);
+    world.spoil(1);
+    assert!(matches!(world.read(&world.whole()), Err(DirectError::Stripe(_))));
+    // The slots are another segment's by now: the map is stale.
+    let world = World::new(ChecksumKind::Xxh3);
+    world.write(&bytes(4));
+    assert!(matches!(world.read(&world.whole()), Err(DirectError::Stripe(_))));
+    // Blocks that have their CRCs and not their digest.
+    let mut world = World::new(ChecksumKind::Crc32c);
+    let blake3 = Checksums::of(ChecksumKind::Blake3, &bytes(4));
+    let mut lying = blake3.to_push(RECORD);
+    world.content.chunks(BLOCK_BYTES).for_each(|block| lying.push(stere_format::crc32c(block)));
+    world.value.checksums = lying;
+    assert!(matches!(world.read(&world.whole()), Err(DirectError::Digest { .. })));
+    // A device that this machine does not reach, and one more.
+    let world = World::new(ChecksumKind::Crc32c);
+    (1..3).for_each(|device| drop(world.nodes.stripe.detach(device)));
+    assert!(world.read(&world.whole()).is_err());
+}
