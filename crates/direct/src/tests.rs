@@ -9,6 +9,7 @@ use stere_format::{
     MappedPiece, Scheme, SegmentChunks,
 };
 use stere_plugin::Encoded;
+use stere_policy::Compression;
 
 use super::*;
 
@@ -30,6 +31,10 @@ fn layout() -> DeviceLayout {
     DeviceLayout::for_size(DEVICE_BYTES, CHUNK_BYTES).unwrap()
 }
 
+fn lz4() -> Compression {
+    Compression::from_text("lz4").unwrap()
+}
+
 fn bytes(seed: u8) -> Vec<u8> {
     (0..RECORD).map(|at| (at / 7) as u8 ^ seed).collect()
 }
@@ -47,7 +52,7 @@ impl World {
         }
         let chunks = (0..5).map(|device| ChunkPlace { device, slot: 2 }).collect();
         let place = SegmentChunks { scheme: Scheme { data: 4, parity: 1 }, missing: 0, chunks };
-        let (stored, encoding) = match is_compressed.then(|| stere_plugin::encode("lz4".parse().unwrap(), &content)) {
+        let (stored, encoding) = match is_compressed.then(|| stere_plugin::encode(lz4(), &content)) {
             Some(Encoded::Stored { encoding, bytes }) => (bytes, encoding),
             _ => (content.clone(), BlobEncoding::PLAIN),
         };
@@ -100,7 +105,7 @@ impl World {
     /// Makes what a device has of the segment wrong.
     fn spoil(&self, device: usize) {
         let start = layout().slot_offset(2).unwrap();
-        stere_device::write(&*self.devices[device], start, &vec![0x55; CHUNK_BYTES as usize]).unwrap();
+        self.devices[device].write_bytes(start, &vec![0x55; CHUNK_BYTES as usize]).unwrap();
     }
 }
 

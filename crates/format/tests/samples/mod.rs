@@ -19,6 +19,13 @@ fn place(data: u8, parity: u8) -> SegmentChunks {
     SegmentChunks { scheme, missing: 0b10, chunks }
 }
 
+fn content_map() -> ContentMap {
+    let address = Address { segment: 1 << 33, row_block: 1, offset: 512, length: 8192 };
+    let value = BlobValue::plain(address, Checksums::of(ChecksumKind::Xxh3, &[7; 8192]));
+    let piece = MappedPiece { at: 4096, offset: 0, length: 8192, segment: 0, value };
+    ContentMap { length: 70_000, segments: vec![place(4, 1)], pieces: vec![piece] }
+}
+
 fn segment(data: u8, parity: u8) -> SegmentValue {
     SegmentValue {
         place: place(data, parity),
@@ -556,6 +563,7 @@ fn system_samples() -> Vec<Sample> {
             "content_digest",
             ContentDigests { sha256: Some([0xa5; 32]), blake3: Some([0x5a; 32]) }.encode(),
         ),
+        ("content-map", "content_map", content_map().encode()),
         ("find-index", "find_index", FindIndexValue::Built { next: 1 << 33 }.encode()),
         ("named-in", "named_in", NamedInValue { directory: 1 << 33, sequence: 77 }.encode()),
         ("audit", "audit", audit().encode()),

@@ -78,7 +78,7 @@ fn what_is_read_does_not_pass_the_owner() {
     let Some(site) = site("what_is_read_does_not_pass_the_owner") else { return };
     let [owner, client] = &site.machines[..] else { panic!("two machines") };
     fs::write(owner.mountpoint().join("large"), large(1)).unwrap();
-    owner.ok("policy set mount compression=lz4");
+    owner.ok("policy set mount compress=lz4");
     let text: Vec<u8> = b"words that are the same, and again ".iter().copied().cycle().take(FILE_BYTES).collect();
     fs::write(owner.mountpoint().join("text"), &text).unwrap();
     forget(&site);
