@@ -8,12 +8,14 @@ use std::collections::VecDeque;
 use fuse_wire::Request;
 use parking_lot::{Condvar, Mutex};
 
+/// The bytes of a map, verified; `None` where they cannot be had, or the map is none.
+pub type ReadMap = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
+
 /// Reads from nodes what the owner tells as maps.
 pub struct ReadContent {
     /// Whether maps are of use now.
     pub is_ready: Box<dyn Fn() -> bool + Send + Sync>,
-    /// The bytes of a map, verified; `None` where they cannot be had, or the map is none.
-    pub read: Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>,
+    pub read: ReadMap,
 }
 
 /// Reads at the same time: what a kernel reads ahead of one or two streams.

@@ -52,22 +52,26 @@ impl PoolNodes {
         Ok(all)
     }
 
-    /// Opens what is not open, and what has changed.
+    /// Opens what is not open. One that says nothing holds up no other.
     fn open_all(&self) {
         let devices = self.registry.find(&self.pool).ok().flatten().map(|record| record.devices).unwrap_or_default();
-        for device in devices.iter().filter(|device| is_everywhere(&device.path)) {
-            if let Err(error) = self.open(device) {
-                tracing::debug!(%error, device = device.name, "this node is not read from here");
+        let is_open = |record: &DeviceRecord| {
+            lock(&self.nodes).as_ref().is_some_and(|nodes| nodes.layout(record.index).is_some())
+        };
+        let wanted: Vec<DeviceRecord> =
+            devices.into_iter().filter(|record| is_everywhere(&record.path) && !is_open(record)).collect();
+        std::thread::scope(|scope| {
+            for record in &wanted {
+                scope.spawn(|| {
+                    if let Err(error) = self.open(record) {
+                        tracing::debug!(%error, device = record.name, "this node is not read from here");
+                    }
+                });
             }
-        }
+        });
     }
 
     fn open(&self, record: &DeviceRecord) -> Result<()> {
-        let open = lock(&self.nodes).clone();
-        let known = open.as_ref().and_then(|nodes| nodes.layout(record.index));
-        if known.is_some() {
-            return Ok(());
-        }
         let options = FileOptions { access: Access::ReadOnly, direct: false, writer_threads: 0 };
         let device = stere_nbd::open(Path::new(&record.path), &options)?;
         let Holds::Member(identity) = identify(&*device) else { return Ok(()) };
@@ -75,12 +79,12 @@ impl PoolNodes {
         if pool.to_string() != self.pool_id || id.to_string() != record.id {
             return Ok(());
         }
-        let nodes = open.unwrap_or_else(|| Arc::new(Nodes::new(layout.chunk_bytes)));
+        let mut open = lock(&self.nodes);
+        let nodes = open.get_or_insert_with(|| Arc::new(Nodes::new(layout.chunk_bytes)));
         match nodes.attach(device_index, device, layout, PATIENCE) {
             Ok(()) => tracing::debug!(device = record.name, "this node is read from here"),
             Err(error) => tracing::warn!(%error, device = record.name, "this node is not read from here"),
         }
-        *lock(&self.nodes) = Some(nodes);
         self.is_ready.store(true, Ordering::Release);
         Ok(())
     }
@@ -109,10 +113,12 @@ impl PoolNodes {
         let nodes = lock(&self.nodes).clone()?;
         let read = ContentMap::decode(map).map_err(|error| error.to_string()).and_then(|map| {
             let mut out = vec![0; map.length as usize];
-            nodes.read(&map, &mut out).map(|_| out).map_err(|error| error.to_string())
+            nodes.read(&map, &mut out).map(|found| (out, found)).map_err(|error| error.to_string())
         });
         match read {
-            Ok(bytes) => Some(bytes),
+            // The owner reads it too, and repairs what is wrong.
+            Ok((_, found)) if found.is_any_wrong => None,
+            Ok((bytes, _)) => Some(bytes),
             Err(error) => {
                 tracing::debug!(error, "the owner is asked for what could not be read past it");
                 *lock(&self.failed) = Some(Instant::now());

@@ -15,6 +15,10 @@ use stere_machine_tls::MachineKey;
 use crate::daemon::spawn;
 use crate::ending::{OPEN_FILES_PATIENCE, unblock_signals, unmount_on_signals};
 
+/// Further than on a machine with its disks: a segment leaves the node out that has its parity, so that all nodes are busy only where
+/// several segments are read at a time.
+const READ_AHEAD_BYTES: u32 = 16 << 20;
+
 /// A mount that was asked for.
 pub struct ClientMount {
     /// Tells who the owner is.
@@ -45,6 +49,7 @@ pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>, Unmounter)) ->
         shared: true,
         // sync(2) of the whole machine would wait for an owner that may be away.
         sync_requests: BlockDevice::No,
+        read_ahead_bytes: READ_AHEAD_BYTES,
         ..request.options
     };
     let (pool_name, key) = (request.pool.clone(), request.key);

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use stere_device::Buffer;
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, ContentMap, MappedPiece, crc32c};
-use stere_stripe::ReadRequest;
+use stere_stripe::{BadCause, ReadRequest};
 
 use crate::Nodes;
 use crate::error::DirectError;
@@ -17,8 +17,8 @@ const BLOCK: u32 = BLOCK_BYTES as u32;
 /// How a read went that ended well.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Found {
-    /// A node gave other bytes than it should have, or could not be read.
-    pub is_any_bad: bool,
+    /// A node gave other bytes than it should have.
+    pub is_any_wrong: bool,
     pub recovered_bytes: usize,
 }
 
@@ -65,7 +65,7 @@ impl Nodes {
         let mut found = Found::default();
         for outcome in self.stripe.read_many(&mut requests) {
             let report = outcome?;
-            found.is_any_bad |= !report.bad.is_empty();
+            found.is_any_wrong |= report.bad.iter().any(|bad| matches!(bad.cause, BadCause::Checksum));
             found.recovered_bytes += report.recovered_bytes;
         }
         drop(requests);

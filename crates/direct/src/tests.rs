@@ -140,9 +140,9 @@ fn one_node_that_is_away_or_wrong_is_computed() {
         let mut world = World::new(ChecksumKind::Crc32c);
         world.spoil(device);
         // The last one has parity, which nobody needs.
-        assert_eq!(world.assert_whole().is_any_bad, device < 4);
+        assert_eq!(world.assert_whole().is_any_wrong, device < 4);
         world.place.missing = 1 << device;
-        assert!(!world.assert_whole().is_any_bad, "what is known to be missing is not read");
+        assert!(!world.assert_whole().is_any_wrong, "what is known to be missing is not read");
         world.place.missing = 0;
         assert!(world.nodes.stripe.detach(device as u16).is_some());
         world.assert_whole();

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::read::{Located, ReadOutcome, Reader};
 use crate::record::RECORD_BYTES;
-use crate::state::Content;
+use crate::state::{Content, State};
 
 /// What is shorter costs less as bytes than as a map and two ways.
 pub const MAPPED_BYTES_MIN: usize = 64 << 10;
@@ -41,16 +41,25 @@ impl Reader {
         offset: u64,
         length_max: usize,
     ) -> Result<Option<(ReadOutcome, ContentMap)>, Error> {
-        let held = self.table.find(inode);
-        let state = match &held {
-            Some(held) => Some(held.read(context.io)?),
-            None => None,
-        };
-        let content = state.as_ref().and_then(|state| state.content.as_ref());
+        let range = (inode, offset, length_max);
+        match self.table.find(inode) {
+            Some(held) => self.map_stored(context, range, Some(&*held.read(context.io)?)),
+            None => self.map_stored(context, range, None),
+        }
+    }
+
+    /// The same, with what is in memory of the file.
+    fn map_stored(
+        &self,
+        context: &Context<'_>,
+        (inode, offset, length_max): (u64, u64, usize),
+        state: Option<&State>,
+    ) -> Result<Option<(ReadOutcome, ContentMap)>, Error> {
+        let content = state.and_then(|state| state.content.as_ref());
         if content.is_some_and(|content| is_dirty_in(content, offset, length_max as u64)) {
             return Ok(None);
         }
-        let Located { value, length, pieces } = self.locate(context.io, inode, offset, length_max, state.as_deref())?;
+        let Located { value, length, pieces } = self.locate(context.io, inode, offset, length_max, state)?;
         let bytes: usize = pieces.iter().map(|piece| piece.length as usize).sum();
         if bytes < MAPPED_BYTES_MIN / 2 || !pieces.iter().all(|piece| self.is_mappable(piece)) {
             return Ok(None);

@@ -42,6 +42,33 @@ impl ContentMap {
     pub const VERSION: u8 = 1;
     const STRUCTURE: &'static str = "content map";
 
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Self::STRUCTURE, bytes);
+        reader.version(Self::VERSION)?;
+        reader.zeros(3)?;
+        let length = reader.u32()?;
+        reader.check(length <= MAPPED_BYTES_MAX, "length", u64::from(length))?;
+        let (segment_count, piece_count) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
+        reader.check(piece_count <= MAPPED_PIECES_MAX, "count of pieces", piece_count as u64)?;
+        reader.check(segment_count <= piece_count, "count of segments", segment_count as u64)?;
+        let segments = (0..segment_count).map(|_| Self::segment(&mut reader)).collect::<Result<Vec<_>, _>>()?;
+        let mut used: Vec<Option<u64>> = vec![None; segment_count];
+        let (mut pieces, mut end) = (Vec::with_capacity(piece_count), 0);
+        for _ in 0..piece_count {
+            let piece = Self::piece(&mut reader, end, length)?;
+            let number = piece.value.address.segment;
+            let place = used.get_mut(usize::from(piece.segment));
+            let place = place.ok_or_else(|| reader.out_of_range("segment of a piece", u64::from(piece.segment)))?;
+            reader.check(place.is_none_or(|known| known == number), "segment of a piece", number)?;
+            *place = Some(number);
+            end = piece.at + piece.length;
+            pieces.push(piece);
+        }
+        reader.check(used.iter().all(Option::is_some), "segment without a piece", segment_count as u64)?;
+        reader.finish()?;
+        Ok(ContentMap { length, segments, pieces })
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(16 + 64 * self.segments.len() + 256 * self.pieces.len());
         assert!(self.length <= MAPPED_BYTES_MAX, "a map of {} bytes", self.length);
@@ -68,33 +95,6 @@ impl ContentMap {
             out.extend_from_slice(&value);
         }
         out
-    }
-
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(Self::STRUCTURE, bytes);
-        reader.version(Self::VERSION)?;
-        reader.zeros(3)?;
-        let length = reader.u32()?;
-        reader.check(length <= MAPPED_BYTES_MAX, "length", u64::from(length))?;
-        let (segment_count, piece_count) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
-        reader.check(piece_count <= MAPPED_PIECES_MAX, "count of pieces", piece_count as u64)?;
-        reader.check(segment_count <= piece_count, "count of segments", segment_count as u64)?;
-        let segments = (0..segment_count).map(|_| Self::segment(&mut reader)).collect::<Result<Vec<_>, _>>()?;
-        let mut used: Vec<Option<u64>> = vec![None; segment_count];
-        let (mut pieces, mut end) = (Vec::with_capacity(piece_count), 0);
-        for _ in 0..piece_count {
-            let piece = Self::piece(&mut reader, end, length)?;
-            let number = piece.value.address.segment;
-            let place = used.get_mut(usize::from(piece.segment));
-            let place = place.ok_or_else(|| reader.out_of_range("segment of a piece", u64::from(piece.segment)))?;
-            reader.check(place.is_none_or(|known| known == number), "segment of a piece", number)?;
-            *place = Some(number);
-            end = piece.at + piece.length;
-            pieces.push(piece);
-        }
-        reader.check(used.iter().all(Option::is_some), "segment without a piece", segment_count as u64)?;
-        reader.finish()?;
-        Ok(ContentMap { length, segments, pieces })
     }
 
     fn segment(reader: &mut Reader<'_>) -> Result<SegmentChunks, DecodeError> {

@@ -220,7 +220,7 @@ impl<'a> Frame<'a> {
             Frame::Request { number: own, acknowledged, is_repeated, takes_map, message } => {
                 number(*own);
                 number(*acknowledged);
-                let flags = u8::from(*is_repeated) * REPEATED | u8::from(*takes_map) * TAKES_MAP;
+                let flags = (u8::from(*is_repeated) * REPEATED) | (u8::from(*takes_map) * TAKES_MAP);
                 out.extend_from_slice(&[flags, 0, 0, 0, 0, 0, 0, 0]);
                 out.extend_from_slice(message);
             }

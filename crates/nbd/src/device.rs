@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use stere_device::deadline::WAITED_FOR;
 use stere_device::parallel::reader_threads;
 use stere_device::{
-    Access, BufferPool, Completion, Deadline, Device, DeviceError, Operation, Parallel, Piece, Scatter, Ticket,
+    Access, Buffer, BufferPool, Completion, Deadline, Device, DeviceError, Operation, Parallel, Piece, Scatter, Ticket,
     check_range, length_of,
 };
 
@@ -33,6 +33,8 @@ const LATENCY_UNIT_BYTES: usize = 64 << 10;
 const PATIENCE: u32 = 8;
 /// within these bounds.
 const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// A node that gives others what they asked for is waited for no longer than this, where somebody else has the bytes.
+const BUSY_MAX: Duration = Duration::from_secs(3);
 /// Free bounce memory a device keeps.
 const BOUNCE_RETAINED_BYTES: usize = 8 << 20;
 
@@ -110,7 +112,7 @@ impl NbdDevice {
         if length == 0 {
             return Some(Ok(()));
         }
-        let until = patience.map(|patience| Instant::now() + patience);
+        let begun = Instant::now();
         let (start, head, whole) = self.widen(offset, length);
         let payload = node.export.payload_bytes_max as usize;
         assert!(head < whole && head + length <= whole, "what is wanted is read");
@@ -122,7 +124,7 @@ impl NbdDevice {
             })
             .collect();
         for (at, cell) in parts {
-            let buffer = match cell.wait(until)? {
+            let buffer = match self.wait_for(&cell, begun, patience)? {
                 Ok(buffer) => buffer,
                 Err(Failure::Silent) => return Some(Err(node.silent())),
                 Err(Failure::Server(error)) => return Some(Err(node.failed(Operation::Read, offset, error))),
@@ -130,6 +132,22 @@ impl NbdDevice {
             scatter(&buffer, at, head, pieces);
         }
         Some(Ok(()))
+    }
+
+    /// What a read gave; `None` when nobody shall wait for it any longer: nothing came from the node for so long. A node that is busy with
+    /// what was asked before is no reason to ask others, who are as busy.
+    fn wait_for(&self, cell: &ReadCell, begun: Instant, patience: Option<Duration>) -> Option<Result<Buffer, Failure>> {
+        let mut until = patience.map(|patience| begun + patience);
+        loop {
+            if let Some(outcome) = cell.wait(until) {
+                return Some(outcome);
+            }
+            let (patience, stalled) = (patience?, self.node.latency.stalled());
+            if stalled >= patience || begun.elapsed() >= BUSY_MAX {
+                return None;
+            }
+            until = Some(Instant::now() + (patience - stalled));
+        }
     }
 
     fn check_write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
