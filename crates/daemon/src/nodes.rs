@@ -3,17 +3,19 @@
 //! One thread opens what this machine knows the places of, and looks now and then whether there is more or something has changed, so that
 //! no reader waits for a node that is away. Read next: the crate `direct`, `crates/client/src/mapped.rs`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use stere_client::ReadContent;
-use stere_device::{Access, FileOptions};
+use stere_device::Access;
 use stere_direct::Nodes;
 use stere_format::{ContentMap, Superblock};
 use stere_machine::error::Result;
 use stere_machine::registry::{DeviceRecord, Registry};
+use stere_nbd::NbdDevice;
 use stere_pool::{Holds, identify};
 
 use crate::daemon::{lock, spawn};
@@ -21,6 +23,8 @@ use crate::from_afar::is_everywhere;
 
 /// Between two looks for nodes that are not open.
 const LOOK: Duration = Duration::from_secs(10);
+/// And for one whose server was for one machine alone.
+const ALONE_LOOK: Duration = Duration::from_secs(600);
 /// A node that says nothing for so long is left behind.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// So long nothing is read past the owner after something could not be.
@@ -32,6 +36,8 @@ pub struct PoolNodes {
     pool: String,
     pool_id: String,
     nodes: Mutex<Option<Arc<Nodes>>>,
+    /// Devices whose servers are for one machine alone, and when that was found.
+    alone: Mutex<BTreeMap<String, Instant>>,
     failed: Mutex<Option<Instant>>,
     is_ready: AtomicBool,
 }
@@ -44,6 +50,7 @@ impl PoolNodes {
             pool: pool.to_owned(),
             pool_id: pool_id.to_owned(),
             nodes: Mutex::default(),
+            alone: Mutex::default(),
             failed: Mutex::default(),
             is_ready: AtomicBool::new(false),
         });
@@ -58,8 +65,10 @@ impl PoolNodes {
         let is_open = |record: &DeviceRecord| {
             lock(&self.nodes).as_ref().is_some_and(|nodes| nodes.layout(record.index).is_some())
         };
-        let wanted: Vec<DeviceRecord> =
-            devices.into_iter().filter(|record| is_everywhere(&record.path) && !is_open(record)).collect();
+        let is_alone =
+            |record: &DeviceRecord| lock(&self.alone).get(&record.id).is_some_and(|found| found.elapsed() < ALONE_LOOK);
+        let is_wanted = |record: &DeviceRecord| is_everywhere(&record.path) && !is_open(record) && !is_alone(record);
+        let wanted: Vec<DeviceRecord> = devices.into_iter().filter(is_wanted).collect();
         std::thread::scope(|scope| {
             for record in &wanted {
                 scope.spawn(|| {
@@ -72,8 +81,13 @@ impl PoolNodes {
     }
 
     fn open(&self, record: &DeviceRecord) -> Result<()> {
-        let options = FileOptions { access: Access::ReadOnly, direct: false, writer_threads: 0 };
-        let device = stere_nbd::open(Path::new(&record.path), &options)?;
+        let device = NbdDevice::open(Path::new(&record.path), Access::ReadOnly)?;
+        if !device.has_several_connections() {
+            // It may show each machine something else, or take no other connection: the owner's.
+            lock(&self.alone).insert(record.id.clone(), Instant::now());
+            return Ok(());
+        }
+        let device = Arc::new(device);
         let Holds::Member(identity) = identify(&*device) else { return Ok(()) };
         let Superblock { pool, device: id, device_index, layout, .. } = identity.superblock;
         if pool.to_string() != self.pool_id || id.to_string() != record.id {

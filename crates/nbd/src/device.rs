@@ -88,6 +88,11 @@ impl NbdDevice {
         self.node.export.flags.is_rotational()
     }
 
+    /// Whether all who are connected see the same, as the server says.
+    pub fn has_several_connections(&self) -> bool {
+        self.node.export.flags.has_several_connections()
+    }
+
     /// The widened range of a read, and how much of its head nobody asked for.
     fn widen(&self, offset: u64, length: usize) -> (u64, usize, usize) {
         let align = u64::from(self.node.export.block_bytes);
