@@ -95,6 +95,12 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || drop(sender.send(connection.next_answer())));
     let Some(process) = process else { return judge(receiver.recv().ok(), force) };
+    let others = || {
+        let held = device.map(holders::of_device).unwrap_or_default().into_iter();
+        held.filter(|one| one.process.is_some() || one.mountpoint != about.mountpoint).collect::<Vec<_>>()
+    };
+    // When nobody else has the mount, its number is soon that of another mount, perhaps.
+    let mut is_alone = others().is_empty();
     let begun = Instant::now();
     let mut is_told = false;
     let mut answer = None;
@@ -103,9 +109,8 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
         if matches!(answer, Some(Err(_))) {
             break;
         }
-        let held = device.map(holders::of_device).unwrap_or_default();
-        let held: Vec<_> =
-            held.into_iter().filter(|one| one.process.is_some() || one.mountpoint != about.mountpoint).collect();
+        let held = if is_alone { Vec::new() } else { others() };
+        is_alone = held.is_empty();
         let waited = begun.elapsed();
         if !held.is_empty() && waited > HELD_PATIENCE && !lazy && !force {
             return refused(format!(

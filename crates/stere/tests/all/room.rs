@@ -62,11 +62,9 @@ fn what_is_removed_is_free_for_who_asks_next() {
         let before = available_bytes(&world);
         fs::remove_file(point.join(number.to_string())).unwrap();
         rustix::fs::syncfs(fs::File::open(&point).unwrap()).unwrap();
-        let gained = available_bytes(&world).saturating_sub(before);
-        assert!(
-            gained >= FILE_BYTES as u64 * 2 / 3,
-            "{number}: {gained} bytes more are free after {FILE_BYTES} were removed"
-        );
+        // The kernel lets go of a removed file when it gets to it.
+        let gained = || available_bytes(&world).saturating_sub(before);
+        until("the room of a removed file", || gained() >= FILE_BYTES as u64 * 2 / 3);
     }
     // And it can be had, at once.
     fs::write(point.join("next"), noise(99)).unwrap();

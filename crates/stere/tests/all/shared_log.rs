@@ -195,7 +195,7 @@ fn an_engine_that_is_away_is_waited_for() {
     });
     until("its word about the log", || {
         let status = world.json("status lab --json");
-        status["state"] == "degraded" && status["next"].as_str().unwrap_or_default().contains("shared log")
+        status["state"] == "degraded" && status["next"].as_str().unwrap_or_default().contains("the log at")
     });
     // Who reads goes on, also what is not in memory.
     assert!(fs::read(world.mountpoint().join("a0")).unwrap() == content(0));
@@ -242,7 +242,7 @@ fn an_engine_that_was_restored_below_an_owner_is_refused() {
     }
     site.engine.restore_state();
     until("the end of an owner whose log lacks records", || site.machines[0].find_daemon().is_none());
-    assert!(is_dead(&site.machines[0].mountpoint()));
+    until("a dead mount", || is_dead(&site.machines[0].mountpoint()));
     site.machines[0].refused("mount lab mount", 1, &["older than", "restored"]);
     site.machines[0].refused("pool take lab", 1, &["restored"]);
     take_away(&site.machines[0]);
