@@ -4,8 +4,6 @@
 //! no reader waits for a node that is away. Read next: the crate `direct`, `crates/client/src/mapped.rs`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -39,7 +37,6 @@ pub struct PoolNodes {
     /// Devices whose servers are for one machine alone, and when that was found.
     alone: Mutex<BTreeMap<String, Instant>>,
     failed: Mutex<Option<Instant>>,
-    is_ready: AtomicBool,
 }
 
 impl PoolNodes {
@@ -52,7 +49,6 @@ impl PoolNodes {
             nodes: Mutex::default(),
             alone: Mutex::default(),
             failed: Mutex::default(),
-            is_ready: AtomicBool::new(false),
         });
         let of_thread = Arc::downgrade(&all);
         spawn("nodes", move || keep_open(&of_thread))?;
@@ -62,9 +58,7 @@ impl PoolNodes {
     /// Opens what is not open. One that says nothing holds up no other.
     fn open_all(&self) {
         let devices = self.registry.find(&self.pool).ok().flatten().map(|record| record.devices).unwrap_or_default();
-        let is_open = |record: &DeviceRecord| {
-            lock(&self.nodes).as_ref().is_some_and(|nodes| nodes.layout(record.index).is_some())
-        };
+        let is_open = |record: &DeviceRecord| lock(&self.nodes).as_ref().is_some_and(|nodes| nodes.has(record.index));
         let is_alone =
             |record: &DeviceRecord| lock(&self.alone).get(&record.id).is_some_and(|found| found.elapsed() < ALONE_LOOK);
         let is_wanted = |record: &DeviceRecord| is_everywhere(&record.path) && !is_open(record) && !is_alone(record);
@@ -81,7 +75,7 @@ impl PoolNodes {
     }
 
     fn open(&self, record: &DeviceRecord) -> Result<()> {
-        let device = NbdDevice::open(Path::new(&record.path), Access::ReadOnly)?;
+        let device = NbdDevice::open(&record.path, Access::ReadOnly)?;
         if !device.has_several_connections() {
             // It may show each machine something else, or take no other connection: the owner's.
             lock(&self.alone).insert(record.id.clone(), Instant::now());
@@ -99,7 +93,6 @@ impl PoolNodes {
             Ok(()) => tracing::debug!(device = record.name, "this node is read from here"),
             Err(error) => tracing::warn!(%error, device = record.name, "this node is not read from here"),
         }
-        self.is_ready.store(true, Ordering::Release);
         Ok(())
     }
 }
@@ -120,7 +113,7 @@ impl PoolNodes {
     }
 
     fn is_ready(&self) -> bool {
-        self.is_ready.load(Ordering::Acquire) && lock(&self.failed).is_none_or(|failed| failed.elapsed() >= PAUSE)
+        lock(&self.nodes).is_some() && lock(&self.failed).is_none_or(|failed| failed.elapsed() >= PAUSE)
     }
 
     fn read(&self, map: &[u8]) -> Option<Vec<u8>> {

@@ -34,11 +34,6 @@ impl Nodes {
         Nodes { stripe: Stripe::new(chunk_bytes, BufferPool::new(BUFFERS_BYTES)) }
     }
 
-    #[must_use]
-    pub fn chunk_bytes(&self) -> u32 {
-        self.stripe.chunk_bytes()
-    }
-
     /// From now on this device is read; a node that says nothing for so long is left behind.
     ///
     /// # Errors
@@ -54,15 +49,10 @@ impl Nodes {
         Ok(self.stripe.attach(index, device, layout, READ_COST_FAST)?)
     }
 
-    /// The layout of a device that is attached.
+    /// Whether this device is read.
     #[must_use]
-    pub fn layout(&self, index: DeviceIndex) -> Option<DeviceLayout> {
-        self.stripe.devices.get(index).map(|device| *device.layout())
-    }
-
-    #[must_use]
-    pub fn device_count(&self) -> usize {
-        self.stripe.devices.all().len()
+    pub fn has(&self, index: DeviceIndex) -> bool {
+        self.stripe.devices.get(index).is_some()
     }
 }
 

@@ -19,7 +19,6 @@ const BLOCK: u32 = BLOCK_BYTES as u32;
 pub struct Found {
     /// A node gave other bytes than it should have.
     pub is_any_wrong: bool,
-    pub recovered_bytes: usize,
 }
 
 /// The bytes of a record that a piece is, where they can be read straight to their place.
@@ -39,24 +38,26 @@ impl Nodes {
     /// Where something cannot be had: the owner may know more.
     pub fn read(&self, map: &ContentMap, out: &mut [u8]) -> Result<Found, DirectError> {
         assert_eq!(out.len(), map.length as usize, "the bytes fit exactly in their place");
-        let records: Vec<Option<Buffer>> = map.pieces.iter().map(|piece| self.room(piece)).collect();
-        let mut records = records;
+        let ways: Vec<Option<Range<u32>>> = map.pieces.iter().map(straight).collect();
+        let mut records: Vec<Option<Buffer>> =
+            map.pieces.iter().zip(&ways).map(|(piece, way)| way.is_none().then(|| self.room(piece))).collect();
         let mut checks = Vec::with_capacity(map.pieces.len());
-        for piece in &map.pieces {
-            let first = straight(piece).map_or(0, |range| (range.start / BLOCK) as usize);
+        for (piece, way) in map.pieces.iter().zip(&ways) {
+            let first = way.as_ref().map_or(0, |range| (range.start / BLOCK) as usize);
             let checksums = piece.value.checksums.get(first..).ok_or(lacking(piece))?;
             checks.push(move |at: usize, bytes: &[u8]| checksums.get(at / BLOCK_BYTES) == Some(&crc32c(bytes)));
         }
         let mut requests = Vec::with_capacity(map.pieces.len());
         let (mut rest, mut at) = (&mut *out, 0);
-        for ((piece, record), verify) in map.pieces.iter().zip(&mut records).zip(&checks) {
+        for (((piece, way), record), verify) in map.pieces.iter().zip(ways).zip(&mut records).zip(&checks) {
             let (hole, behind) = std::mem::take(&mut rest).split_at_mut((piece.at - at) as usize);
             hole.fill(0);
             let (into, behind) = behind.split_at_mut(piece.length as usize);
             (rest, at) = (behind, piece.at + piece.length);
-            let (range, into) = match record {
-                None => (straight(piece).ok_or(lacking(piece))?, into),
-                Some(record) => (0..piece.value.address.length, record.as_mut_slice()),
+            let (range, into) = match (way, record) {
+                (Some(range), _) => (range, into),
+                (None, Some(record)) => (0..piece.value.address.length, record.as_mut_slice()),
+                (None, None) => return Err(lacking(piece)),
             };
             let (segment, address) = (&map.segments[usize::from(piece.segment)], piece.value.address);
             requests.push(ReadRequest { segment, address, range, out: into, granule_bytes: BLOCK_BYTES, verify });
@@ -66,7 +67,6 @@ impl Nodes {
         for outcome in self.stripe.read_many(&mut requests) {
             let report = outcome?;
             found.is_any_wrong |= report.bad.iter().any(|bad| matches!(bad.cause, BadCause::Checksum));
-            found.recovered_bytes += report.recovered_bytes;
         }
         drop(requests);
         for (piece, record) in map.pieces.iter().zip(&records) {
@@ -77,10 +77,9 @@ impl Nodes {
         Ok(found)
     }
 
-    /// Memory for the whole record of a piece, where it is not read straight to its place.
-    fn room(&self, piece: &MappedPiece) -> Option<Buffer> {
-        let length = piece.value.address.length as usize;
-        straight(piece).is_none().then(|| self.stripe.buffers().take(length))
+    /// Memory for the whole record of a piece.
+    fn room(&self, piece: &MappedPiece) -> Buffer {
+        self.stripe.buffers().take(piece.value.address.length as usize)
     }
 }
 

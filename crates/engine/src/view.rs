@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use stere_device::Device;
 use stere_format::{BlobValue, Key, NodeReference, key};
 use stere_log::{Io, SegmentTable};
 use stere_tree::{Direction, Lookup, NodeCache};
@@ -36,9 +35,7 @@ impl Offloaded {
 impl Engine {
     /// How many devices and media more may be lost before this blob is, by those that are there and answer now.
     pub fn losses_borne(&self, blob: &BlobHandle) -> u8 {
-        let (placed, stripe) = (blob.segment.placed(), &self.log.stripe);
-        let silent = stripe.devices.all().into_iter().filter(|device| device.silent_for().is_some());
-        let silent: Vec<_> = silent.map(|device| device.index()).collect();
+        let (placed, silent) = (blob.segment.placed(), self.log.stripe.devices.silent());
         let volumes = blob.media().count_ones() as usize;
         let readable = self.readable_chunks(&placed, &silent).checked_sub(usize::from(placed.scheme.data));
         // On volumes alone, the last one must stay.

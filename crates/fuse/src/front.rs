@@ -147,8 +147,8 @@ impl Front {
         loop {
             let outcome = self.performer.perform(request, io);
             let is_full = matches!(outcome, Err(Failure::Errno(libc::ENOSPC | libc::EDQUOT)));
-            let is_held = matches!(outcome, Err(Failure::Errno(libc::ENOSPC)))
-                && self.filesystem().store().log().stripe.slots.holds_free();
+            let is_held =
+                matches!(outcome, Err(Failure::Errno(libc::ENOSPC))) && self.filesystem().store().holds_room();
             if is_full && !io.may_block() && (is_held || self.removals.are_recent()) {
                 return Err(Failure::WouldBlock);
             }

@@ -103,6 +103,11 @@ impl Store {
         self.write_in_background(idle)
     }
 
+    /// Whether there is room that only is held for writes of an owner before.
+    pub fn holds_room(&self) -> bool {
+        self.log().stripe.slots.holds_free()
+    }
+
     /// Makes everything durable and leaves the pool so that the next mount has nothing to replay.
     pub fn close(&self) -> Result<(), Error> {
         self.end_writing()

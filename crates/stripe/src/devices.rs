@@ -448,6 +448,12 @@ impl Devices {
         costs.into_iter().filter(|(cost, _)| *cost >= limit).map(|(_, index)| index).collect()
     }
 
+    /// Devices that do not answer now.
+    pub fn silent(&self) -> Vec<DeviceIndex> {
+        let silent = self.all().into_iter().filter(|device| device.silent_for().is_some());
+        silent.map(|device| device.index()).collect()
+    }
+
     /// Devices with many times more writes waiting than others have: who can writes elsewhere.
     pub fn congested(&self) -> Vec<DeviceIndex> {
         // Asked for every record.
