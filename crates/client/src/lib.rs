@@ -11,6 +11,7 @@
 #![cfg(target_os = "linux")]
 
 mod commands;
+mod direct;
 mod forwarder;
 mod greet;
 mod handles;
@@ -26,6 +27,7 @@ mod state;
 mod wire;
 
 pub use commands::CommandsError;
+pub use direct::{Prepare, Prepared, Wanted, WriteContent};
 pub use forwarder::Forwarder;
 pub use link::{Announcement, FindOwner, Finished, Link, LinkOptions};
 pub use mapped::ReadContent;

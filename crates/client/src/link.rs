@@ -5,7 +5,7 @@
 //! them are sent when there is one. Read next: `state.rs`, `restore.rs`.
 
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use stere_machine_tls::MachineKey;
 use stere_machine_wire::{Frame, Incoming, Notice, PING_EVERY_SECONDS, Purpose, Refusal, StreamError, random};
 
+use crate::direct::{Direct, WriteContent, show_block_size};
 use crate::greet::{Connected, GreetError, Own, greet};
 use crate::identities::{Identities, Ids};
 use crate::mapped::{Mapped, ReadContent};
@@ -87,6 +88,10 @@ pub(crate) struct Shared {
     pub identities: Mutex<Option<Arc<Identities>>>,
     /// Reads what the owner tells as maps.
     mapped: Mapped,
+    /// Writes past the owner.
+    pub(crate) direct: Direct,
+    /// When something came from the owner last, by the clock of `direct`.
+    heard_ms: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -101,7 +106,11 @@ impl Link {
     ///
     /// # Errors
     /// Without random bytes or threads.
-    pub fn start(find: FindOwner, options: LinkOptions, content: Option<ReadContent>) -> std::io::Result<Arc<Link>> {
+    pub fn start(
+        find: FindOwner,
+        options: LinkOptions,
+        (reading, writing): (Option<ReadContent>, Option<WriteContent>),
+    ) -> std::io::Result<Arc<Link>> {
         let identities = Identities::of_options(&options.users, &options.groups).map_err(std::io::Error::other)?;
         let shared = Arc::new(Shared {
             find,
@@ -115,7 +124,9 @@ impl Link {
             reaching: Mutex::default(),
             greeting: Mutex::default(),
             identities: Mutex::new(identities.map(Arc::new)),
-            mapped: Mapped::new(content),
+            mapped: Mapped::new(reading),
+            direct: Direct::new(writing),
+            heard_ms: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
         let link = Arc::new(Link { shared, threads: Mutex::default() });
@@ -124,6 +135,9 @@ impl Link {
         link.spawn("link-notices", |shared| shared.notices.tell(|| shared.notifier.get().cloned()))?;
         for _ in 0..link.shared.mapped.threads() {
             link.spawn("link-read", |shared| shared.mapped.read(|request| shared.ask_for_bytes(request)))?;
+        }
+        for _ in 0..link.shared.direct.threads() {
+            link.spawn("link-write", Shared::write_past_owner)?;
         }
         Ok(link)
     }
@@ -163,57 +177,21 @@ impl Link {
 
     /// Has a request answered by the owner.
     pub fn forward(&self, request: Request) {
-        if !request.wants_answer() {
-            return self.shared.take_note(request);
-        }
-        let mut state = self.shared.state.lock();
-        if state.is_given_up {
-            drop(state);
-            return request.reply_error(libc::ENOTCONN);
-        }
-        if state.is_refused {
-            let is_close = state.note_close(&request);
-            drop(state);
-            return if is_close { request.reply_ok() } else { request.reply_error(REFUSED) };
-        }
-        if request.opcode() == opcode::FLUSH && state.is_mere_close(&request) {
-            drop(state);
-            return request.reply_ok();
-        }
-        let (unique, cancel) = (request.context().unique, request.cancel());
-        let is_for_lock = request.opcode() == opcode::SETLKW;
-        let number = state.enter(Asker::Kernel(request));
-        drop(state);
-        self.shared.send(number);
-        if is_for_lock && cancel.is_cancelled() {
-            // The signal was faster.
-            self.interrupted(unique);
+        match request.wants_answer() {
+            true => self.shared.take(request),
+            false => self.shared.take_note(request),
         }
     }
 
     /// The kernel's request got a signal.
     pub fn interrupted(&self, unique: u64) {
-        let mut state = self.shared.state.lock();
-        match state.phase.clone() {
-            // Whoever waits for a lock waits at the owner.
-            Phase::Ready(wire) if state.waits_for_lock(unique) => {
-                drop(state);
-                let message = raw::message(opcode::INTERRUPT, 0, &[&unique.to_ne_bytes()]);
-                wire.send(&untold(&message));
-            }
-            Phase::Ready(_) => {}
-            // Nobody knows how long: who is being killed may go.
-            Phase::Away => {
-                state.interrupted.push(unique);
-                drop(state);
-                self.shared.let_killed_go();
-            }
-        }
+        self.shared.interrupted(unique);
     }
 
     /// The kernel is gone, or is to be told that it waits in vain: all its requests are answered with ENOTCONN, now and from now on.
     pub fn give_up(&self) {
-        let requests = self.shared.state.lock().give_up();
+        let mut requests = self.shared.state.lock().give_up();
+        requests.extend(self.shared.direct.give_up());
         requests.into_iter().for_each(|request| request.reply_error(libc::ENOTCONN));
     }
 
@@ -228,6 +206,7 @@ impl Link {
     pub fn finish(&self, patience: Duration) -> Finished {
         let deadline = Instant::now() + patience;
         self.give_up();
+        self.shared.direct.settle(deadline);
         // Nobody waits for an owner that does not take this machine.
         let is_refused = self.shared.state.lock().is_refused;
         let is_safe = !self.has_unsynced() || (!is_refused && self.sync(deadline));
@@ -284,7 +263,7 @@ fn sync_message() -> Vec<u8> {
 }
 
 impl Shared {
-    fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
@@ -292,6 +271,7 @@ impl Shared {
         self.is_over.store(true, Ordering::Release);
         self.notices.end();
         self.mapped.end();
+        self.direct.end();
         if let Phase::Ready(wire) = &self.state.lock().phase {
             wire.cut();
         }
@@ -311,8 +291,89 @@ impl Shared {
         }
     }
 
+    /// A request of the kernel, now or after what it waited for.
+    pub fn take(&self, request: Request) {
+        let Some(request) = self.admit(request) else { return };
+        let has_owner = self.has_owner();
+        self.direct.take(request, has_owner).into_iter().for_each(|request| self.pass_on(request));
+    }
+
+    fn has_owner(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Ready(_))
+    }
+
+    /// Answers what needs no owner, or gets none.
+    pub fn admit(&self, request: Request) -> Option<Request> {
+        let mut state = self.state.lock();
+        if state.is_given_up {
+            drop(state);
+            request.reply_error(libc::ENOTCONN);
+            return None;
+        }
+        if state.is_refused {
+            let is_close = state.note_close(&request);
+            drop(state);
+            match is_close {
+                true => request.reply_ok(),
+                false => request.reply_error(REFUSED),
+            }
+            return None;
+        }
+        if request.opcode() == opcode::FLUSH && state.is_mere_close(&request) {
+            drop(state);
+            request.reply_ok();
+            return None;
+        }
+        Some(request)
+    }
+
+    /// Sends a request of the kernel to the owner.
+    pub fn pass_on(&self, request: Request) {
+        let (unique, cancel) = (request.context().unique, request.cancel());
+        let is_for_lock = request.opcode() == opcode::SETLKW;
+        let number = self.state.lock().enter(Asker::Kernel(request));
+        self.send(number);
+        if is_for_lock && cancel.is_cancelled() {
+            // The signal was faster.
+            self.interrupted(unique);
+        }
+    }
+
+    /// The kernel's request got a signal.
+    pub fn interrupted(&self, unique: u64) {
+        let mut state = self.state.lock();
+        match state.phase.clone() {
+            // Whoever waits for a lock waits at the owner.
+            Phase::Ready(wire) if state.waits_for_lock(unique) => {
+                drop(state);
+                let message = raw::message(opcode::INTERRUPT, 0, &[&unique.to_ne_bytes()]);
+                wire.send(&untold(&message));
+            }
+            Phase::Ready(_) => {}
+            // Nobody knows how long: who is being killed may go.
+            Phase::Away => {
+                state.interrupted.push(unique);
+                drop(state);
+                self.let_killed_go();
+            }
+        }
+    }
+
+    /// Whether a request's asker is about to end by a signal while there is no owner.
+    pub fn is_killed_waiting(&self, request: &Request) -> bool {
+        !self.has_owner() && is_being_killed(request.context().pid)
+    }
+
+    pub fn heard_ms(&self) -> u64 {
+        self.heard_ms.load(Ordering::Acquire)
+    }
+
+    pub fn tell_changed(&self) {
+        self.changed.notify_all();
+    }
+
     /// Sends a request that waits, if there is an owner.
-    fn send(&self, number: u64) {
+    pub fn send(&self, number: u64) {
         let mut state = self.state.lock();
         let Phase::Ready(wire) = state.phase.clone() else { return };
         let prepared = state.prepare(number);
@@ -442,7 +503,9 @@ impl Shared {
 
     fn receive(&self, wire: &Wire, incoming: &mut Incoming<FromOwner>) -> Result<(), StreamError> {
         loop {
-            match incoming.next_frame()? {
+            let frame = incoming.next_frame()?;
+            self.heard_ms.store(self.direct.now_ms(), Ordering::Release);
+            match frame {
                 Frame::Reply { number, errno: 0, is_map: true, bytes, .. } => self.take_map(number, bytes),
                 Frame::Reply { number, errno, mark, place, bytes, .. } => {
                     let answer = Answer { errno: i32::from(errno), mark, place, bytes: bytes.to_vec() };
@@ -515,6 +578,9 @@ impl Shared {
         drop(state);
         let mut bytes = answer.bytes;
         self.translate_answer(&request, &mut bytes);
+        if self.direct.is_used() {
+            show_block_size(request.opcode(), &mut bytes);
+        }
         request.reply_raw(answer.errno, &bytes);
         self.let_go(self.state.lock());
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fuse_wire::{Options, Session, Unmounter};
 
+use crate::direct::WriteContent;
 use crate::forwarder::Forwarder;
 use crate::link::{FindOwner, Finished, Link, LinkOptions};
 use crate::mapped::ReadContent;
@@ -40,7 +41,7 @@ impl Mount {
     pub fn new(
         find: FindOwner,
         options: LinkOptions,
-        content: Option<ReadContent>,
+        content: (Option<ReadContent>, Option<WriteContent>),
         mountpoint: &Path,
         wire: &Options,
     ) -> Result<Mount, MountError> {

@@ -11,6 +11,9 @@ mod tests;
 /// More than this is not kept: the owner is asked to make all durable, and who writes waits for that.
 pub(crate) const RETAINED_BYTES_MAX: usize = 64 << 20;
 
+/// The mark of what no owner has yet.
+pub(crate) const UNENTERED: u64 = u64::MAX;
+
 /// Bytes of a file that lie together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -107,7 +110,7 @@ impl Retained {
 
     /// A file (or all, with `None`) is durable as it was when `order` was told.
     pub fn let_go(&mut self, node: Option<u64>, order: u64) {
-        self.retain(|of, piece| node.is_some_and(|node| node != of) || piece.order >= order);
+        self.retain(|of, piece| node.is_some_and(|node| node != of) || piece.order >= order || piece.mark == UNENTERED);
     }
 
     /// All with this mark or a lower one is durable.
@@ -126,6 +129,21 @@ impl Retained {
         if let Some(piece) = self.files.get_mut(&node).and_then(|file| file.get_mut(&offset)) {
             piece.mark = mark;
         }
+    }
+
+    /// The owner has what was written past it; what of that is still kept gets its mark.
+    pub fn entered(&mut self, node: u64, offset: u64, length: u64, mark: u64) {
+        let end = offset.saturating_add(length);
+        let file = self.files.get_mut(&node);
+        let pieces = file.into_iter().flat_map(|file| file.range_mut(offset..end));
+        pieces.filter(|(_, piece)| piece.mark == UNENTERED).for_each(|(_, piece)| piece.mark = mark);
+    }
+
+    /// Whether something of a range is here that no owner has.
+    pub fn has_unentered(&self, node: u64, offset: u64, length: u64) -> bool {
+        let file = self.files.get(&node);
+        let mut pieces = file.into_iter().flat_map(|file| file.range(offset..offset.saturating_add(length)));
+        pieces.any(|(_, piece)| piece.mark == UNENTERED)
     }
 
     /// A piece could not be written again.

@@ -205,8 +205,12 @@ impl State {
         match asker {
             Asker::Own(message, told) => {
                 self.note_durable(&message, order, &answer);
-                if answer.errno != 0 && self.is_settling {
-                    self.settling_failed = Some(answer.errno);
+                if raw::header(&message).is_some_and(|header| header.opcode == opcode::SYNCFS) {
+                    // What is on its way past the owner is kept: if that is still too much, it is asked again.
+                    let was_settling = std::mem::take(&mut self.is_settling);
+                    if answer.errno != 0 && was_settling {
+                        self.settling_failed = Some(answer.errno);
+                    }
                 }
                 // Whoever asked may have given up.
                 drop(told.send(answer));

@@ -1,19 +1,20 @@
-//! The nodes of a pool that another machine owns, opened for reading: what the owner tells as maps is read there.
+//! The nodes of a pool that another machine owns: what the owner tells as maps is read there, and the rows that it gives are written.
 //!
 //! One thread opens what this machine knows the places of, and looks now and then whether there is more or something has changed, so that
-//! no reader waits for a node that is away. Read next: the crate `direct`, `crates/client/src/mapped.rs`.
+//! no reader waits for a node that is away. Read next: the crate `direct`, `crates/client/src/mapped.rs` and `direct.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use stere_client::ReadContent;
+use stere_client::{Prepared, ReadContent, Wanted, WriteContent};
 use stere_device::Access;
-use stere_direct::Nodes;
-use stere_format::{ContentMap, Superblock};
+use stere_direct::{Encoding, Nodes, Records};
+use stere_format::{ContentMap, RowGrant, Superblock};
 use stere_machine::error::Result;
 use stere_machine::registry::{DeviceRecord, Registry};
 use stere_nbd::NbdDevice;
+use stere_policy::Compression;
 use stere_pool::{Holds, identify};
 
 use crate::daemon::{lock, spawn};
@@ -37,11 +38,12 @@ pub struct PoolNodes {
     /// Devices whose servers are for one machine alone, and when that was found.
     alone: Mutex<BTreeMap<String, Instant>>,
     failed: Mutex<Option<Instant>>,
+    access: Access,
 }
 
 impl PoolNodes {
     /// Opens nodes from now on, until this is dropped.
-    pub fn start(registry: &Registry, pool: &str, pool_id: &str) -> Result<Arc<PoolNodes>> {
+    pub fn start(registry: &Registry, pool: &str, pool_id: &str, is_read_only: bool) -> Result<Arc<PoolNodes>> {
         let all = Arc::new(PoolNodes {
             registry: registry.clone(),
             pool: pool.to_owned(),
@@ -49,6 +51,7 @@ impl PoolNodes {
             nodes: Mutex::default(),
             alone: Mutex::default(),
             failed: Mutex::default(),
+            access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite },
         });
         let of_thread = Arc::downgrade(&all);
         spawn("nodes", move || keep_open(&of_thread))?;
@@ -75,7 +78,7 @@ impl PoolNodes {
     }
 
     fn open(&self, record: &DeviceRecord) -> Result<()> {
-        let device = NbdDevice::open(&record.path, Access::ReadOnly)?;
+        let device = NbdDevice::open(&record.path, self.access)?;
         if !device.has_several_connections() {
             // It may show each machine something else, or take no other connection: the owner's.
             lock(&self.alone).insert(record.id.clone(), Instant::now());
@@ -110,6 +113,41 @@ impl PoolNodes {
     pub fn reading(self: &Arc<Self>) -> ReadContent {
         let (asked, reader) = (self.clone(), self.clone());
         ReadContent { is_ready: Box::new(move || asked.is_ready()), read: Box::new(move |map| reader.read(map)) }
+    }
+
+    /// For a mount through the owner that is no mount for reading.
+    pub fn writing(self: &Arc<Self>) -> Option<WriteContent> {
+        let (asked, preparing) = (self.clone(), self.clone());
+        (self.access == Access::ReadWrite).then(|| WriteContent {
+            is_ready: Box::new(move || asked.is_ready()),
+            prepare: Box::new(move |wanted, offset, data| preparing.prepare(wanted, offset, data)),
+            now_ms: Box::new(stere_multihost::boot_ms),
+        })
+    }
+
+    fn prepare(self: &Arc<Self>, wanted: Option<Wanted>, offset: u64, data: Vec<u8>) -> Option<Prepared> {
+        let encoding = match wanted {
+            None => Encoding::default(),
+            Some(Wanted { compression, checksum, record_bytes }) => {
+                Encoding { compression: Compression::from_code(compression)?, checksum, record_bytes }
+            }
+        };
+        let records = Records::of(&encoding, offset, data);
+        let (offer, nodes) = (records.offer.encode(), self.clone());
+        Some(Prepared { offer, write: Box::new(move |row| nodes.write(row, &records)) })
+    }
+
+    fn write(&self, row: &RowGrant, records: &Records) -> bool {
+        let nodes = lock(&self.nodes).clone().filter(|nodes| nodes.reach(row));
+        let written = nodes.map(|nodes| nodes.write(row, records));
+        if let Some(Err(error)) = &written {
+            tracing::debug!(%error, "a row could not be written past the owner");
+        }
+        let is_written = matches!(written, Some(Ok(())));
+        if !is_written {
+            *lock(&self.failed) = Some(Instant::now());
+        }
+        is_written
     }
 
     fn is_ready(&self) -> bool {

@@ -261,6 +261,7 @@ fn serve_client_of(
     let metrics = request.options.metrics.map(metrics::listen).transpose()?;
     let starter = stands_by.then(|| Starter::new(registry, request, pool)).transpose()?;
     let seeker = OwnerSeeker::start(log, starter)?;
+    let nodes = PoolNodes::start(registry, pool, &record.id, request.options.fuse.read_only)?;
     let mount = ClientMount {
         find: Box::new(seeker.find()),
         pool: pool.clone(),
@@ -271,7 +272,7 @@ fn serve_client_of(
         groups: request.options.group_ids(),
         mountpoint: request.mountpoint.clone(),
         options: request.options.fuse.clone(),
-        content: Some(PoolNodes::start(registry, pool, &record.id)?.reading()),
+        content: (Some(nodes.reading()), nodes.writing()),
     };
     let (mut control, mut socket) = (None, None);
     let is_private = is_private(request);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_client::identities::Ids;
-use stere_client::{FindOwner, Finished, Link, LinkOptions, Mount, MountError, ReadContent};
+use stere_client::{FindOwner, Finished, Link, LinkOptions, Mount, MountError, ReadContent, WriteContent};
 use stere_fuse::{BlockDevice, MountOptions, Unmounter};
 use stere_machine::error::{DONE, Error, Result};
 use stere_machine_tls::MachineKey;
@@ -33,8 +33,8 @@ pub struct ClientMount {
     pub groups: Ids,
     pub mountpoint: PathBuf,
     pub options: MountOptions,
-    /// Reads past the owner, where this machine reaches nodes.
-    pub content: Option<ReadContent>,
+    /// Reads and writes past the owner, where this machine reaches nodes.
+    pub content: (Option<ReadContent>, Option<WriteContent>),
 }
 
 /// Mounts and serves until the mount ends. `ready` is called when it is mounted, whether there is an owner at the moment or not; it gets

@@ -177,6 +177,17 @@ pub trait Device: Send + Sync {
         self.flush()
     }
 
+    /// Another machine is about to write to a range of it.
+    fn expect_other_writer(&self, offset: u64, length: u64) {
+        let _ = (offset, length);
+    }
+
+    /// Another machine wrote to it, which is not durable before the next flush: where it is lost with a connection, that flush fails.
+    fn note_other_writer(&self) {}
+
+    /// What is written is not kept until it is flushed, because another machine flushes it.
+    fn leave_flushing_to_others(&self) {}
+
     /// From now on the device is written as by the owner of this epoch. Whoever keeps the device for several machines (a stere node) hears of
     /// it with the next write, and refuses owners of older epochs from then on. Nothing else is done here, and nothing where nobody keeps it.
     fn set_epoch(&self, epoch: u64) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stere_device::{Buffer, Completion, Device, MemoryDevice};
 use stere_format::{
     Address, BLOCK_BYTES, BlobEncoding, BlobValue, ChecksumKind, Checksums, ChunkPlace, ContentMap, DeviceLayout,
-    MappedPiece, Scheme, SegmentChunks,
+    MappedPiece, RowGrant, Scheme, SegmentChunks,
 };
 use stere_plugin::Encoded;
 use stere_policy::Compression;
@@ -170,4 +170,58 @@ fn what_cannot_be_had_is_no_answer() {
     let world = World::new(ChecksumKind::Crc32c);
     (1..3).for_each(|device| drop(world.nodes.stripe.detach(device)));
     assert!(world.read(&world.whole()).is_err());
+}
+
+/// P-278: what is written for a row that the owner gave is read by a map of what was offered.
+#[test]
+fn a_row_is_written_as_it_was_offered() {
+    let world = World::new(ChecksumKind::Crc32c);
+    for (text, checksum) in
+        [("none", ChecksumKind::Crc32c), ("lz4", ChecksumKind::Xxh3), ("zstd", ChecksumKind::Blake3)]
+    {
+        let compression = Compression::from_text(text).unwrap();
+        let encoding = Encoding { compression, checksum, record_bytes: 64 << 10 };
+        let mut data = bytes(9);
+        data.truncate(192 << 10);
+        data[..50_000]
+            .iter_mut()
+            .zip(0_u64..)
+            .for_each(|(byte, at)| *byte = (at.wrapping_mul(0x9e37_79b9_7f4a) >> 17) as u8);
+        // The first record is a part of one.
+        let records = Records::of(&encoding, (128 << 10) + 4096, data.clone());
+        assert_eq!(records.offer.records[0].logical_bytes, (64 << 10) - 4096, "{text}");
+        let (mut offset, mut offsets) = (512, Vec::new());
+        for record in &records.offer.records {
+            offsets.push(offset);
+            offset += record.address.length.next_multiple_of(512);
+        }
+        let grant = RowGrant {
+            number: 1,
+            epoch: 3,
+            segment: SEGMENT,
+            place: SegmentChunks { missing: 2, ..world.place.clone() },
+            row_block: 70,
+            row_bytes: (offset + 512).next_multiple_of(4096),
+            offsets: offsets.clone(),
+            header: [7; 512],
+            summary_offset: offset,
+            summary: vec![5; 100],
+        };
+        world.nodes.write(&grant, &records).unwrap();
+        assert!(
+            world.nodes.write(&RowGrant { epoch: 2, ..grant.clone() }, &records).is_err(),
+            "an owner that was replaced"
+        );
+        let (mut at, mut pieces) = (0, Vec::new());
+        for (record, offset) in records.offer.records.iter().zip(offsets) {
+            let address = Address { segment: SEGMENT, row_block: 70, offset, length: record.address.length };
+            let value = BlobValue { address, ..record.clone() };
+            pieces.push(MappedPiece { at, offset: 0, length: record.logical_bytes, segment: 0, value });
+            at += record.logical_bytes;
+        }
+        // One chunk was left out; another one may go as well.
+        let missing = SegmentChunks { missing: 2, ..world.place.clone() };
+        let map = ContentMap { length: at, segments: vec![missing], pieces };
+        assert!(world.read(&map).unwrap().0 == data, "{text}");
+    }
 }

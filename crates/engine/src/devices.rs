@@ -40,7 +40,7 @@ pub struct DeviceUsage {
     pub live_bytes: u64,
     /// Chunks that segments place here.
     pub chunks: u64,
-    /// Of them, those that are not (wholly) written.
+    /// Of them, those that are needed and not (wholly) written.
     pub missing: u64,
     pub is_attached: bool,
     /// It is there and failed, so that it takes nothing new until it is attached again.
@@ -161,7 +161,8 @@ impl Devices {
             let place = segment.placed();
             let Some(chunk) = place.chunks.iter().position(|chunk| chunk.device == index) else { continue };
             usage.chunks += 1;
-            usage.missing += u64::from(place.is_missing(chunk));
+            let is_needed = !segment.is_sealed() || segment.live_bytes() > 0;
+            usage.missing += u64::from(place.is_missing(chunk) && is_needed);
             usage.live_bytes += segment.live_bytes() / u64::from(place.scheme.data);
         }
         Ok(usage)

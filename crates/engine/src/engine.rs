@@ -29,9 +29,9 @@ use crate::overlay::Overlay;
 use crate::rebuild::Mender;
 use crate::space::Space;
 use crate::transaction::Settler;
-use crate::wish::MetadataWish;
 use stere_journal::{Journal, Tail};
 use stere_recall::Volumes;
+use stere_stripe::MetadataWish;
 use stere_tree::Voids;
 
 /// Limits of errors (reads, writes and checksums together, of this mount) of one device.

@@ -27,6 +27,7 @@ mod error;
 mod fold;
 mod folds;
 mod freed;
+mod given;
 mod harm;
 mod make_room;
 mod mend;
@@ -55,7 +56,6 @@ mod unproven;
 mod update;
 mod upkeep;
 mod view;
-mod wish;
 mod write;
 
 pub use clean::{BLOBS_PER_UPDATE, Cleaning};
@@ -76,12 +76,12 @@ pub use rows::{Damage, Rows, ScrubReport, Standing, parse_header, standing, stri
 pub use shared::SharedLog;
 pub use single_steps::{HalfCheckpoint, JournalEnd, SingleSteps};
 pub use space::{Capacity, Reservation, Statistics, takes_more};
+pub use stere_stripe::{MetadataWish, usual_metadata_copies};
 pub use stere_tree::Value;
 pub use still::StillState;
 pub use transaction::{Settler, Transaction, blob_usage_bytes};
 pub use twin_copies::TwinCopies;
 pub use upkeep::{CheckpointHeld, ChunksHeld, SegmentChange};
 pub use view::View;
-pub use wish::{MetadataWish, usual_metadata_copies};
 
 pub(crate) use engine::{FreedSegment, Inner, LeftSlot};

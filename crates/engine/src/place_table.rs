@@ -9,7 +9,7 @@ use stere_log::Io;
 
 use crate::error::Error;
 use crate::places::Places;
-use crate::wish::MetadataWish;
+use stere_stripe::MetadataWish;
 
 /// Places of a pool in all its life: each may come to have open segments.
 const PLACES_MAX: usize = 64;

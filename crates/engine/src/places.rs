@@ -13,8 +13,8 @@ use stere_log::{Segment, StreamKey};
 
 use crate::content::Placement;
 use crate::engine::Engine;
-use crate::wish::{MetadataWish, usual_metadata_copies};
 use stere_recall::BlobHandle;
+use stere_stripe::{MetadataWish, usual_metadata_copies};
 
 /// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
 const SEGMENTS_KEPT: u64 = 3;

@@ -22,6 +22,8 @@ pub enum Bug {
     LateWriteIntoReusedSlot,
     /// stripe, `grants.rs`: an owner writes to devices although its lease is over.
     LeaseIgnored,
+    /// stripe, `grants.rs`: slots that another machine may write to are granted no longer than others.
+    LentForgotten,
     /// engine, `batch.rs`: a commit answers without having flushed.
     CommitWithoutFlush,
     /// engine, `checkpoint.rs`: superblocks are written before what they name is flushed.
@@ -214,7 +216,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those of a shared log, which the simulator's area `cluster` looks for.
-    pub const CLUSTER: [Bug; 8] = [
+    pub const CLUSTER: [Bug; 9] = [
         Bug::AcknowledgedBeforePut,
         Bug::PutBeforeFlush,
         Bug::FencedGoesOn,
@@ -223,6 +225,7 @@ impl Bug {
         Bug::HeldForgotten,
         Bug::LateWriteIntoReusedSlot,
         Bug::LeaseIgnored,
+        Bug::LentForgotten,
     ];
 
     /// All others.

@@ -52,6 +52,9 @@ pub enum Error {
     /// A user's plugin failed; what it was for stays as it was.
     #[error(transparent)]
     Plugin(stere_plugin::StackFailure),
+    /// A write past this machine that nobody knows of.
+    #[error("write {0} was not offered to this owner, or was dropped when its session ended; write again")]
+    NotOffered(u64),
     /// What is noted of a request of another machine is not valid.
     #[error("the note of a request of another machine is not valid ({0}); unmount and run `stere check`")]
     BadNote(String),

@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::copy::Copier;
 use crate::dedup::Deduplicator;
 use crate::digests::Digests;
+use crate::direct_writes::DirectWrites;
 use crate::encode::Codec;
 use crate::error::Error;
 use crate::find_index::FindIndex;
@@ -57,6 +58,7 @@ pub struct Files {
     pub written: Arc<Written>,
     pub writeback: Arc<Writeback>,
     pub writer: Arc<Writer>,
+    pub direct_writes: DirectWrites,
     pub reader: Reader,
     pub allocator: Allocator,
     pub copier: Copier,
@@ -137,6 +139,7 @@ impl Files {
                 codec: codec.clone(),
                 recalled: recalled.clone(),
             },
+            direct_writes: DirectWrites::new(&writer),
             allocator: Allocator::new(&writer),
             copier: Copier::new(&writer),
             converter: Converter::new(&writeback, charging.clone()),
@@ -231,6 +234,13 @@ impl Files {
 
     /// The inode as users see it: what is on media under what is in memory. `None` when there is no such inode.
     pub fn attributes(&self, io: Io<'_>, inode: u64) -> Result<Option<InodeValue>, Error> {
+        let mut value = self.own_attributes(io, inode)?;
+        value.iter_mut().for_each(|value| self.direct_writes.lay_over(inode, value));
+        Ok(value)
+    }
+
+    /// The same without what others write past this machine.
+    fn own_attributes(&self, io: Io<'_>, inode: u64) -> Result<Option<InodeValue>, Error> {
         let read = || self.store.view(io, |view| keys::inode_if_any(view, inode));
         let Some(held) = self.table.find(inode) else { return read() };
         let state = held.read(io)?;
@@ -246,7 +256,8 @@ impl Files {
         value: InodeValue,
         removals: u64,
     ) -> Result<Option<InodeValue>, Error> {
-        let in_memory = value.kind() == Some(FileKind::File) && self.table.contains(inode);
+        let is_file = value.kind() == Some(FileKind::File);
+        let in_memory = is_file && (self.table.contains(inode) || self.direct_writes.touch(inode));
         let removals_now = self.table.removals();
         assert!(removals <= removals_now, "removals are counted upwards, from {removals} to {removals_now}");
         if in_memory || removals_now != removals { self.attributes(io, inode) } else { Ok(Some(value)) }
@@ -293,6 +304,7 @@ impl Files {
         let saved = self.writeback.save_old(context, age);
         // A file that cannot be saved must not keep the room of removed ones from coming back.
         let more = self.orphans.free_some(context, budget);
+        self.direct_writes.forget_late();
         self.reservations.hold_set_aside(context.io)?;
         saved.and(more)
     }

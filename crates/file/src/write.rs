@@ -306,7 +306,7 @@ impl Writer {
     }
 
     /// Reserves room for new bytes in `range`. In a full pool bytes that replace as many of the file's own may still come.
-    fn reserve(
+    pub(crate) fn reserve(
         &self,
         context: &Context<'_>,
         inode: u64,

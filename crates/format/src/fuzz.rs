@@ -27,6 +27,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("class", class),
     ("content_digest", content_digest),
     ("content_map", content_map),
+    ("offer_answer", offer_answer),
+    ("write_offer", write_offer),
     ("dirent", dirent),
     ("dirent_bucket", dirent_bucket),
     ("encryption_key", encryption_key),
@@ -120,6 +122,14 @@ fn address(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn content_map(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &ContentMap::decode(bytes)?.encode())
+}
+
+fn write_offer(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &WriteOffer::decode(bytes)?.encode())
+}
+
+fn offer_answer(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &OfferAnswer::decode(bytes)?.encode())
 }
 
 fn node_reference(bytes: &[u8]) -> Result<(), DecodeError> {

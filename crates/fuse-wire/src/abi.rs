@@ -74,6 +74,10 @@ pub mod opcode {
     pub const SYNCFS: u32 = 50;
     pub const TMPFILE: u32 = 51;
     pub const STATX: u32 = 52;
+    /// No kernel's: a far machine offers to write past whoever serves it.
+    pub const OFFER_WRITE: u32 = 1 << 20;
+    /// No kernel's: a far machine has written what it offered, or gives it up.
+    pub const ENTER_WRITE: u32 = OFFER_WRITE + 1;
     pub const COPY_FILE_RANGE_64: u32 = 53;
 }
 

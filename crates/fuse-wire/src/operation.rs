@@ -230,6 +230,16 @@ pub enum Operation<'a> {
         whence: u32,
     },
     CopyFileRange(CopyFileRange),
+    /// Of a far machine only: it wants to write content itself, where it is told. Answer with `reply_bytes`.
+    OfferWrite(OfferWrite<'a>),
+    /// Of a far machine only: what it offered under this number is written, or is given up. The range is for whoever has it in memory.
+    EnterWrite {
+        node: u64,
+        number: u64,
+        offset: u64,
+        length: u64,
+        is_withdrawn: bool,
+    },
     /// `mask` and `flags` are those of statx(2).
     Statx {
         node: u64,
@@ -264,6 +274,19 @@ pub struct Write<'a> {
     pub lock_owner: Option<u64>,
     /// From the page cache (writeback or mmap): `handle` is a guess.
     pub from_cache: bool,
+    pub kill_suid_sgid: bool,
+}
+
+/// Arguments of OFFER_WRITE.
+#[derive(Clone, Copy, Debug)]
+pub struct OfferWrite<'a> {
+    pub node: u64,
+    pub handle: u64,
+    pub offset: u64,
+    /// Bytes of content.
+    pub length: u64,
+    /// What it is, without the bytes.
+    pub offer: &'a [u8],
     pub kill_suid_sgid: bool,
 }
 

@@ -3,11 +3,13 @@
 //! Messages are as /dev/fuse has them, header first; answers are what lies behind their header. Whatever does not fit tells nothing.
 //! Read next: `remote.rs`.
 
+use std::mem::offset_of;
+
 use zerocopy::IntoBytes;
 
 use crate::abi::structs::{
-    BatchForgetIn, CopyFileRangeIn, Dirent, EntryOut, ForgetIn, ForgetOne, GetattrIn, InHeader, OpenOut, SetattrIn,
-    split,
+    AttrOut, BatchForgetIn, CopyFileRangeIn, Dirent, EntryOut, FileAttr, ForgetIn, ForgetOne, GetattrIn, InHeader,
+    OpenOut, SetattrIn, split,
 };
 use crate::abi::{fattr, flag, opcode};
 
@@ -61,6 +63,7 @@ pub fn handle_places(message: &[u8]) -> Vec<(usize, u64)> {
     let places = match header.opcode {
         opcode::READ
         | opcode::WRITE
+        | opcode::OFFER_WRITE
         | opcode::READDIR
         | opcode::READDIRPLUS
         | opcode::RELEASE
@@ -121,6 +124,34 @@ pub fn opened_place(operation: u32, answer: &[u8]) -> Option<usize> {
         _ => return None,
     };
     (answer.len() >= place + size_of::<OpenOut>()).then_some(place)
+}
+
+/// Where an answer has attributes of inodes (`FileAttr`), counted from its first byte.
+#[must_use]
+pub fn attribute_places(operation: u32, answer: &[u8]) -> Vec<usize> {
+    const OF_ENTRY: usize = offset_of!(EntryOut, attr);
+    const ENTRY_BYTES: usize = size_of::<EntryOut>() + size_of::<Dirent>();
+    let fits = |place: &usize| place + size_of::<FileAttr>() <= answer.len();
+    match operation {
+        opcode::LOOKUP
+        | opcode::LINK
+        | opcode::SYMLINK
+        | opcode::MKNOD
+        | opcode::MKDIR
+        | opcode::CREATE
+        | opcode::TMPFILE => Some(OF_ENTRY).filter(fits).into_iter().collect(),
+        opcode::GETATTR | opcode::SETATTR => Some(offset_of!(AttrOut, attr)).filter(fits).into_iter().collect(),
+        opcode::READDIRPLUS => {
+            let (mut places, mut at) = (Vec::new(), 0);
+            while let Some((entry, _)) = answer.get(at + size_of::<EntryOut>()..).and_then(split::<Dirent>) {
+                places.push(at + OF_ENTRY);
+                // Records begin on 8 bytes, and so do both structures end.
+                at += ENTRY_BYTES + (entry.namelen as usize).next_multiple_of(8);
+            }
+            places
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Tells each node that an answer gives the kernel one more reference to.

@@ -3,7 +3,7 @@
 //! Read next: `door.rs`, through which others hear of it.
 
 use fuse_wire::abi::opcode;
-use fuse_wire::{CopyFileRange, Operation, Request, Write, raw};
+use fuse_wire::{CopyFileRange, OfferWrite, Operation, Request, Write, raw};
 
 /// Attributes of an inode, and content from `offset` for `length` bytes (0: to the end; a negative offset: attributes only).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,8 @@ fn may_change(operation: u32) -> bool {
     let changes_a_file = matches!(
         operation,
         opcode::WRITE
+            | opcode::OFFER_WRITE
+            | opcode::ENTER_WRITE
             | opcode::SETATTR
             | opcode::FALLOCATE
             | opcode::COPY_FILE_RANGE
@@ -76,6 +78,11 @@ pub(crate) fn of(request: &Request, appended: Option<(u64, u64)>) -> Option<Chan
         }
         Operation::Write(Write { node, offset, data, .. }) => {
             let (offset, length) = appended.unwrap_or((offset, data.len() as u64));
+            changes.inodes.push(content_of(node, offset, length));
+        }
+        // Both: what is read in between waits, and what was read before is old.
+        Operation::OfferWrite(OfferWrite { node, offset, length, .. })
+        | Operation::EnterWrite { node, offset, length, is_withdrawn: false, .. } => {
             changes.inodes.push(content_of(node, offset, length));
         }
         Operation::Setattr { node, changes: set } => {

@@ -115,7 +115,7 @@ impl Door {
     /// # Errors
     /// Why it is not.
     pub fn sync_file(&self, inode: u64) -> Result<(), stere_naming::Error> {
-        self.filesystem().fsync(&Performer::own_caller(Io::BLOCKING), inode, false)
+        self.filesystem().sync_file(&Performer::own_caller(Io::BLOCKING), inode)
     }
 
     /// The pool has stopped writing.

@@ -256,6 +256,7 @@ impl Front {
     pub fn end_kernel(&self, tag: u64) {
         self.locks.end(tag);
         self.performer.opened.iter().for_each(|opened| opened.forget(tag));
+        self.filesystem().end_writes(tag);
     }
 
     /// Lets a handle go whose kernel is gone.
@@ -497,6 +498,10 @@ impl fuse_wire::Filesystem for Front {
         if is_long(request.opcode()) {
             return self.lanes.submit(Lane::Syncing, Job::Request(request));
         }
+        // Both wait, for a grant or a file.
+        if matches!(request.opcode(), opcode::OFFER_WRITE | opcode::ENTER_WRITE) {
+            return self.hand_over(request);
+        }
         if request.opcode() == opcode::READ {
             return self.read_beside(request);
         }
@@ -547,6 +552,7 @@ fn lane_of(opcode: u32) -> Lane {
         | opcode::STATFS => Lane::Reading,
         // Of those that wait there is fstrim's.
         opcode::IOCTL => Lane::Syncing,
+        opcode::ENTER_WRITE => Lane::Entering,
         _ => Lane::Changing,
     }
 }

@@ -15,6 +15,8 @@ use parking_lot::{Condvar, Mutex};
 #[cfg(test)]
 mod tests;
 
+/// Threads that enter what other machines wrote: each waits for one file.
+const ENTERING: usize = 8;
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -31,6 +33,8 @@ pub(crate) enum Lane {
     Recalling,
     /// Searches of users, which look at all inodes.
     Searching,
+    /// Writes of other machines that become a file's: all others may wait for them.
+    Entering,
 }
 
 /// What the threads do with a job.
@@ -38,7 +42,7 @@ pub(crate) type Work<J> = Arc<dyn Fn(J) + Send + Sync>;
 
 /// The lanes.
 pub(crate) struct Lanes<J: Send + 'static> {
-    lanes: [Arc<LaneShared<J>>; 5],
+    lanes: [Arc<LaneShared<J>>; 6],
 }
 
 struct LaneShared<J> {
@@ -72,8 +76,14 @@ impl<J: Send + 'static> Lanes<J> {
             Arc::new(LaneShared { name, threads_max, state, arrived })
         };
         // In this order they are stopped: what reads hand on finds its lane open.
-        let lanes =
-            [("read", reading), ("change", changing), ("sync", syncing), ("recall", recalling), ("search", searching)];
+        let lanes = [
+            ("read", reading),
+            ("change", changing),
+            ("sync", syncing),
+            ("recall", recalling),
+            ("search", searching),
+            ("enter", ENTERING),
+        ];
         Self { lanes: lanes.map(|(name, threads_max)| lane(name, threads_max)) }
     }
 

@@ -30,6 +30,8 @@ pub(crate) enum RowInMemory {
     Flying(FlyingRow),
     /// Its writes have ended. It is kept because it is on too few devices, or on one of several only and not flushed yet.
     Kept(SharedBuffer),
+    /// Another machine writes it: its bytes are not here.
+    Given,
 }
 
 /// What waits to be appended elsewhere.
@@ -97,6 +99,19 @@ impl RowsInMemory {
         self.uncommitted_bytes.fetch_add(length as u64, Ordering::Relaxed);
     }
 
+    /// Another machine writes this row.
+    pub(crate) fn give(&self, id: RowNumber) {
+        let before = self.rows.write().insert(id, RowInMemory::Given);
+        assert!(before.is_none(), "the row at block {} of segment {} is given once", id.1, id.0);
+    }
+
+    /// It has, or never will; so many bytes are on devices that nobody has committed.
+    pub(crate) fn take_back(&self, id: RowNumber, written_bytes: u64) {
+        let row = self.rows.write().remove(&id);
+        assert!(matches!(row, Some(RowInMemory::Given)), "only a row that was given is taken back");
+        self.uncommitted_bytes.fetch_add(written_bytes, Ordering::Relaxed);
+    }
+
     /// Whether as much is under way as may be.
     pub(crate) fn are_too_many(&self) -> bool {
         *self.flying_bytes.lock() > self.bytes_max
@@ -118,7 +133,7 @@ impl RowsInMemory {
         let ids = segment.map_or((0, 0)..=(u64::MAX, u32::MAX), |segment| (segment, 0)..=(segment, u32::MAX));
         rows.range(ids).find_map(|(_, row)| match row {
             RowInMemory::Flying(row) => Some(row.completion.clone()),
-            RowInMemory::Open(_) | RowInMemory::Kept(_) => None,
+            RowInMemory::Open(_) | RowInMemory::Kept(_) | RowInMemory::Given => None,
         })
     }
 
@@ -271,7 +286,7 @@ impl RowsInMemory {
             let stream = {
                 let rows = self.rows.read();
                 match rows.get(&id) {
-                    None => return false,
+                    None | Some(RowInMemory::Given) => return false,
                     Some(RowInMemory::Flying(FlyingRow { buffer, .. }) | RowInMemory::Kept(buffer)) => {
                         into.copy_from_slice(&buffer[start..start + into.len()]);
                         return true;

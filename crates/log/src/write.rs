@@ -269,7 +269,7 @@ impl Log {
         }
     }
 
-    fn row_limit(&self, segment: &Segment) -> usize {
+    pub(crate) fn row_limit(&self, segment: &Segment) -> usize {
         let left = self.chunk_bytes() as usize - segment.written_blocks() as usize * BLOCK_BYTES;
         stere_stripe::row_capacity(segment.scheme, (left / BLOCK_BYTES) as u32)
     }
@@ -368,7 +368,7 @@ impl Log {
         Ok(failed.into_iter().map(|(device, _)| device).collect())
     }
 
-    fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
+    pub(crate) fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
         let place = self.room.place(key)?;
         let id = self.counters.next_segment(key);
         let sequence = self.counters.next_sequence();

@@ -174,7 +174,7 @@ impl From<stere_file::Error> for Error {
     fn from(error: stere_file::Error) -> Error {
         match error {
             stere_file::Error::Store(error) => error.into(),
-            stere_file::Error::NoInode(_) => Error::Stale,
+            stere_file::Error::NoInode(_) | stere_file::Error::NotOffered(_) => Error::Stale,
             stere_file::Error::NotAFile(_) => Error::Invalid("not a regular file"),
             stere_file::Error::IsDirectory(_) => Error::IsADirectory,
             stere_file::Error::Refused => Error::Invalid("the change was refused"),

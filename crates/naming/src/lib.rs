@@ -44,7 +44,7 @@ pub use stere_file::{
     COLLAPSE_RANGE, DigestKind, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE,
     Whence, ZERO_RANGE,
 };
-pub use stere_format::{AccountValue, BackupValue, Holder, SoftLimits, Timestamp};
+pub use stere_format::{AccountValue, BackupValue, Holder, SoftLimits, Timestamp, WriteOffer};
 pub use stere_namespace::attributes::{Attributes, SetAttributes, SetTime};
 pub use stere_namespace::call::{AccessTimes, Caller, FileSystemStatistics, LINKS_MAX, Options, ROOT, RequestId};
 pub use stere_namespace::classes::{ClassInfo, PolicyClasses, read_classes};

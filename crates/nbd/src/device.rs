@@ -328,6 +328,20 @@ impl Device for NbdDevice {
         state.away.as_ref().map(why)
     }
 
+    fn expect_other_writer(&self, offset: u64, length: u64) {
+        self.node.witnesses.lock().forget(offset, length);
+    }
+
+    fn note_other_writer(&self) {
+        let mut replay = self.node.replay.lock();
+        let number = self.node.written.fetch_add(1, Ordering::AcqRel) + 1;
+        replay.miss(number);
+    }
+
+    fn leave_flushing_to_others(&self) {
+        self.node.is_flushed_by_others.store(true, Ordering::Release);
+    }
+
     fn set_epoch(&self, epoch: u64) {
         self.node.fence.epoch.store(epoch, Ordering::Release);
     }

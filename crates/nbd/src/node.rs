@@ -85,6 +85,8 @@ pub struct Node {
     pub flush_failed: OnceLock<String>,
     pub witnesses: Mutex<Witnesses>,
     pub replay: Mutex<Replay>,
+    /// Another machine makes durable what is written here.
+    pub is_flushed_by_others: AtomicBool,
     pub fence: Arc<Fence>,
 }
 
@@ -104,6 +106,7 @@ impl Node {
             flush_failed: OnceLock::new(),
             witnesses: Mutex::default(),
             replay: Mutex::default(),
+            is_flushed_by_others: AtomicBool::new(false),
             fence: Arc::new(Fence { is_heard: export.is_stere, kept: kept_epoch, epoch: AtomicU64::new(kept_epoch) }),
         }
     }
@@ -393,7 +396,10 @@ impl Node {
                     let number = self.written.fetch_add(1, Ordering::AcqRel) + 1;
                     self.witnesses.lock().note(pending.offset, pending.length as u64, pending.checksum, number);
                     let pieces = std::mem::take(&mut pending.pieces);
-                    replay.note(number, pending.offset, pieces, KEPT_BYTES_MAX);
+                    match self.is_flushed_by_others.load(Ordering::Acquire) {
+                        true => replay.miss(number),
+                        false => replay.note(number, pending.offset, pieces, KEPT_BYTES_MAX),
+                    }
                 }
                 ticket.finish(told(Operation::Write));
             }

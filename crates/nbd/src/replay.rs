@@ -50,6 +50,11 @@ impl Replay {
         }
     }
 
+    /// Somebody else made a write of this number.
+    pub fn miss(&mut self, number: u64) {
+        self.missed = self.missed.max(Some(number));
+    }
+
     fn remove(&mut self, number: u64) {
         if let Some((offset, pieces)) = self.writes.remove(&number) {
             self.bytes -= length_of(&pieces);

@@ -28,6 +28,8 @@ mod tests;
 const KEPT_ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Of all answers of a session that are kept; then the oldest is let go.
 const KEPT_BYTES_MAX: usize = 16 << 20;
+/// Where a message of ENTER_WRITE says how much was written.
+const ENTERED_BYTES_AT: usize = raw::HEADER_BYTES + 16;
 /// Inodes and handles that a client may have; more end its connection.
 const KNOWN_MAX: usize = 16 << 20;
 const OPEN_MAX: usize = 1 << 20;
@@ -307,7 +309,12 @@ impl Session {
             (slot, if is_repeated && slot.is_some() { state.noted.get(&number).copied() } else { None })
         };
         let mut message = message.to_vec();
-        let written = if header.opcode == opcode::WRITE { message.len() as u64 } else { 0 };
+        let written = match header.opcode {
+            opcode::WRITE => message.len() as u64,
+            // What it says of itself; it only paces how soon all is made durable.
+            opcode::ENTER_WRITE => raw::number_at(&message, ENTERED_BYTES_AT).unwrap_or(0).min(ANSWER_BYTES_MAX as u64),
+            _ => 0,
+        };
         let repeated = (is_repeated && slot.is_none()).then(|| message.clone());
         // A copy is of two files, and the second is the one that is changed.
         let node = raw::handle_places(&message).get(1).map_or(header.nodeid, |(_, node)| *node);

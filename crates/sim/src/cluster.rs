@@ -3,13 +3,15 @@
 //! One seed is one history. Owners write and commit, die in the middle of it, are cut off a node or the log, are replaced while they stand
 //! still, and go on when they wake, by a clock that may have stood still, too. Their writes and records arrive late and in another order.
 //! The oracle: each owner finds everything that any owner acknowledged, right to the last byte, and nothing of it changes while it
-//! looks again. A file that was to have one copy fails while its node is away, and never holds wrong bytes.
+//! looks again. A file that was to have one copy fails while its node is away, and never holds wrong bytes. Other machines write rows that the owner gave them, or stop in the middle of that, and
+//! what they sent arrives late.
 //!
 //! At most one node at a time lacks anything, until an owner has caught it up: more is beyond what two copies bear. Clients are not in
 //! this area; `crates/owner/tests` has them. Invariant: a history runs on one thread, and chance comes from the seed. Read next:
 //! `cluster/network.rs`, `cluster/process.rs`, `docs/design/cluster.md`.
 
 mod files;
+mod lending;
 mod link;
 mod network;
 mod process;
@@ -29,6 +31,7 @@ use stere_store::SharedLog;
 use crate::many;
 use crate::random::Random;
 use files::{File, file_of, holds, read};
+use lending::UnderWay;
 use network::{Network, Way};
 use process::{Pending, Process, ProcessClock};
 
@@ -59,6 +62,8 @@ struct History {
     former: Vec<Process>,
     /// Files that were acknowledged.
     files: BTreeMap<u64, File>,
+    /// Rows that other machines have and have not written.
+    under_way: Vec<UnderWay>,
     /// May be there or not: nobody was told.
     uncertain: Pending,
     /// The node that may lack something.
@@ -120,6 +125,7 @@ impl History {
             owner: None,
             former: Vec::new(),
             files: BTreeMap::new(),
+            under_way: Vec::new(),
             uncertain: Pending::default(),
             weak: None,
             is_rotten: false,
@@ -162,6 +168,7 @@ impl History {
     fn pass(&mut self, ms: u64) {
         let now_ms = self.now_ms() + ms;
         self.network.pass_until(now_ms);
+        self.forget_late();
         let stopped = self.former.iter().chain(&self.owner).filter(|process| process.is_stopped);
         stopped.for_each(|process| process.clock.stand_still(ms));
         self.former.retain(|former| !former.is_stopped || self.network.may_arrive(former.number, now_ms));
@@ -292,6 +299,7 @@ impl History {
     /// The network is well at last: a last owner has all nodes, and finds nothing to complain of.
     fn end(&mut self) -> Result<(), String> {
         self.is_calm = true;
+        self.under_way.clear();
         self.replace(false)?;
         self.catch_up()?;
         if let Some(node) = self.weak {

@@ -113,6 +113,14 @@ impl PoolDevice {
         self.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Another machine has written to it: the next flush is for that too.
+    pub(crate) fn note_written_elsewhere(&self, bytes: u64) {
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.device.note_other_writer();
+        self.ended.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Takes back what was counted since there were so many.
     pub(crate) fn set_checksum_errors(&self, count: u64) {
         self.counters.checksum_errors.store(count, Ordering::Relaxed);
@@ -265,6 +273,10 @@ impl Device for PoolDevice {
         self.device.answers()
     }
 
+    fn expect_other_writer(&self, offset: u64, length: u64) {
+        self.device.expect_other_writer(offset, length);
+    }
+
     fn set_epoch(&self, epoch: u64) {
         self.device.set_epoch(epoch);
     }
@@ -352,6 +364,16 @@ impl Devices {
     pub fn set_grants(&self, grants: Arc<Grants>) {
         assert!(self.all().is_empty(), "grants are set before there is a device");
         assert!(self.grants.set(grants).is_ok(), "grants are set once");
+    }
+
+    /// The grants, where several machines may own the pool.
+    pub(crate) fn grants(&self) -> Option<&Arc<Grants>> {
+        self.grants.get()
+    }
+
+    /// Of the owner that writes now; 0 where nobody counts them.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     pub(crate) fn attach(&self, index: DeviceIndex, device: Arc<dyn Device>, layout: DeviceLayout, read_cost: u32) {

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
-use stere_device::DeviceError;
+use stere_device::{Completion, DeviceError};
 use stere_faults::{Bug, is_planted};
 use stere_format::{DeviceIndex, SlotExtent, extents_of};
 
@@ -35,6 +35,8 @@ struct State {
     lost: Option<String>,
     /// Granted slots, each with the generation in which it was last written to.
     granted: BTreeMap<Slot, u64>,
+    /// Slots that machines which mount through this owner may write to, and for how many rows each.
+    lent: BTreeMap<Slot, u32>,
     /// Slots that are to be granted.
     wanted: BTreeSet<Slot>,
     waiting: Vec<Waiting>,
@@ -173,12 +175,40 @@ impl Grants {
         assert!(generation >= state.generation, "generation {generation} follows {}", state.generation);
         let before = state.generation;
         state.generation = generation;
-        let State { granted, flushed, .. } = &mut *state;
+        let State { granted, flushed, lent, .. } = &mut *state;
         let is_settled = |device: &DeviceIndex, last: u64| flushed.get(device).is_some_and(|flushed| *flushed > last);
-        granted.retain(|(device, _), last| *last >= before || !is_settled(device, *last));
+        let is_lent = |slot: &Slot| lent.contains_key(slot) && !is_planted(Bug::LentForgotten);
+        granted.retain(|slot, last| *last >= before || is_lent(slot) || !is_settled(&slot.0, *last));
         let kept = extents_of(state.granted.keys().copied());
         assert_eq!(slots_of(&kept).count(), state.granted.len(), "a root repeats every grant that goes on");
         kept
+    }
+
+    /// Others write to these slots until as many are returned: their grants go on. Tells by `done` when they have them.
+    pub(crate) fn lend(&self, slots: &[Slot], done: &Completion) {
+        {
+            let mut state = self.state.lock();
+            slots.iter().for_each(|slot| *state.lent.entry(*slot).or_default() += 1);
+        }
+        for slot in slots {
+            let ticket = done.ticket(0);
+            self.pass(Some(*slot), Box::new(move |outcome| ticket.finish(outcome)));
+        }
+    }
+
+    /// Nobody else writes to these slots any more, for one of the rows that they were lent for.
+    pub(crate) fn take_back(&self, slots: &[Slot]) {
+        let mut state = self.state.lock();
+        for slot in slots {
+            let count = state.lent.get_mut(slot);
+            assert!(count.as_ref().is_some_and(|count| **count > 0), "what comes back was lent");
+            if let Some(count) = count {
+                *count -= 1;
+            }
+            // The last write was a moment ago at the latest.
+            state.note_write(*slot);
+        }
+        state.lent.retain(|_, count| *count > 0);
     }
 
     /// How many writes wait for a grant or for the lease.

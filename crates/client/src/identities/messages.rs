@@ -6,7 +6,7 @@
 use std::mem::offset_of;
 
 use fuse_wire::abi::structs::{
-    AttrOut, Dirent, EntryOut, FileAttr, GetxattrIn, InHeader, SetattrIn, SetxattrIn, SetxattrInCompat, Statx, StatxOut,
+    FileAttr, GetxattrIn, InHeader, SetattrIn, SetxattrIn, SetxattrInCompat, Statx, StatxOut,
 };
 use fuse_wire::abi::{fattr, opcode};
 use fuse_wire::raw;
@@ -64,6 +64,7 @@ pub(super) fn places(operation: u32) -> Option<Places> {
         opcode::INTERRUPT | opcode::BMAP | opcode::DESTROY | opcode::IOCTL | opcode::POLL => Places::Header,
         opcode::NOTIFY_REPLY | opcode::FALLOCATE | opcode::LSEEK | opcode::COPY_FILE_RANGE => Places::Header,
         opcode::COPY_FILE_RANGE_64 | opcode::SETUPMAPPING | opcode::REMOVEMAPPING | opcode::SYNCFS => Places::Header,
+        opcode::OFFER_WRITE | opcode::ENTER_WRITE => Places::Header,
         _ => return None,
     })
 }
@@ -149,15 +150,13 @@ impl Identities {
     /// Makes the answer to a request one of this machine's ids. `message` is the request, as its kernel sent it.
     pub fn translate_answer(&self, message: &[u8], answer: &mut [u8]) {
         let Some(header) = raw::header(message).filter(|_| !self.is_same()) else { return };
-        const OF_ENTRY: usize = offset_of!(EntryOut, attr);
+        let attributes = raw::attribute_places(header.opcode, answer);
+        attributes.into_iter().for_each(|place| self.show_owner(answer, place));
         match places(header.opcode) {
-            Some(Places::Entry | Places::Makes) => self.show_owner(answer, OF_ENTRY),
-            Some(Places::Attributes | Places::SetsOwner) => self.show_owner(answer, offset_of!(AttrOut, attr)),
             Some(Places::Statx) => {
                 let at = offset_of!(StatxOut, stat);
                 self.show(answer, (at + offset_of!(Statx, uid), at + offset_of!(Statx, gid)));
             }
-            Some(Places::Entries) => self.show_entries(answer),
             Some(Places::Acl) => self.show_acl(message, answer),
             _ => {}
         }
@@ -172,18 +171,6 @@ impl Identities {
             if let (Some(map), Some(id)) = (self.map(is_group), number(answer, at)) {
                 set_number(answer, at, map.to_here(id));
             }
-        }
-    }
-
-    fn show_entries(&self, mut rest: &mut [u8]) {
-        const NAME_BYTES_AT: usize = size_of::<EntryOut>() + offset_of!(Dirent, namelen);
-        while let Some(name_bytes) = number(rest, NAME_BYTES_AT) {
-            self.show_owner(rest, offset_of!(EntryOut, attr));
-            // Records begin on 8 bytes, and so do both structures end.
-            let bytes = size_of::<EntryOut>() + size_of::<Dirent>() + (name_bytes as usize).next_multiple_of(8);
-            assert!(bytes.is_multiple_of(8) && bytes > NAME_BYTES_AT, "each record is longer than its head");
-            let Some(next) = rest.get_mut(bytes..) else { return };
-            rest = next;
         }
     }
 

@@ -26,6 +26,29 @@ fn content_map() -> ContentMap {
     ContentMap { length: 70_000, segments: vec![place(4, 1)], pieces: vec![piece] }
 }
 
+fn write_offer() -> WriteOffer {
+    let record = |length: u32, byte: u8| {
+        let checksums = Checksums::of(ChecksumKind::Crc32c, &vec![byte; length as usize]);
+        BlobValue::plain(WriteOffer::unplaced(length), checksums)
+    };
+    WriteOffer { records: vec![record(131_072, 7), record(4096, 9)] }
+}
+
+fn row_grant() -> OfferAnswer {
+    OfferAnswer::Granted(RowGrant {
+        number: 1 << 40 | 7,
+        epoch: 1,
+        segment: 1 << 33,
+        place: place(4, 1),
+        row_block: 17,
+        row_bytes: 139_264,
+        offsets: vec![512, 131_584],
+        header: [0x5a; RowHeader::SIZE],
+        summary_offset: 135_680,
+        summary: vec![0xa5; 88],
+    })
+}
+
 fn segment(data: u8, parity: u8) -> SegmentValue {
     SegmentValue {
         place: place(data, parity),
@@ -564,6 +587,13 @@ fn system_samples() -> Vec<Sample> {
             ContentDigests { sha256: Some([0xa5; 32]), blake3: Some([0x5a; 32]) }.encode(),
         ),
         ("content-map", "content_map", content_map().encode()),
+        ("write-offer", "write_offer", write_offer().encode()),
+        ("row-grant", "offer_answer", row_grant().encode()),
+        (
+            "offer-encode",
+            "offer_answer",
+            OfferAnswer::Encode { compression: 2, checksum: ChecksumKind::Blake3, record_bytes: 65_536 }.encode(),
+        ),
         ("find-index", "find_index", FindIndexValue::Built { next: 1 << 33 }.encode()),
         ("named-in", "named_in", NamedInValue { directory: 1 << 33, sequence: 77 }.encode()),
         ("audit", "audit", audit().encode()),

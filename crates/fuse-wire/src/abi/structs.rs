@@ -183,6 +183,8 @@ wire! {
     }
     /// `fuse_copy_file_range_out` (COPY_FILE_RANGE_64).
     CopyFileRangeOut { bytes_copied: u64 }
+    /// Of ENTER_WRITE: a far machine's, no kernel's.
+    EnterWriteIn { number: u64, offset: u64, bytes: u64, is_withdrawn: u64 }
     /// `fuse_syncfs_in`.
     SyncfsIn { padding: u64 }
     /// `fuse_ext_header`.

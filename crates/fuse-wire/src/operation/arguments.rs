@@ -4,10 +4,10 @@
 //! from the names and data. The length of the fixed structure, told by the operation, makes one of the other.
 
 use crate::abi::structs::{
-    AccessIn, BatchForgetIn, BmapIn, CopyFileRangeIn, CreateIn, ExtHeader, FallocateIn, FlushIn, ForgetIn, FsyncIn,
-    GetattrIn, GetxattrIn, InHeader, InterruptIn, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn, NotifyRetrieveIn,
-    OpenIn, PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrInCompat, StatxIn,
-    SuppGroups, SyncfsIn, WriteIn, split,
+    AccessIn, BatchForgetIn, BmapIn, CopyFileRangeIn, CreateIn, EnterWriteIn, ExtHeader, FallocateIn, FlushIn,
+    ForgetIn, FsyncIn, GetattrIn, GetxattrIn, InHeader, InterruptIn, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn,
+    NotifyRetrieveIn, OpenIn, PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrInCompat,
+    StatxIn, SuppGroups, SyncfsIn, WriteIn, split,
 };
 use crate::abi::{extension, opcode};
 
@@ -57,7 +57,8 @@ pub(crate) fn fixed_bytes(operation: u32, context: &DecodeContext) -> usize {
         opcode::OPEN | opcode::OPENDIR => size_of::<OpenIn>(),
         opcode::CREATE | opcode::TMPFILE => size_of::<CreateIn>(),
         opcode::READ | opcode::READDIR | opcode::READDIRPLUS => size_of::<ReadIn>(),
-        opcode::WRITE => size_of::<WriteIn>(),
+        opcode::WRITE | opcode::OFFER_WRITE => size_of::<WriteIn>(),
+        opcode::ENTER_WRITE => size_of::<EnterWriteIn>(),
         opcode::RELEASE | opcode::RELEASEDIR => size_of::<ReleaseIn>(),
         opcode::FLUSH => size_of::<FlushIn>(),
         opcode::FSYNC | opcode::FSYNCDIR => size_of::<FsyncIn>(),

@@ -4,11 +4,12 @@
 //! becomes [`Operation::Malformed`]. Read first: `arguments.rs`, the bytes this works on.
 
 use super::arguments::{Arguments, DecodeContext};
-use super::{AttributeChanges, CopyFileRange, Forgets, Ioctl, Lock, Operation, TimeChange, Write};
+use super::{AttributeChanges, CopyFileRange, Forgets, Ioctl, Lock, OfferWrite, Operation, TimeChange, Write};
 use crate::abi::structs::{
-    AccessIn, BatchForgetIn, BmapIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
-    GetattrIn, GetxattrIn, InHeader, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn, NotifyRetrieveIn, OpenIn,
-    PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrInCompat, StatxIn, WriteIn, split,
+    AccessIn, BatchForgetIn, BmapIn, CopyFileRangeIn, CreateIn, EnterWriteIn, FallocateIn, FlushIn, ForgetIn,
+    ForgetOne, FsyncIn, GetattrIn, GetxattrIn, InHeader, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn,
+    NotifyRetrieveIn, OpenIn, PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrInCompat,
+    StatxIn, WriteIn, split,
 };
 use crate::abi::{fattr, flag, opcode};
 use crate::reply::Timestamp;
@@ -250,6 +251,21 @@ impl<'a> Decoder<'a, '_> {
         let node = self.node;
         Some(match self.opcode {
             opcode::GETLK | opcode::SETLK | opcode::SETLKW => self.lock()?,
+            opcode::OFFER_WRITE => {
+                let input = self.fixed::<WriteIn>()?;
+                Operation::OfferWrite(OfferWrite {
+                    node,
+                    handle: input.fh,
+                    offset: input.offset,
+                    length: u64::from(input.size),
+                    offer: self.arguments.variable,
+                    kill_suid_sgid: input.write_flags & flag::WRITE_KILL_SUIDGID != 0,
+                })
+            }
+            opcode::ENTER_WRITE => {
+                let EnterWriteIn { number, offset, bytes, is_withdrawn } = self.fixed()?;
+                Operation::EnterWrite { node, number, offset, length: bytes, is_withdrawn: is_withdrawn != 0 }
+            }
             opcode::BMAP => {
                 let input = self.fixed::<BmapIn>()?;
                 Operation::Bmap { node, block: input.block, block_size: input.blocksize }

@@ -1,8 +1,8 @@
 //! Operations on contents and open files, and what the mount as a whole is asked.
 
 use fuse_wire::abi::fopen;
-use fuse_wire::{CopyFileRange, Operation, Request, Write};
-use stere_naming::{Caller, Error, Handle, Io, Whence};
+use fuse_wire::{CopyFileRange, OfferWrite, Operation, Request, Write};
+use stere_naming::{Caller, Error, Handle, Io, Whence, WriteOffer};
 
 use super::names::open_flags;
 use crate::answer::{Answer, Failure};
@@ -79,6 +79,16 @@ impl Performer {
                 let length = length.min(COPY_BYTES_MAX);
                 Ok(Answer::Copied(filesystem.copy_range(&caller, node_in, offset_in, node_out, offset_out, length)?))
             }
+            Operation::OfferWrite(offer) => self.offer_write(request, &caller, &offer),
+            Operation::EnterWrite { node, number, is_withdrawn, .. } => {
+                let session = request.remote_tag().ok_or(Failure::Errno(libc::ENOSYS))?;
+                if is_withdrawn {
+                    filesystem.withdraw_write(session, number)?;
+                    return Ok(Answer::Done);
+                }
+                let written = filesystem.enter_write(&caller, session, node, number)?;
+                Ok(Answer::Written(usize::try_from(written).unwrap_or(usize::MAX)))
+            }
             Operation::Destroy => match filesystem.close(&Performer::own_caller(io)) {
                 // Nothing can be made durable, and why was said when it began.
                 Ok(()) | Err(Error::ReadOnly(_)) => Ok(Answer::Done),
@@ -117,6 +127,16 @@ impl Performer {
         }
         assert!(done <= data.len(), "{done} bytes were written where {} were given", data.len());
         Ok(Answer::Written(done))
+    }
+
+    /// A far machine wants to write past this one.
+    fn offer_write(&self, request: &Request, caller: &Caller<'_>, offered: &OfferWrite<'_>) -> Outcome {
+        let OfferWrite { node, offset, length, offer, kill_suid_sgid, .. } = *offered;
+        let session = request.remote_tag().ok_or(Failure::Errno(libc::ENOSYS))?;
+        let offer = WriteOffer::decode(offer).ok().filter(|offer| offer.content_bytes() == length);
+        let offer = offer.ok_or(Failure::Errno(libc::EINVAL))?;
+        let answer = self.filesystem.offer_write(caller, session, node, offset, &offer, kill_suid_sgid)?;
+        Ok(Answer::Bytes(answer.encode()))
     }
 
     /// Whether what is written through a file goes to its end, which only this machine knows: several machines mount the pool.

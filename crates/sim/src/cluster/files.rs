@@ -2,8 +2,9 @@
 //!
 //! Invariant: what a file holds follows from its seed, so nobody has to keep it. Read next: `cluster.rs`.
 
+use stere_direct::{Encoding, Nodes, Records};
 use stere_format::{Key, Scheme, Site};
-use stere_store::{Error, Io, Owner, Piece, Placement, Store};
+use stere_store::{Error, GivenRow, Io, NewBlob, Owner, Piece, Placement, Store};
 
 use crate::random::Random;
 
@@ -45,16 +46,63 @@ pub(super) fn write(store: &Store, random: &mut Random) -> Result<(u64, File), E
     let placement = Placement { scheme: Scheme { data: 1, parity }, class: 2, site: Site::ANYWHERE };
     let blob = store.append_blob(Io::BLOCKING, placement, Owner { inode: 0, offset: 0 }, &content(seed, length))?;
     let file = File { blob: blob.id, length, seed };
-    let inode = store.update(Io::BLOCKING, |transaction| {
+    Ok((enter(store, &blob, file)?, file))
+}
+
+/// Enters a file that has this blob.
+fn enter(store: &Store, blob: &NewBlob, file: File) -> Result<u64, Error> {
+    store.update(Io::BLOCKING, |transaction| {
         let inode = transaction.allocate_inode();
-        transaction.insert_blob(&blob);
+        transaction.insert_blob(blob);
         let mut value = file.blob.to_le_bytes().to_vec();
         value.extend(file.length.to_le_bytes());
         value.extend(file.seed.to_le_bytes());
         transaction.put(Key::inode(inode), &value);
         Ok::<_, Error>(inode)
-    })?;
-    Ok((inode, file))
+    })
+}
+
+/// A row for a few files of two copies, which a machine that mounts through the owner writes.
+pub(super) struct Lent {
+    pub(super) row: GivenRow,
+    records: Records,
+    blobs: Vec<(NewBlob, File)>,
+}
+
+/// Gives a row away; none where the owner would write it itself.
+pub(super) fn lend(store: &Store, random: &mut Random) -> Result<Option<Lent>, Error> {
+    let placement = Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2, site: Site::ANYWHERE };
+    let encoding = Encoding { record_bytes: 16_384, ..Encoding::default() };
+    let (mut data, mut seeds) = (Vec::new(), Vec::new());
+    for _ in 0..random.between(1, 4) {
+        let seed = random.next_u64();
+        data.extend(content(seed, encoding.record_bytes));
+        seeds.push(seed);
+    }
+    let records = Records::of(&encoding, 0, data);
+    let owner = Owner { inode: 0, offset: 0 };
+    let Some((row, blobs)) = store.places().give_row(placement, None, owner, records.offer.records.clone())? else {
+        return Ok(None);
+    };
+    row.wait()?;
+    let file = |(blob, seed): (NewBlob, u64)| {
+        let file = File { blob: blob.id, length: encoding.record_bytes, seed };
+        (blob, file)
+    };
+    Ok(Some(Lent { row, records, blobs: blobs.into_iter().zip(seeds).map(file).collect() }))
+}
+
+impl Lent {
+    /// The machine writes; whether it was told that all is written.
+    pub(super) fn write(&self, nodes: &Nodes, epoch: u64) -> bool {
+        nodes.write(&self.row.grant(1, epoch), &self.records).is_ok()
+    }
+
+    /// The owner takes what is written for its own.
+    pub(super) fn enter(&self, store: &Store) -> Result<Vec<(u64, File)>, Error> {
+        store.log().note_given_written(&self.row);
+        self.blobs.iter().map(|(blob, file)| Ok((enter(store, blob, *file)?, *file))).collect()
+    }
 }
 
 pub(super) fn remove(store: &Store, inode: u64, file: &File) -> Result<(), Error> {

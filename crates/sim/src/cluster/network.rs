@@ -204,6 +204,15 @@ impl Network {
         self.state.lock().reaches[process].ends = Some(end);
     }
 
+    /// The owner believes no more that a process writes for it: what it sent arrives for a while, and then never.
+    pub(super) fn let_go(&self, process: usize) {
+        let now_ms = self.clock_ms.load(Ordering::Relaxed);
+        let mut state = self.state.lock();
+        let reach = &mut state.reaches[process];
+        reach.is_gone = true;
+        reach.replaced_ms.get_or_insert(now_ms);
+    }
+
     pub(super) fn kill(&self, process: usize) {
         let mut state = self.state.lock();
         state.reaches[process].is_gone = true;

@@ -10,7 +10,7 @@ use stere_device::Device;
 use stere_journal::{JournalError, Tail, TailWorld};
 use stere_store::{Io, Store};
 
-use super::files::File;
+use super::files::{File, Lent};
 use super::link::{Link, LogLink};
 use super::network::{Network, Way};
 use super::{HOLD_MS, LEASE_MS, POOL, told};
@@ -65,6 +65,8 @@ pub(super) struct Process {
     pub(super) tail: Arc<Tail>,
     pub(super) clock: Arc<ProcessClock>,
     pub(super) pending: Pending,
+    /// Rows that another machine may still write to, and until when.
+    pub(super) late: Vec<(u64, Lent)>,
     /// Its clock stands still while it does.
     pub(super) is_stopped: bool,
     /// It opened the pool without one of the nodes, and stays so.
@@ -79,7 +81,16 @@ impl Process {
         clock: Arc<ProcessClock>,
         lacks_node: bool,
     ) -> Process {
-        Process { number, store, tail, clock, pending: Pending::default(), is_stopped: false, lacks_node }
+        Process {
+            number,
+            store,
+            tail,
+            clock,
+            pending: Pending::default(),
+            late: Vec::new(),
+            is_stopped: false,
+            lacks_node,
+        }
     }
 
     /// Whether the process believes that nobody took the pool.

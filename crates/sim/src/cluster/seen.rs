@@ -28,6 +28,11 @@ pub struct Seen {
     pub rotten: u64,
     /// Reads of a file whose only node was away.
     pub away: u64,
+    /// Rows that other machines wrote for an owner, and those that they did not end.
+    pub lent: u64,
+    pub dropped: u64,
+    /// Rows that a machine wrote to when their owner had been replaced.
+    pub lent_late: u64,
 }
 
 impl Seen {
@@ -48,6 +53,9 @@ impl Seen {
             lease_over: self.lease_over + other.lease_over,
             rotten: self.rotten + other.rotten,
             away: self.away + other.away,
+            lent: self.lent + other.lent,
+            dropped: self.dropped + other.dropped,
+            lent_late: self.lent_late + other.lent_late,
         }
     }
 }

@@ -35,7 +35,8 @@ impl History {
         }
         if self.is_hasty {
             return match self.random.below(24) {
-                0..=10 => self.change(),
+                0..=8 => self.change(),
+                9..=10 => self.lend(),
                 11..=12 => self.commit(),
                 13 => self.checkpoint(),
                 14..=15 => self.replace(true),
@@ -45,7 +46,8 @@ impl History {
             };
         }
         match self.random.below(24) {
-            0..=8 => self.change(),
+            0..=6 => self.change(),
+            7..=8 => self.lend(),
             9..=12 => self.commit(),
             13 => self.checkpoint(),
             14 => self.replace(true),
@@ -151,7 +153,7 @@ impl History {
     }
 
     /// Whether it succeeded; only an owner that the log did not answer may fail.
-    fn excuse(&self, outcome: Result<(), Error>) -> Result<bool, String> {
+    pub(super) fn excuse(&self, outcome: Result<(), Error>) -> Result<bool, String> {
         match outcome {
             Ok(()) => Ok(true),
             Err(_) if self.owner()?.is_without_log() => Ok(false),

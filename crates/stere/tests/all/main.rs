@@ -35,6 +35,7 @@ mod cut_off;
 mod dedup;
 mod digests;
 mod direct;
+mod direct_writes;
 mod discard;
 mod documented;
 mod drills;

@@ -107,3 +107,23 @@ fn a_grant_ends_after_two_checkpoints_without_a_write() {
     rig.write(Some((0, 2)));
     assert_eq!(rig.counts(), (1, 0, 1), "it has to be granted again");
 }
+
+/// P-279: another machine may write there for as long as a slot is lent, whatever this one writes.
+#[test]
+fn a_slot_that_is_lent_stays_granted() {
+    let rig = Rig::new();
+    let done = Completion::new();
+    rig.grants.lend(&[(0, 3)], &done);
+    assert!(!done.is_done(), "it waits until the log grants it");
+    let wanted = rig.grants.wanted();
+    rig.grants.granted(&wanted);
+    assert!(done.is_done() && done.wait().is_empty());
+    let keeps = |generation: u64| {
+        rig.grants.note_flushed([0].into_iter(), rig.grants.generation());
+        slots_of(&rig.grants.kept_at_root(generation)).any(|slot| slot == (0, 3))
+    };
+    assert!((1..8).all(keeps), "roots repeat it although nobody here writes");
+    rig.grants.take_back(&[(0, 3)]);
+    assert!(keeps(8), "the last write was a moment ago");
+    assert!(!(9..12).all(keeps), "in the end it goes");
+}

@@ -2,7 +2,7 @@
 //!
 //! Without a wish the number is what the mount was told (`StoreOptions`), or what is usual for the devices that the pool has by now
 //! if that is more: a pool that grows from one disk to two shall not lose its names with the first. What the devices that are there
-//! cannot give is fitted, as for data; it follows when they come back. Read next: `place_table.rs`, `places.rs`.
+//! cannot give is fitted, as for data; it follows when they come back. Read next: `placement.rs`, the engine's `places.rs`.
 
 use stere_format::WIDTH_MAX;
 
@@ -31,7 +31,8 @@ pub fn usual_metadata_copies(sizes_bytes: &[u64]) -> usize {
 const ALL: u8 = u8::MAX;
 
 impl MetadataWish {
-    pub(crate) fn code(self) -> u8 {
+    /// The byte that is kept.
+    pub fn code(self) -> u8 {
         match self {
             MetadataWish::All => ALL,
             MetadataWish::Copies(copies) => copies,
@@ -39,7 +40,7 @@ impl MetadataWish {
     }
 
     /// Whatever is no wish is none: a later version may know more.
-    pub(crate) fn from_code(code: u8) -> Option<MetadataWish> {
+    pub fn from_code(code: u8) -> Option<MetadataWish> {
         match code {
             ALL => Some(MetadataWish::All),
             copies if (1..=WIDTH_MAX as u8).contains(&copies) => Some(MetadataWish::Copies(copies)),

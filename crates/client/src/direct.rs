@@ -1,0 +1,338 @@
+//! Writes past the owner: large writes go to the nodes from here, and the owner is told what they are.
+//!
+//! A write is offered to the owner, answered to the kernel when the owner has a row for it, written to the nodes by a thread of its own, and
+//! entered. Its bytes are kept like those of all writes that are not durable, so whatever fails on the way is written through the owner
+//! instead, by this one or the next. Invariants: of one file nothing that depends on its content is sent to the owner while a write to it is
+//! under way here; two writes under way do not overlap; nothing is written to a row when this side has not heard from the owner
+//! that gave it within `HEARD_MS_MAX`. Read next: `direct/write.rs`, `mapped.rs`, `docs/design/direct.md`.
+
+mod write;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::offset_of;
+use std::ops::Range;
+
+use fuse_wire::abi::opcode;
+use fuse_wire::abi::structs::{FileAttr, Statx, StatxOut};
+use fuse_wire::{Operation, Request, Write, raw};
+use parking_lot::{Condvar, Mutex};
+use stere_format::ChecksumKind;
+
+/// A shorter write costs less through the owner.
+const BYTES_MIN: usize = 256 << 10;
+/// What the owner gives rows for at a time.
+const BYTES_MAX: usize = stere_format::OFFERED_BYTES_MAX as usize;
+const BLOCK: u64 = stere_format::BLOCK_BYTES as u64;
+/// Writes under way at a time.
+const THREADS: usize = 16;
+/// Writes that wait for a thread; more are not taken.
+const QUEUE_MAX: usize = 64;
+/// So long writes to a file go through the owner after it wanted the bytes, or something failed.
+const PAUSE_MS: u64 = 1000;
+/// Whoever gave a row must have been heard so lately. Less than the owner holds a row that was dropped.
+const HEARD_MS_MAX: u64 = 4000;
+
+/// How the owner wants content encoded; `None` before it has said so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// The policy's code.
+    pub compression: u8,
+    pub checksum: ChecksumKind,
+    pub record_bytes: u32,
+}
+
+/// Content that was encoded.
+pub struct Prepared {
+    /// A `stere_format::WriteOffer`.
+    pub offer: Vec<u8>,
+    /// Writes it into the row of a `stere_format::RowGrant`. False: not all of it is there.
+    pub write: Box<dyn FnOnce(&stere_format::RowGrant) -> bool + Send>,
+}
+
+/// Encodes content that begins at an offset; `None` where it cannot be encoded so here.
+pub type Prepare = Box<dyn Fn(Option<Wanted>, u64, Vec<u8>) -> Option<Prepared> + Send + Sync>;
+
+/// Writes to nodes.
+pub struct WriteContent {
+    /// Whether there is a use in trying now.
+    pub is_ready: Box<dyn Fn() -> bool + Send + Sync>,
+    pub prepare: Prepare,
+    /// Milliseconds of a clock that goes on while the machine sleeps.
+    pub now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// One file.
+#[derive(Default)]
+struct File {
+    /// Each with its number.
+    under_way: Vec<(u64, Range<u64>)>,
+    /// Requests that wait until nothing is.
+    behind: VecDeque<Request>,
+}
+
+/// A write that a thread takes.
+struct Job {
+    request: Option<Request>,
+    node: u64,
+    number: u64,
+    range: Range<u64>,
+}
+
+#[derive(Default)]
+struct Queue {
+    next: u64,
+    jobs: VecDeque<Job>,
+    files: BTreeMap<u64, File>,
+    /// Requests that wait until nothing is under way to any file.
+    behind_all: VecDeque<Request>,
+    encodings: BTreeMap<u64, Wanted>,
+    /// Files that go through the owner, and until when.
+    paused: BTreeMap<u64, u64>,
+    is_over: bool,
+}
+
+/// Encodings and pauses that are remembered.
+const REMEMBERED_MAX: usize = 4096;
+
+impl Queue {
+    /// Whether a request may go to the owner now.
+    fn may_pass(&self, request: &Request) -> bool {
+        if request.opcode() == opcode::SYNCFS {
+            return self.files.is_empty();
+        }
+        if !depends_on_content(request.opcode()) {
+            return true;
+        }
+        nodes_of(request).into_iter().all(|node| !self.files.contains_key(&node))
+    }
+
+    /// Lets a request wait that may not pass.
+    fn put_behind(&mut self, request: Request) {
+        let node = nodes_of(&request).into_iter().find(|node| self.files.contains_key(node));
+        match node.and_then(|node| self.files.get_mut(&node)) {
+            Some(file) => file.behind.push_back(request),
+            None => self.behind_all.push_back(request),
+        }
+    }
+}
+
+/// The files that a request is about.
+fn nodes_of(request: &Request) -> Vec<u64> {
+    match request.opcode() {
+        opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
+            raw::handle_places(&request.message()).into_iter().map(|(_, node)| node).collect()
+        }
+        _ => vec![request.node()],
+    }
+}
+
+/// Whether an operation reads or changes what a file has, or what is told of its content.
+fn depends_on_content(operation: u32) -> bool {
+    matches!(
+        operation,
+        opcode::READ
+            | opcode::WRITE
+            | opcode::FSYNC
+            | opcode::SETATTR
+            | opcode::FALLOCATE
+            | opcode::COPY_FILE_RANGE
+            | opcode::COPY_FILE_RANGE_64
+            | opcode::LSEEK
+            | opcode::SETXATTR
+            | opcode::REMOVEXATTR
+            | opcode::RELEASE
+    )
+}
+
+/// The node and range of a write that may go to the nodes from here.
+fn direct_range(request: &Request) -> Option<(u64, Range<u64>)> {
+    if request.opcode() != opcode::WRITE {
+        return None;
+    }
+    let Operation::Write(Write { node, offset, data, flags, .. }) = request.operation() else { return None };
+    let length = data.len() as u64;
+    let is_whole = offset.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK);
+    let is_appended = flags.cast_signed() & libc::O_APPEND != 0;
+    let is_large = (BYTES_MIN..=BYTES_MAX).contains(&data.len());
+    (is_large && is_whole && !is_appended).then(|| (node, offset..offset.saturating_add(length)))
+}
+
+/// Tells programs to write regular files in pieces that are worth being written past the owner, as network file systems do.
+pub(crate) fn show_block_size(operation: u32, answer: &mut [u8]) {
+    if operation == opcode::STATX {
+        let (mode, at) = (
+            offset_of!(StatxOut, stat) + offset_of!(Statx, mode),
+            offset_of!(StatxOut, stat) + offset_of!(Statx, blksize),
+        );
+        let mode = answer.get(mode..).and_then(|rest| rest.first_chunk::<2>()).map(|bytes| u16::from_ne_bytes(*bytes));
+        if mode.is_some_and(|mode| u32::from(mode) & libc::S_IFMT == libc::S_IFREG) {
+            answer[at..at + 4].copy_from_slice(&(BYTES_MAX as u32).to_ne_bytes());
+        }
+    }
+    for place in raw::attribute_places(operation, answer) {
+        let number =
+            |field: usize| answer.get(place + field..)?.first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes));
+        let is_file = number(offset_of!(FileAttr, mode)).is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFREG);
+        let at = place + offset_of!(FileAttr, blksize);
+        if let Some(field) = answer.get_mut(at..at + 4).filter(|_| is_file) {
+            field.copy_from_slice(&(BYTES_MAX as u32).to_ne_bytes());
+        }
+    }
+}
+
+/// The writes of this machine that are under way past the owner.
+pub(crate) struct Direct {
+    content: Option<WriteContent>,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    /// A write under way has ended.
+    ended: Condvar,
+}
+
+impl Direct {
+    pub fn new(content: Option<WriteContent>) -> Direct {
+        Direct { content, queue: Mutex::default(), arrived: Condvar::new(), ended: Condvar::new() }
+    }
+
+    /// Whether writes may pass the owner at all.
+    pub fn is_used(&self) -> bool {
+        self.content.is_some()
+    }
+
+    /// How many threads shall write.
+    pub fn threads(&self) -> usize {
+        if self.content.is_some() { THREADS } else { 0 }
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        self.content.as_ref().map_or(0, |content| (content.now_ms)())
+    }
+
+    /// Takes a request that is written past the owner, or has to wait for such; gives all others back.
+    pub fn take(&self, request: Request, has_owner: bool) -> Option<Request> {
+        let Some(content) = &self.content else { return Some(request) };
+        let mut queue = self.queue.lock();
+        if queue.is_over {
+            return Some(request);
+        }
+        if let Some((node, range)) = direct_range(&request) {
+            let now_ms = (content.now_ms)();
+            let is_paused = queue.paused.get(&node).is_some_and(|until| now_ms < *until);
+            let file = queue.files.get(&node);
+            let overlaps = |(_, other): &(u64, Range<u64>)| other.start < range.end && range.start < other.end;
+            let is_free = file.is_none_or(|file| file.behind.is_empty() && !file.under_way.iter().any(overlaps));
+            let is_room = queue.jobs.len() < QUEUE_MAX && queue.behind_all.is_empty();
+            if is_free && is_room && !is_paused && has_owner && (content.is_ready)() {
+                queue.next += 1;
+                let number = queue.next;
+                queue.files.entry(node).or_default().under_way.push((number, range.clone()));
+                queue.jobs.push_back(Job { request: Some(request), node, number, range });
+                self.arrived.notify_one();
+                return None;
+            }
+        }
+        if queue.may_pass(&request) {
+            return Some(request);
+        }
+        queue.put_behind(request);
+        None
+    }
+
+    /// The next write; `None` at the end.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            if queue.is_over {
+                return None;
+            }
+            self.arrived.wait(&mut queue);
+        }
+    }
+
+    /// A write is over, in whatever way. Gives what waited for it and may go on.
+    fn done(&self, node: u64, number: u64) -> Vec<Request> {
+        let mut queue = self.queue.lock();
+        let mut released = Vec::new();
+        if let Some(file) = queue.files.get_mut(&node) {
+            file.under_way.retain(|(other, _)| *other != number);
+            if file.under_way.is_empty() {
+                released.extend(file.behind.drain(..));
+                queue.files.remove(&node);
+            }
+        }
+        if queue.files.is_empty() {
+            released.extend(queue.behind_all.drain(..));
+        }
+        self.ended.notify_all();
+        released
+    }
+
+    /// Waits for writes to lower places of the file that began before: a file that a crash cuts off shows no hole where something was written.
+    fn wait_for_lower(&self, job: &Job) {
+        let mut queue = self.queue.lock();
+        let is_lower = |(number, range): &(u64, Range<u64>)| *number < job.number && range.end <= job.range.start;
+        while queue.files.get(&job.node).is_some_and(|file| file.under_way.iter().any(is_lower)) && !queue.is_over {
+            self.ended.wait(&mut queue);
+        }
+    }
+
+    fn encoding(&self, node: u64) -> Option<Wanted> {
+        self.queue.lock().encodings.get(&node).copied()
+    }
+
+    fn note_encoding(&self, node: u64, wanted: Wanted) {
+        let mut queue = self.queue.lock();
+        if queue.encodings.len() >= REMEMBERED_MAX {
+            queue.encodings.clear();
+        }
+        queue.encodings.insert(node, wanted);
+    }
+
+    /// Writes to this file go through the owner for a while.
+    fn pause(&self, node: u64) {
+        let until = self.now_ms() + PAUSE_MS;
+        let mut queue = self.queue.lock();
+        if queue.paused.len() >= REMEMBERED_MAX {
+            queue.paused.clear();
+        }
+        queue.paused.insert(node, until);
+    }
+
+    /// Waits until nothing is under way, or for so long.
+    pub fn settle(&self, until: std::time::Instant) {
+        let mut queue = self.queue.lock();
+        while !queue.files.is_empty() {
+            if self.ended.wait_until(&mut queue, until).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// The kernel waits for nothing any more; gives what no thread has taken.
+    pub fn give_up(&self) -> Vec<Request> {
+        let mut queue = self.queue.lock();
+        let jobs: Vec<Job> = queue.jobs.drain(..).collect();
+        let mut requests: Vec<Request> = queue.behind_all.drain(..).collect();
+        queue.files.values_mut().for_each(|file| requests.extend(file.behind.drain(..)));
+        for Job { request, node, number, .. } in jobs {
+            requests.extend(request);
+            if let Some(file) = queue.files.get_mut(&node) {
+                file.under_way.retain(|(other, _)| *other != number);
+                if file.under_way.is_empty() {
+                    queue.files.remove(&node);
+                }
+            }
+        }
+        self.ended.notify_all();
+        requests
+    }
+
+    pub fn end(&self) {
+        self.queue.lock().is_over = true;
+        self.arrived.notify_all();
+        self.ended.notify_all();
+    }
+}

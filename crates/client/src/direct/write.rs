@@ -1,0 +1,193 @@
+//! One write past the owner, from the offer to the end: threads of their own do this.
+//!
+//! Invariant: the kernel is answered once, and from then on the bytes are kept until the owner, this one or the next, has them.
+//! Read next: `../retained.rs`, `../restore.rs`.
+
+use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use fuse_wire::abi::opcode;
+use fuse_wire::{Request, raw};
+use stere_format::{OfferAnswer, RowGrant};
+
+use super::{HEARD_MS_MAX, Job, Prepared, Wanted, WriteContent};
+use crate::link::Shared;
+use crate::retained::UNENTERED;
+use crate::state::{Answer, Answered, Asker, Phase};
+
+/// How often a file is encoded anew for one write, because its policy changes meanwhile.
+const ENCODED_MAX: usize = 3;
+/// How often who waits for an answer looks whether all is over.
+const LOOK: Duration = Duration::from_millis(500);
+/// Where a message of WRITE has its data: behind the header and its arguments.
+const DATA_AT: usize = raw::HEADER_BYTES + 40;
+/// Where a message has its length and its operation.
+const LENGTH_AT: usize = 0;
+const OPERATION_AT: usize = 4;
+
+/// A message of the same asker about the same file, for another operation.
+fn message_as(head: &[u8], operation: u32, arguments: &[&[u8]]) -> Vec<u8> {
+    let length = head.len() + arguments.iter().map(|part| part.len()).sum::<usize>();
+    let mut message = Vec::with_capacity(length);
+    message.extend_from_slice(head);
+    arguments.iter().for_each(|part| message.extend_from_slice(part));
+    message[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
+    message[OPERATION_AT..OPERATION_AT + 4].copy_from_slice(&operation.to_ne_bytes());
+    message
+}
+
+impl Shared {
+    /// Writes what is taken, until the end. For threads of their own.
+    pub fn write_past_owner(&self) {
+        let Some(content) = self.direct.content.as_ref() else { return };
+        while let Some(mut job) = self.direct.next() {
+            let (node, number) = (job.node, job.number);
+            if let Some(request) = self.write_one(content, &mut job) {
+                // In the order in which they came: what waits is let go after it.
+                self.admit(request).into_iter().for_each(|request| self.pass_on(request));
+            }
+            self.direct.done(node, number).into_iter().for_each(|request| self.take(request));
+        }
+    }
+
+    /// Writes one. Gives it back where the owner is to have the bytes.
+    fn write_one(&self, content: &WriteContent, job: &mut Job) -> Option<Request> {
+        let (node, offset) = (job.node, job.range.start);
+        let mut asker = job.request.take();
+        let mut head = asker.as_ref()?.message();
+        if head.len() <= DATA_AT {
+            return asker;
+        }
+        let data = head.split_off(DATA_AT);
+        let offered = self.offer(content, &mut asker, &head, node, &data);
+        let Some((prepared, row)) = offered else {
+            self.direct.pause(node);
+            return asker;
+        };
+        let Some(request) = asker else {
+            // Whoever wrote it was killed meanwhile.
+            self.enter(&head, offset, data.len() as u64, row.number, true);
+            return None;
+        };
+        self.accept(request, node, offset, &data);
+        // A process that stood still for long asks nobody whether it may, and writes nothing.
+        let is_written = self.has_heard(row.epoch) && (prepared.write)(&row);
+        self.direct.wait_for_lower(job);
+        if self.enter(&head, offset, data.len() as u64, row.number, !is_written) && is_written {
+            return None;
+        }
+        tracing::debug!(
+            inode = node,
+            offset,
+            is_written,
+            "a write goes through the owner, because it could not pass it"
+        );
+        self.direct.pause(node);
+        self.write_through(&head, node, offset, &data);
+        None
+    }
+
+    /// Offers content to the owner, as it wants it encoded; the row that it gives, if it does.
+    fn offer(
+        &self,
+        content: &WriteContent,
+        asker: &mut Option<Request>,
+        head: &[u8],
+        node: u64,
+        data: &[u8],
+    ) -> Option<(Prepared, RowGrant)> {
+        let offset = raw::number_at(head, raw::HEADER_BYTES + 8)?;
+        let mut look = || {
+            let killed = asker.take_if(|request| self.is_killed_waiting(request));
+            killed.into_iter().for_each(|request| request.reply_error(libc::EINTR));
+        };
+        for _ in 0..ENCODED_MAX {
+            let prepared = (content.prepare)(self.direct.encoding(node), offset, data.to_vec())?;
+            let message = message_as(head, opcode::OFFER_WRITE, &[&prepared.offer]);
+            let answer = self.ask_looking(message, &mut look)?;
+            match OfferAnswer::decode(&answer.bytes).ok().filter(|_| answer.errno == 0)? {
+                OfferAnswer::Granted(row) => return Some((prepared, row)),
+                OfferAnswer::Bytes => return None,
+                OfferAnswer::Encode { compression, checksum, record_bytes } => {
+                    self.direct.note_encoding(node, Wanted { compression, checksum, record_bytes });
+                }
+            }
+        }
+        None
+    }
+
+    /// The owner has room for a write: the kernel is answered, now or when there is room to keep the bytes.
+    fn accept(&self, request: Request, node: u64, offset: u64, data: &[u8]) {
+        let mut state = self.state.lock();
+        state.retained.keep(node, offset, data, UNENTERED);
+        let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if state.retained.is_full() {
+            let bytes = [size.to_ne_bytes(), [0; 4]].concat();
+            state.held_back.push(Answered(request, Answer { errno: 0, mark: 0, place: offset, bytes }));
+            drop(state);
+            return self.tell_changed();
+        }
+        drop(state);
+        request.reply_written(size);
+    }
+
+    /// Whether the owner of this term is the one that is connected, and was heard of lately.
+    fn has_heard(&self, epoch: u64) -> bool {
+        let is_it = matches!(&self.state.lock().phase, Phase::Ready(wire) if wire.epoch == epoch);
+        is_it && self.direct.now_ms().saturating_sub(self.heard_ms()) < HEARD_MS_MAX
+    }
+
+    /// Tells the owner that a row is written, or never will be. False: it knows nothing of it, or cannot enter it.
+    fn enter(&self, head: &[u8], offset: u64, length: u64, number: u64, is_withdrawn: bool) -> bool {
+        let words = [number, offset, length, u64::from(is_withdrawn)].map(u64::to_ne_bytes).concat();
+        let message = message_as(&head[..raw::HEADER_BYTES], opcode::ENTER_WRITE, &[&words]);
+        let Some(answer) = self.ask(message) else { return false };
+        if answer.errno == 0 && !is_withdrawn {
+            let node = raw::header(head).map_or(0, |header| header.nodeid);
+            self.state.lock().retained.entered(node, offset, length, answer.mark);
+        }
+        answer.errno == 0
+    }
+
+    /// What the kernel was answered goes through the owner, unless it went to the next one by now.
+    fn write_through(&self, head: &[u8], node: u64, offset: u64, data: &[u8]) {
+        let length = data.len() as u64;
+        if !self.state.lock().retained.has_unentered(node, offset, length) {
+            return;
+        }
+        let answer = self.ask(message_as(head, opcode::WRITE, &[data]));
+        let mut state = self.state.lock();
+        match answer {
+            Some(answer) if answer.errno == 0 => state.retained.entered(node, offset, length, answer.mark),
+            answer => {
+                let errno = answer.map_or(libc::EIO, |answer| answer.errno);
+                tracing::error!(
+                    inode = node,
+                    offset,
+                    errno,
+                    "what was written past the owner cannot be written through it"
+                );
+                state.retained.lose(node, offset, length);
+            }
+        }
+    }
+
+    fn ask(&self, message: Vec<u8>) -> Option<Answer> {
+        self.ask_looking(message, &mut || ())
+    }
+
+    /// Asks the owner, this one or the next; none when the link is over, or the message means nothing any more.
+    fn ask_looking(&self, message: Vec<u8>, look: &mut dyn FnMut()) -> Option<Answer> {
+        let (tell, told) = mpsc::channel();
+        let number = self.state.lock().enter(Asker::Own(message, tell));
+        self.send(number);
+        loop {
+            match told.recv_timeout(LOOK) {
+                Ok(answer) => return Some(answer),
+                Err(RecvTimeoutError::Timeout) if !self.is_over() => look(),
+                Err(_) => return None,
+            }
+        }
+    }
+}

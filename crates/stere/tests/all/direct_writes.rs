@@ -1,0 +1,306 @@
+//! Content that machines write to the nodes themselves, past the owner (P-278, P-279), with the real binary, each machine and node a host of a
+//! network. Needs root, /dev/fuse and iproute2. Read next: `direct.rs`, `support/site.rs`, `docs/design/direct.md`.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use crate::network::{Link, within};
+use crate::node_servers::Kind;
+use crate::site::{Links, Site, owner_process, owns, signal, take_away};
+use crate::support::World;
+use crate::support::tier::until;
+
+const FAST: [Link; 5] = [Link::Fast; 5];
+const MIB: usize = 1 << 20;
+const FILE_BYTES: usize = 24 * MIB;
+
+/// Bytes of a file that look like no other's.
+fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Bytes that came to the host of a machine so far, and that left it.
+fn traffic(site: &Site, machine: usize) -> u64 {
+    let namespace = site.network().namespace(site.host_of(machine));
+    let text = within(Some(&namespace), || fs::read_to_string("/proc/thread-self/net/dev").unwrap());
+    let of_line = |line: &str| {
+        let (name, counts) = line.split_once(':')?;
+        let counts: Vec<u64> = counts.split_whitespace().map(|count| count.parse().unwrap()).collect();
+        (name.trim() != "lo").then(|| counts[0] + counts[8])
+    };
+    text.lines().filter_map(of_line).sum()
+}
+
+/// So many machines, of which the first owns the pool; the others mount through it.
+fn site(test: &str, machines: usize, policy: &str) -> Option<Site> {
+    let links = Links { nodes: &FAST, machines: &FAST[..machines], ..Links::default() };
+    let site = Site::on_network(test, Kind::Nbdkit, &links)?;
+    site.machines[0].ok("mount lab mount");
+    site.machines[0].ok(&format!("policy set mount {policy}"));
+    site.machines[1..].iter().for_each(|client| drop(client.ok("mount lab mount -o nostandby")));
+    Some(site)
+}
+
+fn write_in_pieces(file: &File, offset: u64, bytes: &[u8]) {
+    for (index, piece) in bytes.chunks(MIB).enumerate() {
+        file.write_all_at(piece, offset + (index * MIB) as u64).unwrap();
+    }
+}
+
+/// Writes a file in pieces of 1 MiB and syncs it.
+fn write(machine: &World, name: &str, bytes: &[u8]) {
+    let file = File::create(machine.mountpoint().join(name)).unwrap();
+    write_in_pieces(&file, 0, bytes);
+    file.sync_all().unwrap();
+}
+
+/// Writes the file on a client until the owner hears little of it; how much that was.
+fn writes_past_owner(site: &Site, name: &str, bytes: &[u8]) -> u64 {
+    let begun = Instant::now();
+    loop {
+        let before = traffic(site, 0);
+        write(&site.machines[1], name, bytes);
+        let heard = traffic(site, 0) - before;
+        // At first no node is open.
+        if heard < bytes.len() as u64 / 50 || begun.elapsed() > Duration::from_secs(60) {
+            return heard;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Unmounts everywhere; the pool must be right, and every byte of it be where it should.
+fn end(site: &Site) {
+    site.machines.iter().rev().for_each(|machine| drop(machine.ok("umount mount")));
+    let owner = &site.machines[0];
+    owner.ok("check lab");
+    owner.ok("mount lab mount");
+    owner.ok("scrub start lab --wait");
+    // Not a byte that nobody can give, and no chunk that is missing.
+    owner.ok("status lab");
+    owner.ok("umount mount");
+}
+
+#[test]
+fn what_is_written_does_not_pass_the_owner() {
+    let Some(site) = site("what_is_written_does_not_pass_the_owner", 2, "parity=4+1") else { return };
+    let [owner, _] = &site.machines[..] else { panic!("two machines") };
+    let heard = writes_past_owner(&site, "large", &content(1, FILE_BYTES));
+    println!("of {FILE_BYTES} bytes the owner's host sent and got {heard}");
+    assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
+    assert!(fs::read(owner.mountpoint().join("large")).unwrap() == content(1, FILE_BYTES));
+    // As the policy wants it encoded, which the machine learns from the owner.
+    owner.ok("policy set mount compress=zstd checksum=blake3");
+    let text: Vec<u8> = b"words that are the same, and again ".iter().copied().cycle().take(FILE_BYTES).collect();
+    let heard = writes_past_owner(&site, "text", &text);
+    println!("of {FILE_BYTES} bytes that compress well the owner's host sent and got {heard}");
+    assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
+    assert!(fs::read(owner.mountpoint().join("text")).unwrap() == text);
+    // Programs that know nothing of it write in large pieces.
+    let before = traffic(&site, 0);
+    fs::write(site.machines[1].path("copied"), content(4, FILE_BYTES)).unwrap();
+    let copied = site.machines[1].mountpoint().join("copied");
+    let done = std::process::Command::new("cp").arg(site.machines[1].path("copied")).arg(&copied).status().unwrap();
+    assert!(done.success());
+    let heard = traffic(&site, 0) - before;
+    println!("of {FILE_BYTES} bytes that cp wrote the owner's host sent and got {heard}");
+    assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
+    assert!(fs::read(owner.mountpoint().join("copied")).unwrap() == content(4, FILE_BYTES));
+    // Over what is there, past the end, and with other writes between.
+    let file = File::options().write(true).open(site.machines[1].mountpoint().join("large")).unwrap();
+    write_in_pieces(&file, 3 * MIB as u64 + 4096, &content(2, 2 * MIB));
+    file.write_all_at(b"a few bytes", 4 * MIB as u64 + 77).unwrap();
+    write_in_pieces(&file, FILE_BYTES as u64 + 8192, &content(3, MIB));
+    drop(file);
+    let mut expected = content(1, FILE_BYTES);
+    expected.resize(FILE_BYTES + 8192, 0);
+    expected.extend(content(3, MIB));
+    expected[3 * MIB + 4096..][..2 * MIB].copy_from_slice(&content(2, 2 * MIB));
+    expected[4 * MIB + 77..][..11].copy_from_slice(b"a few bytes");
+    assert!(fs::read(owner.mountpoint().join("large")).unwrap() == expected);
+    end(&site);
+}
+
+/// Each of two machines writes its blocks of one file, a third one reads and cuts it; nobody's blocks are lost or torn.
+#[test]
+fn many_write_one_file() {
+    let Some(site) = site("many_write_one_file", 3, "copies=2") else { return };
+    write(&site.machines[1], "warm", &content(9, 4 * MIB));
+    write(&site.machines[2], "warm", &content(9, 4 * MIB));
+    let path = |machine: usize| site.machines[machine].mountpoint().join("file");
+    File::create(path(0)).unwrap();
+    let rounds = 12_u64;
+    std::thread::scope(|scope| {
+        for machine in [1, 2] {
+            scope.spawn(move || {
+                let file = File::options().write(true).open(path(machine)).unwrap();
+                for round in 0..rounds {
+                    let block = round * 2 + machine as u64 - 1;
+                    file.write_all_at(&content(block, MIB), block * MIB as u64).unwrap();
+                    // What was written is seen, by its own machine and by the others.
+                    let mut read = vec![0; MIB];
+                    for reader in [machine, 0] {
+                        let seen = File::open(path(reader)).unwrap();
+                        assert!(seen.metadata().unwrap().len() >= (block + 1) * MIB as u64, "{block} by {reader}");
+                        seen.read_exact_at(&mut read, block * MIB as u64).unwrap();
+                        assert!(read == content(block, MIB), "block {block} as machine {reader} sees it");
+                    }
+                }
+            });
+        }
+    });
+    let all: Vec<u8> = (0..2 * rounds).flat_map(|block| content(block, MIB)).collect();
+    (0..3).for_each(|machine| assert!(fs::read(path(machine)).unwrap() == all, "machine {machine}"));
+    // Cutting against writing: the file is one or the other, and zeros where nothing was written.
+    for round in 0..8_u64 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = File::options().write(true).open(path(1)).unwrap();
+                file.write_all_at(&content(100 + round, MIB), 2 * MIB as u64).unwrap();
+            });
+            scope.spawn(|| File::options().write(true).open(path(2)).unwrap().set_len(MIB as u64).unwrap());
+        });
+        let read = fs::read(path(0)).unwrap();
+        match read.len() {
+            MIB => {}
+            length => {
+                assert_eq!(length, 3 * MIB, "round {round}");
+                let between = &read[MIB..2 * MIB];
+                assert!(between.iter().all(|byte| *byte == 0) || between == content(1, MIB), "round {round}");
+                assert!(read[2 * MIB..] == content(100 + round, MIB), "round {round}");
+            }
+        }
+        assert!(read[..MIB] == content(0, MIB), "round {round}");
+        write_in_pieces(&File::options().write(true).open(path(2)).unwrap(), MIB as u64, &content(1, MIB));
+    }
+    end(&site);
+}
+
+#[test]
+fn a_node_that_falls_silent_delays_a_write() {
+    let Some(site) = site("a_node_that_falls_silent_delays_a_write", 2, "parity=3+1") else { return };
+    let [owner, client] = &site.machines[..] else { panic!("two machines") };
+    writes_past_owner(&site, "first", &content(1, FILE_BYTES));
+    let file = File::create(client.mountpoint().join("second")).unwrap();
+    let bytes = content(2, FILE_BYTES);
+    let mut longest = Duration::ZERO;
+    for (index, piece) in bytes.chunks(MIB).enumerate() {
+        if index == 6 {
+            site.network().cut(1);
+        }
+        let begun = Instant::now();
+        file.write_all_at(piece, (index * MIB) as u64).unwrap();
+        longest = longest.max(begun.elapsed());
+    }
+    let begun = Instant::now();
+    file.sync_all().unwrap();
+    println!("with a node cut off a write took {longest:?} at most, and the sync {:?}", begun.elapsed());
+    assert!(longest.max(begun.elapsed()) < Duration::from_secs(25));
+    assert!(fs::read(owner.mountpoint().join("second")).unwrap() == bytes);
+    // Past the owner again, round the node that is away.
+    let heard = writes_past_owner(&site, "third", &content(3, FILE_BYTES));
+    assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
+    site.network().mend(1);
+    until("a healthy pool", || owner.run("status lab").code == 0);
+    for (name, seed) in [("first", 1), ("second", 2), ("third", 3)] {
+        assert!(fs::read(client.mountpoint().join(name)).unwrap() == content(seed, FILE_BYTES), "{name}");
+    }
+    end(&site);
+}
+
+#[test]
+fn an_owner_that_dies_under_writers_is_followed() {
+    let test = "an_owner_that_dies_under_writers_is_followed";
+    let links = Links { nodes: &FAST, machines: &FAST[..3], ..Links::default() };
+    let Some(site) = Site::on_network(test, Kind::Nbdkit, &links) else { return };
+    let [first, second, client]: [&World; 3] = [&site.machines[0], &site.machines[1], &site.machines[2]];
+    first.ok("mount lab mount --standby");
+    until("an owner", || owns(first));
+    first.ok("policy set mount parity=4+1");
+    second.ok("mount lab mount --standby");
+    client.ok("mount lab mount -o nostandby");
+    write(client, "warm", &content(9, 8 * MIB));
+    std::thread::sleep(Duration::from_secs(2));
+    let owner = owner_process(first).unwrap();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(700));
+        signal(owner, libc::SIGKILL);
+    });
+    // Some synced, some not; the owner dies in between.
+    for number in 0..6 {
+        let file = File::create(client.mountpoint().join(format!("file{number}"))).unwrap();
+        write_in_pieces(&file, 0, &content(number, 8 * MIB));
+        if number % 2 == 0 {
+            file.sync_all().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    killer.join().unwrap();
+    for number in 0..6 {
+        let path = client.mountpoint().join(format!("file{number}"));
+        assert!(fs::read(path).unwrap() == content(number, 8 * MIB), "file {number}");
+    }
+    client.ok("umount mount");
+    for number in 0..6 {
+        let path = second.mountpoint().join(format!("file{number}"));
+        assert!(fs::read(path).unwrap() == content(number, 8 * MIB), "file {number} at the next owner");
+    }
+    for machine in [second, first] {
+        take_away(machine);
+    }
+}
+
+/// A machine that stops in the middle of writing delays others until its session is over, and harms nobody when it goes on.
+#[test]
+fn a_writer_that_stood_still_harms_nobody() {
+    let Some(site) = site("a_writer_that_stood_still_harms_nobody", 3, "copies=2") else { return };
+    let [owner, client, other] = &site.machines[..] else { panic!("three machines") };
+    writes_past_owner(&site, "warm", &content(9, FILE_BYTES));
+    let process = client.find_daemon().unwrap();
+    let writer = std::thread::spawn({
+        let path = client.mountpoint().join("stopped");
+        move || {
+            let file = File::create(path).unwrap();
+            // Until the machine stops, and then until it goes on; what comes of it nobody promised.
+            for (index, piece) in content(1, 64 * MIB).chunks(MIB).enumerate() {
+                if file.write_all_at(piece, (index * MIB) as u64).is_err() {
+                    return false;
+                }
+            }
+            file.sync_all().is_ok()
+        }
+    });
+    std::thread::sleep(Duration::from_millis(150));
+    signal(process, libc::SIGSTOP);
+    let begun = Instant::now();
+    let seen = fs::read(other.mountpoint().join("stopped")).unwrap();
+    println!("{} bytes of a machine that stands still were read after {:?}", seen.len(), begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    // Others use the room meanwhile.
+    for number in 0..4 {
+        write(other, &format!("file{number}"), &content(10 + number, FILE_BYTES));
+    }
+    fs::remove_file(other.mountpoint().join("file0")).unwrap();
+    // Its session is over by then.
+    std::thread::sleep(Duration::from_secs(14).saturating_sub(begun.elapsed()));
+    signal(process, libc::SIGCONT);
+    let is_synced = writer.join().unwrap();
+    let read = fs::read(owner.mountpoint().join("stopped")).unwrap();
+    println!("after it went on: synced {is_synced}, {} bytes", read.len());
+    if is_synced {
+        assert!(read == content(1, 64 * MIB), "what was synced is there");
+    }
+    for number in 1..4 {
+        let path = owner.mountpoint().join(format!("file{number}"));
+        assert!(fs::read(path).unwrap() == content(10 + number, FILE_BYTES), "file {number}");
+    }
+    end(&site);
+}
