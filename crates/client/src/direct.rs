@@ -66,6 +66,8 @@ pub struct WriteContent {
 struct File {
     /// Each with its number.
     under_way: Vec<(u64, Range<u64>)>,
+    /// Numbers of those that go through the owner after all.
+    through: Vec<u64>,
     /// Requests that wait until nothing is.
     behind: VecDeque<Request>,
 }
@@ -268,6 +270,15 @@ impl Direct {
         }
         self.ended.notify_all();
         released
+    }
+
+    /// A write goes through the owner after all, where it waits for those that are offered: none of them waits for it any more.
+    fn stand_back(&self, job: &Job) {
+        let mut queue = self.queue.lock();
+        if let Some(file) = queue.files.get_mut(&job.node) {
+            file.through.push(job.number);
+        }
+        self.ended.notify_all();
     }
 
     /// Waits for writes to lower places of the file that began before: a file that a crash cuts off shows no hole where something was written.

@@ -84,6 +84,7 @@ impl Shared {
             "a write goes through the owner, because it could not pass it"
         );
         self.direct.pause(node);
+        self.direct.stand_back(job);
         self.write_through(&head, node, offset, &data);
         None
     }
