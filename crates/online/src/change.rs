@@ -47,6 +47,7 @@ impl Running {
             Change::Resize { device } => self.resize(device, dry_run),
             Change::Remove { device } => self.empty(device, DeviceState::Removing, dry_run),
             Change::Evacuate { device } => self.empty(device, DeviceState::Leaving, dry_run),
+            Change::EvacuateHost { host } => self.evacuate_host(host, dry_run),
             Change::Fail { device } => self.fail(device, dry_run),
             Change::Replace { old, new, force } => self.replace(old, new, *force, dry_run),
             Change::ReplaceBySpare { old } => self.replace_by_spare(old, dry_run),

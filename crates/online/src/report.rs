@@ -71,6 +71,7 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
         pool: running.pool.clone(),
         state,
         survives,
+        survives_hosts: running.survives_hosts(),
         least_classes,
         next,
         id: running.id.clone(),
