@@ -430,7 +430,7 @@ pub enum HostCommand {
     },
     /// Move all data off the devices of a host and take them out of the pool, so that its machine can be switched off; given again, it goes on
     Evacuate {
-        /// What `host=` of the devices says, or else the host in their addresses
+        /// The host that `host=` of the devices says, or else their addresses
         host: String,
         /// The pool, if devices of several pools are on that host
         pool: Option<String>,
@@ -666,7 +666,7 @@ pub struct LoseArguments {
     /// Devices and media by path or name; a pool's name means those of its devices that are away
     #[arg(required_unless_present = "hosts", value_name = "DEVICE|POOL")]
     pub devices: Vec<String>,
-    /// All devices of a host (for each): what `host=` says, or else the host in their addresses
+    /// All devices of a host: the one that `host=` says, or else their addresses
     #[arg(long = "host", value_name = "HOST")]
     pub hosts: Vec<String>,
     /// The pool of these devices, if names are not enough

@@ -131,7 +131,7 @@ pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<
     }
 }
 
-/// What moves data is done here, or by the daemon, which is waited for where that was asked.
+/// Data is moved here, or by the daemon, which is waited for where that was asked.
 pub fn finish_work(place: Place, pool: &str, how: How) -> Result<u8> {
     match place {
         Place::Here(running) => {

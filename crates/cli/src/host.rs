@@ -174,7 +174,9 @@ fn by_host(devices: &[Standing]) -> Vec<DeviceHost> {
             host.leaving.push(device.name.clone());
         }
     }
-    hosts.into_values().collect()
+    let hosts: Vec<DeviceHost> = hosts.into_values().collect();
+    assert!(hosts.iter().all(|host| host.leaving.len() <= host.devices.len()), "those that leave are some of them");
+    hosts
 }
 
 fn list(registry: &Registry, pool: &str, json: bool) -> Result<u8> {

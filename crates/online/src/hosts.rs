@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stere_format::{DeviceEntry, DeviceIndex};
-use stere_machine::places::host_of;
+use stere_machine::places;
 
 use crate::running::Running;
 
@@ -20,8 +20,18 @@ pub struct Hosts {
 }
 
 impl Hosts {
+    /// Where all devices of a pool stand now.
+    pub fn of_pool(running: &Running) -> Hosts {
+        let entries = running.store.device_entries();
+        let named = entries.iter().map(|entry| (entry.index, host_of(running, entry)));
+        let names: BTreeMap<DeviceIndex, String> = named.filter(|(_, host)| !host.is_empty()).collect();
+        assert!(names.len() <= entries.len(), "a device stands on one host");
+        let present = running.store.device_statistics().into_iter().map(|(index, _)| index).collect();
+        Hosts { names, present }
+    }
+
     /// The host of a device, if one is known.
-    pub fn of(&self, index: DeviceIndex) -> Option<&str> {
+    pub fn name(&self, index: DeviceIndex) -> Option<&str> {
         self.names.get(&index).map(String::as_str)
     }
 
@@ -37,11 +47,11 @@ impl Hosts {
 
     /// How many hosts may be lost before chunks on these devices are too few, of which so many are to spare. Chunks of devices that are not
     /// there are lost already.
-    pub fn survived(&self, devices: &[DeviceIndex], spare: usize) -> u8 {
+    pub fn survived_by(&self, devices: &[DeviceIndex], spare: usize) -> u8 {
         let there: Vec<DeviceIndex> = devices.iter().copied().filter(|index| self.present.contains(index)).collect();
         let keys: Vec<(Option<&str>, DeviceIndex)> = there
             .iter()
-            .map(|index| self.of(*index).map_or((None, *index), |host| (Some(host), DeviceIndex::MAX)))
+            .map(|index| self.name(*index).map_or((None, *index), |host| (Some(host), DeviceIndex::MAX)))
             .collect();
         hosts_to_spare(&keys, spare)
     }
@@ -54,6 +64,7 @@ fn hosts_to_spare<T: Ord>(chunks: &[T], spare: usize) -> u8 {
     let mut counts: Vec<usize> = counts.into_values().collect();
     counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
     let mut lost = 0;
+    assert_eq!(counts.iter().sum::<usize>(), chunks.len(), "each chunk is on one host");
     let within = counts.iter().take_while(|count| {
         lost += **count;
         lost <= spare
@@ -61,37 +72,27 @@ fn hosts_to_spare<T: Ord>(chunks: &[T], spare: usize) -> u8 {
     u8::try_from(within.count()).unwrap_or(u8::MAX)
 }
 
-impl Running {
-    /// The host that a device stands on; empty if nothing tells it.
-    pub fn host_of(&self, entry: &DeviceEntry) -> String {
-        host_of(&entry.host, &self.path_of(entry).unwrap_or_default())
-    }
+/// The host that a device stands on; empty if nothing tells it.
+pub fn host_of(running: &Running, entry: &DeviceEntry) -> String {
+    places::host_of(&entry.host, &running.path_of(entry).unwrap_or_default())
+}
 
-    /// Where all devices stand now.
-    pub fn hosts(&self) -> Hosts {
-        let entries = self.store.device_entries();
-        let named = entries.iter().map(|entry| (entry.index, self.host_of(entry)));
-        let names = named.filter(|(_, host)| !host.is_empty()).collect();
-        let present = self.store.device_statistics().into_iter().map(|(index, _)| index).collect();
-        Hosts { names, present }
+/// How many hosts all content and all names survive; none where no host has several devices, or nothing is stored. Content that is on media,
+/// too, survives the loss of every host.
+pub fn hosts_survived(running: &Running) -> Option<u8> {
+    let hosts = Hosts::of_pool(running);
+    if !hosts.have_several() {
+        return None;
     }
-
-    /// How many hosts all content and all names survive; none where no host has several devices, or nothing is stored. What is on media,
-    /// too, survives the loss of every host.
-    pub fn survives_hosts(&self) -> Option<u8> {
-        let hosts = self.hosts();
-        if !hosts.have_several() {
-            return None;
-        }
-        let segments = self.store.segments().all();
-        let on_devices = segments.iter().filter(|segment| segment.live_bytes() > 0 && segment.tertiary().there == 0);
-        let survived = on_devices.map(|segment| {
-            let placed = segment.placed();
-            let is_whole = |chunk: &usize| !placed.is_missing(*chunk);
-            let whole = (0..placed.chunks.len()).filter(is_whole).map(|chunk| placed.chunks[chunk].device);
-            let whole: Vec<DeviceIndex> = whole.filter(|index| hosts.present.contains(index)).collect();
-            hosts.survived(&whole, whole.len().saturating_sub(usize::from(placed.scheme.data)))
-        });
-        survived.min()
-    }
+    let segments = running.store.segments().all();
+    let on_devices = segments.iter().filter(|segment| segment.live_bytes() > 0 && segment.tertiary().there == 0);
+    let survived = on_devices.map(|segment| {
+        let placed = segment.placed();
+        let is_whole = |chunk: &usize| !placed.is_missing(*chunk);
+        let whole = (0..placed.chunks.len()).filter(is_whole).map(|chunk| placed.chunks[chunk].device);
+        let whole: Vec<DeviceIndex> = whole.filter(|index| hosts.present.contains(index)).collect();
+        assert!(whole.len() <= placed.chunks.len(), "a chunk is on one device");
+        hosts.survived_by(&whole, whole.len().saturating_sub(usize::from(placed.scheme.data)))
+    });
+    survived.min()
 }

@@ -105,7 +105,7 @@ impl Forecaster {
         open.filter_map(|index| stripe.slots.usage(index).map(|usage| (index, usage.free + usage.pending))).collect()
     }
 
-    /// What devices that are away take with them is lost here, too: it is not to be had from them any more.
+    /// Content that only devices which are away have is lost here, too: they do not come back.
     fn forecast_leaving(&self, gone: &[DeviceIndex]) -> Forecast {
         let named = self.engine.device_entries().into_iter().filter(|entry| !entry.host.is_empty());
         let hosts = named.map(|entry| (entry.index, entry.host)).collect();
@@ -119,6 +119,7 @@ impl Forecaster {
                 forecast.lost_segments += 1;
             }
         }
+        assert!(forecast.lost_segments > 0 || forecast.lost_bytes == 0, "bytes are lost with segments");
         forecast
     }
 
@@ -216,6 +217,7 @@ fn take_room(
 ) -> Vec<DeviceIndex> {
     let used: Vec<DeviceIndex> = place.chunks.iter().map(|chunk| chunk.device).collect();
     let mut staying: Vec<DeviceIndex> = used.iter().copied().filter(|index| !gone.contains(index)).collect();
+    assert!(staying.len() <= used.len(), "{staying:?} of {used:?} stay");
     let mut taken = Vec::new();
     for _ in staying.len()..used.len() {
         let is_apart = |index: &DeviceIndex| {
@@ -244,6 +246,7 @@ fn on_one_host(hosts: &Hosts, devices: impl Iterator<Item = DeviceIndex>) -> usi
             *count
         });
         most = most.max(count);
+        assert!(count >= 1 && most >= count, "{index} counts");
     }
     most
 }

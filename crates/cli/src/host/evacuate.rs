@@ -1,6 +1,6 @@
 //! `stere host evacuate`: the devices of a host are emptied and leave the pool, so that its machine can be switched off.
 //!
-//! The daemon (or this command, on a pool that is not mounted) judges and does it as one change. What is leaving stands in the pool's table,
+//! The daemon (or this command, on a pool that is not mounted) judges and does it as one change. Devices that leave stand in the pool's table,
 //! so a command that ends early, or an owner that dies, changes nothing: whoever owns the pool next goes on, and the command given again
 //! follows it. Read next: `change.rs`, `crates/online/src/evacuate.rs`.
 
@@ -24,7 +24,7 @@ use crate::status;
 const NEXT_OWNER_WITHIN: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What a host is to a pool beside its devices.
+/// The part of a host in a pool beside its devices.
 enum Role {
     Owner,
     Member,
@@ -168,6 +168,7 @@ fn tell_end(
         tell_gone(pool, host, role, beside);
         return Ok(code);
     }
+    assert!(left.iter().all(|device| device.host == host), "others may stay");
     let names: Vec<&str> = left.iter().map(|device| device.name.as_str()).collect();
     println!("host {host} still has {} of the pool {pool}: do not switch its machine off yet", names.join(", "));
     Ok(code.max(DEGRADED))
@@ -185,5 +186,6 @@ fn tell_gone(pool: &str, host: &str, role: Option<&Role>, beside: &[String]) {
             "if it has the pool mounted, unmount it there before its machine is switched off".to_owned()
         }
     };
+    assert!(!host.is_empty(), "a host has a name");
     println!("no device of the pool {pool} is on host {host}: {so}");
 }

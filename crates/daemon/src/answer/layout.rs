@@ -45,16 +45,18 @@ fn named_once<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
             named.push(host.to_owned());
         }
     }
+    assert!(named.iter().all(|host| !host.is_empty()), "a host has a name");
     named
 }
 
-/// How many hosts a run survives. What is on media, too, survives the loss of all.
+/// How many hosts a run survives. One that is on media, too, survives the loss of all.
 fn survives_hosts(hosts: &Hosts, run: &stere_naming::LayoutRun) -> Option<u8> {
     if run.devices.is_empty() || !hosts.are_known() {
         return None;
     }
     let spare = if run.volumes == 0 { usize::from(run.survives) } else { run.devices.len() };
-    Some(hosts.survived(&run.devices, spare))
+    assert!(spare <= run.devices.len(), "no more is to spare than there is");
+    Some(hosts.survived_by(&run.devices, spare))
 }
 
 /// Answers for the daemon.
@@ -65,9 +67,9 @@ pub fn gather(filesystem: &FileSystem, running: &Running, inode: u64, from: u64)
         let entry = entries.iter().find(|entry| entry.index == *index);
         entry.map_or_else(|| format!("device {index}"), |entry| entry.name.clone())
     };
-    let hosts = running.hosts();
+    let hosts = Hosts::of_pool(running);
     let run = |run: stere_naming::LayoutRun| Run {
-        hosts: named_once(run.devices.iter().filter_map(|index| hosts.of(*index))),
+        hosts: named_once(run.devices.iter().filter_map(|index| hosts.name(*index))),
         survives_hosts: survives_hosts(&hosts, &run),
         start: run.start,
         end: run.end,

@@ -214,7 +214,7 @@ fn a_host_that_cannot_leave_stays() {
     world.refused_after_forecast("host evacuate h1 tank --yes", &words);
     let status = world.json("status tank --json");
     assert!(status["devices"].as_array().unwrap().iter().all(|device| device["state"] == "online"), "{status:#}");
-    // What is on media, too, needs no room. Archiving needs some.
+    // A file that is on media, too, needs no room. Archiving needs some.
     let file = fs::File::options().write(true).open(world.mountpoint().join("full")).unwrap();
     file.set_len(file.metadata().unwrap().len() * 3 / 4).unwrap();
     drop(file);

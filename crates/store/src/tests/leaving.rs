@@ -30,7 +30,7 @@ fn devices_that_leave_together_take_nothing_of_each_other() {
     assert_clean(&store);
 }
 
-/// What only an absent device has goes with it, and is told; what others have does not.
+/// Content that only an absent device has goes with it, and is told; what others have does not.
 #[test]
 fn what_an_absent_device_has_alone_is_lost_with_it() {
     let (rig, store) = Rig::new(&[64 * MIB; 4]);
