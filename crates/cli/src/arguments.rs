@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::arguments::backup::BackupCommand;
-use crate::arguments::device::{DeviceCommand, ScrubCommand};
+use crate::arguments::device::{DeviceCommand, How, ScrubCommand};
 use crate::arguments::digest::DigestArguments;
 use crate::arguments::find::FindArguments;
 use crate::arguments::node::NodeCommand;
@@ -132,7 +132,7 @@ pub enum Command {
         #[command(subcommand)]
         command: PoolCommand,
     },
-    /// List the machines that use a pool
+    /// List the machines of a pool, and take the devices of one out of it
     Host {
         #[command(subcommand)]
         command: HostCommand,
@@ -428,6 +428,15 @@ pub enum HostCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Move all data off the devices of a host and take them out of the pool, so that its machine can be switched off; given again, it goes on
+    Evacuate {
+        /// The host that `host=` of the devices says, or else their addresses
+        host: String,
+        /// The pool, if devices of several pools are on that host
+        pool: Option<String>,
+        #[command(flatten)]
+        how: How,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -655,8 +664,11 @@ pub struct CapabilitiesArguments {
 #[derive(Debug, Args)]
 pub struct LoseArguments {
     /// Devices and media by path or name; a pool's name means those of its devices that are away
-    #[arg(required = true, value_name = "DEVICE|POOL")]
+    #[arg(required_unless_present = "hosts", value_name = "DEVICE|POOL")]
     pub devices: Vec<String>,
+    /// All devices of a host: the one that `host=` says, or else their addresses
+    #[arg(long = "host", value_name = "HOST")]
+    pub hosts: Vec<String>,
     /// The pool of these devices, if names are not enough
     #[arg(long)]
     pub pool: Option<String>,

@@ -43,7 +43,7 @@ pub fn confirm(warning: &str, how: How) -> Result<()> {
 }
 
 /// Where the work is done.
-enum Place {
+pub enum Place {
     Daemon(Connection),
     Here(Box<Running>),
 }
@@ -88,8 +88,14 @@ impl Place {
     }
 }
 
-/// Forecasts a change, asks, and carries it out.
-pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<String>, how: How) -> Result<u8> {
+/// Forecasts a change, asks, and begins it; none where that was all that was asked for.
+pub fn begin(
+    registry: &Registry,
+    pool: &str,
+    change: &Change,
+    warning: Option<String>,
+    how: How,
+) -> Result<Option<Place>> {
     let mut place = Place::open(registry, pool, how.dry_run)?;
     let mut asks = None;
     if !change.is_at_once()
@@ -102,20 +108,31 @@ pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<
             forecast.refuse_if_hopeless()?;
         }
         if how.dry_run {
-            return Ok(DONE);
+            return Ok(None);
         }
     }
     if how.dry_run {
         println!("nothing has to be moved");
-        return Ok(DONE);
+        return Ok(None);
     }
     if let Some(warning) = warning.or(asks) {
         confirm(&warning, how)?;
     }
     println!("{}", place.perform(change)?);
-    if matches!(change, Change::Label { .. }) {
-        return finish(place);
+    Ok(Some(place))
+}
+
+/// Forecasts a change, asks, and carries it out.
+pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<String>, how: How) -> Result<u8> {
+    match begin(registry, pool, change, warning, how)? {
+        None => Ok(DONE),
+        Some(place) if matches!(change, Change::Label { .. }) => finish(place),
+        Some(place) => finish_work(place, pool, how),
     }
+}
+
+/// Data is moved here, or by the daemon, which is waited for where that was asked.
+pub fn finish_work(place: Place, pool: &str, how: How) -> Result<u8> {
     match place {
         Place::Here(running) => {
             let mut bar = progress::Bar::new("repairing");
@@ -146,7 +163,7 @@ fn finish(place: Place) -> Result<u8> {
 }
 
 /// Follows the daemon's work to its end.
-fn wait(mut connection: Connection, pool: &str) -> Result<u8> {
+pub fn wait(mut connection: Connection, pool: &str) -> Result<u8> {
     let mut idle_polls = 0;
     let mut bar = progress::Bar::new("repairing");
     loop {

@@ -43,11 +43,13 @@ pub fn run(registry: &Registry, arguments: &WhereArguments) -> Result<u8> {
             None if run.is_released => " (to be fetched)".to_owned(),
             None => String::new(),
         };
+        let hosts = run.survives_hosts.map(|survives| format!(" (hosts {}: survives {survives})", run.hosts.join(" ")));
         println!(
-            "{start:>10} +{length:<10} {:5} survives {}: {}{away}",
+            "{start:>10} +{length:<10} {:5} survives {}: {}{}{away}",
             run.scheme,
             run.survives,
-            run.devices.join(" ")
+            run.devices.join(" "),
+            hosts.unwrap_or_default()
         );
     }
     for Fetch { volume, cartridge, segments, seconds } in fetches {

@@ -26,6 +26,8 @@ struct Known {
     id: String,
     name: String,
     path: PathBuf,
+    /// Where it stands, if that is known.
+    host: String,
 }
 
 /// All devices of pools that are mounted or remembered here.
@@ -33,6 +35,7 @@ fn known_devices(registry: &Registry) -> Result<Vec<Known>> {
     let mut known = Vec::new();
     for record in registry.list()? {
         let device = |device: stere_machine::registry::DeviceRecord| Known {
+            host: device.host(),
             pool: record.name.clone(),
             id: device.id,
             name: device.name,
@@ -48,12 +51,14 @@ fn known_devices(registry: &Registry) -> Result<Vec<Known>> {
             id: device.id.clone(),
             name: device.name.clone(),
             path: absolute(Path::new(&device.path)),
+            host: device.host.clone(),
         };
         let volume = |volume: &stere_control::tier::report::VolumeReport| Known {
             pool: about.pool.clone(),
             id: volume.id.clone(),
             name: volume.name.clone(),
             path: PathBuf::from(volume.place.strip_prefix("dir:").unwrap_or(&volume.place)),
+            host: String::new(),
         };
         known.retain(|known: &Known| known.pool != about.pool);
         known.extend(report.devices.iter().map(device));
@@ -75,6 +80,7 @@ fn known_media(registry: &Registry, known: &[Known]) -> Result<Vec<Known>> {
             pool: pool.to_owned(),
             id: entry.id.to_string(),
             path: PathBuf::from(entry.place.strip_prefix("dir:").unwrap_or(&entry.place)),
+            host: String::new(),
             name: entry.name,
         }));
     }
@@ -94,9 +100,20 @@ fn same_path(one: &Path, other: &Path) -> bool {
 
 /// Finds the devices that the words name: by path, by name, or `POOL` for the devices that are away already. None if no pool
 /// that is known here has them.
-fn choose(known: &[Known], words: &[String], pool: Option<&str>) -> Result<Option<Chosen>> {
+fn choose(known: &[Known], words: &[String], hosts: &[String], pool: Option<&str>) -> Result<Option<Chosen>> {
     let mut pools: Vec<&str> = pool.into_iter().collect();
     let mut ids = Vec::new();
+    for host in hosts {
+        let is_on = |device: &&Known| device.host == *host && pool.is_none_or(|pool| device.pool == pool);
+        let found: Vec<&Known> = known.iter().filter(is_on).collect();
+        if found.is_empty() {
+            return refused(format!(
+                "no pool that is known here has a device on host '{host}'; `stere device list POOL --json` tells where devices stand"
+            ));
+        }
+        pools.extend(found.iter().map(|device| device.pool.as_str()));
+        ids.extend(found.into_iter().map(|device| device.id.clone()));
+    }
     for word in words {
         let is_meant = |device: &&Known| pool.is_none_or(|pool| device.pool == pool);
         let by_path = || known.iter().filter(is_meant).filter(|device| same_path(&device.path, Path::new(word)));
@@ -111,7 +128,7 @@ fn choose(known: &[Known], words: &[String], pool: Option<&str>) -> Result<Optio
                 ids.push(one.id.clone());
             }
             [] if known.iter().any(|device| device.pool == *word) => pools.push(word),
-            [] if Path::new(word).exists() && pool.is_none() => return Ok(None),
+            [] if Path::new(word).exists() && pool.is_none() && hosts.is_empty() => return Ok(None),
             [] => {
                 return refused(format!(
                     "no pool that is known here has a device or medium '{word}'; `stere device list POOL` names them"
@@ -142,9 +159,9 @@ pub fn run(registry: &Registry, arguments: &LoseArguments) -> Result<u8> {
         let media = known_media(registry, &known)?;
         known.extend(media);
     }
-    let chosen = choose(&known, &arguments.devices, arguments.pool.as_deref())?;
+    let chosen = choose(&known, &arguments.devices, &arguments.hosts, arguments.pool.as_deref())?;
     let mut printer = Printer { is_json: arguments.json, is_exact: arguments.bytes, files: 0 };
-    let report = match chosen {
+    let mut report = match chosen {
         Some(chosen) => match Connection::open(registry, &chosen.pool) {
             Some(connection) => from_daemon(connection, chosen.ids, &mut printer)?,
             None => {
@@ -159,9 +176,11 @@ pub fn run(registry: &Registry, arguments: &LoseArguments) -> Result<u8> {
             gather(&opened.store, &assembly.newest.pool_name, &ids, &mut |batch| printer.print(&batch))?
         }
     };
+    report.hosts.clone_from(&arguments.hosts);
     printer.finish(&report)?;
     // A forecast is no loss.
-    Ok(if arguments.devices.iter().all(|word| *word == report.pool) && report.files > 0 { DATA_LOST } else { DONE })
+    let is_now = arguments.hosts.is_empty() && arguments.devices.iter().all(|word| *word == report.pool);
+    Ok(if is_now && report.files > 0 { DATA_LOST } else { DONE })
 }
 
 fn from_daemon(mut connection: Connection, devices: Vec<String>, printer: &mut Printer) -> Result<LossReport> {
@@ -228,6 +247,11 @@ impl Printer {
         }
         let names =
             if report.devices.is_empty() { "the devices that are away".into() } else { report.devices.join(", ") };
+        let names = match report.hosts.as_slice() {
+            [] => names,
+            [host] => format!("host {host} ({names})"),
+            hosts => format!("hosts {} ({names})", hosts.join(", ")),
+        };
         if report.files == 0 {
             println!("without {names} the pool {} loses no file", report.pool);
         } else {

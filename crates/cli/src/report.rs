@@ -23,7 +23,9 @@ pub fn print_status(report: &StatusReport, exact: bool) {
         classes => format!(" (files of class {})", classes.join(", ")),
     };
     let devices = count(u64::from(report.survives), "device");
-    println!("survives the loss of {devices}{because}; next: {}", plain(&report.next));
+    let hosts = report.survives_hosts.map(|hosts| format!(", and of {}", count(u64::from(hosts), "host")));
+    let hosts = hosts.unwrap_or_default();
+    println!("survives the loss of {devices}{because}{hosts}; next: {}", plain(&report.next));
     if let Some(work) = work_text(&report.work) {
         println!("{work}");
     }

@@ -51,6 +51,10 @@ pub enum Change {
         device: String,
         settings: Vec<String>,
     },
+    /// Every device of the pool that stands on this host is emptied and leaves the pool.
+    EvacuateHost {
+        host: String,
+    },
     /// On how many devices metadata shall lie; none: on all.
     MetadataCopies {
         copies: Option<u8>,

@@ -12,6 +12,12 @@ pub struct Run {
     pub survives: u8,
     /// Data before parity; then media.
     pub devices: Vec<String>,
+    /// The hosts of the devices, each once, in the order of the devices; a device without one is not told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// How many hosts may be lost with all their devices; a device without one counts as a host of its own. None where no host is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survives_hosts: Option<u8>,
     /// Whether it has to be fetched from a volume to be read.
     #[serde(default)]
     pub is_released: bool,

@@ -31,6 +31,9 @@ pub struct LossReport {
     pub pool: String,
     /// Names of the devices and media that were asked about.
     pub devices: Vec<String>,
+    /// The hosts that were asked about; their devices are among these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// Names of devices that are not there now.
     pub absent: Vec<String>,
     pub files: u64,

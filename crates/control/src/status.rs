@@ -92,6 +92,9 @@ pub struct StatusReport {
     pub state: State,
     /// Device losses that all files and all names survive from now on.
     pub survives: u8,
+    /// Hosts that they survive with all their devices; null where no host has several, so that it is the same.
+    #[serde(default)]
+    pub survives_hosts: Option<u8>,
     /// The classes of the files for which that is less than for everything else.
     #[serde(default)]
     pub least_classes: Vec<String>,

@@ -1,8 +1,8 @@
 //! Where the pool's devices are, learned from its owner: a machine that was told of one node, or knows nothing of one that joined later, finds
 //! all of them when it is its turn to own the pool.
 //!
-//! Invariant: only places that mean the same on every machine are learned, and none that is known here is changed. Read next:
-//! `from_afar.rs`, `crates/machine/src/registry.rs`.
+//! Devices that left the pool are forgotten, so that nobody waits for a machine that is switched off. Invariant: only places that mean the
+//! same on every machine are learned, and none that is known here is changed. Read next: `from_afar.rs`, `crates/machine/src/registry.rs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,17 +57,24 @@ fn ask(control: &ClientControl) -> Result<()> {
     control.registry.save(&record)
 }
 
-/// Takes what is new; whether anything was.
+/// Takes what is new and forgets what has left; whether anything was or did.
 fn learn(record: &mut PoolRecord, devices: &[DeviceReport]) -> bool {
     let before = record.clone();
+    if !devices.is_empty() {
+        record.devices.retain(|known| devices.iter().any(|told| told.id == known.id));
+    }
     for told in devices.iter().filter(|told| is_everywhere(Path::new(&told.path))) {
         let (path, index) = (PathBuf::from(&told.path), told.number.saturating_sub(1));
         match record.devices.iter_mut().find(|device| device.id == told.id) {
-            Some(known) if known.path.as_os_str().is_empty() => known.path = path,
-            Some(_) => {}
+            Some(known) => {
+                if known.path.as_os_str().is_empty() {
+                    known.path = path;
+                }
+                known.host.clone_from(&told.host);
+            }
             None => {
-                let (id, name) = (told.id.clone(), told.name.clone());
-                record.devices.push(DeviceRecord { id, index, name, path, serial: None });
+                let (id, name, host) = (told.id.clone(), told.name.clone(), told.host.clone());
+                record.devices.push(DeviceRecord { id, index, name, path, host, serial: None });
             }
         }
     }

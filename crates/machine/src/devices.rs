@@ -311,7 +311,7 @@ pub fn record_of(assembly: &Assembly, old: Option<&PoolRecord>) -> PoolRecord {
         };
         let before = known.and_then(|record| record.devices.iter().find(|device| device.id == id));
         let serial = serial_of(&path).or_else(|| before.and_then(|device| device.serial.clone()));
-        DeviceRecord { id, index: entry.index, name: entry.name.clone(), path, serial }
+        DeviceRecord { id, index: entry.index, name: entry.name.clone(), path, host: entry.host.clone(), serial }
     };
     PoolRecord {
         name: assembly.newest.pool_name.clone(),

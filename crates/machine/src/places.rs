@@ -17,6 +17,20 @@ pub fn is_place(text: &str) -> bool {
     text.starts_with("dir:") || stere_tertiary::is_place(text) || stere_robot::is_place(text)
 }
 
+/// The host that a device stands on: as it is labelled, else as its address says; none for a disk of this machine without a label.
+pub fn host_of(label: &str, path: &str) -> String {
+    if !label.is_empty() {
+        return label.to_owned();
+    }
+    host_in_address(path).unwrap_or_default()
+}
+
+/// The host that a device's address names, if it is on another machine.
+pub fn host_in_address(path: &str) -> Option<String> {
+    let address = Some(path).filter(|path| stere_nbd::is_address(path))?;
+    stere_nbd::Address::parse(address).ok().map(|address| address.host)
+}
+
 /// How to reach what is named; the volume itself may be away.
 pub fn open_place(place: &str) -> Result<Arc<dyn Volume>> {
     match place.strip_prefix("dir:") {
@@ -57,5 +71,18 @@ pub fn whole_place(place: &str) -> Result<String> {
     match place.len() > PLACE_BYTES_MAX {
         true => refused("the path of a medium has at most 250 bytes; mount it at a shorter one"),
         false => Ok(place),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_goes_before_the_address() {
+        assert_eq!(host_of("shed", "nbd://10.0.0.1:10809/disk"), "shed");
+        assert_eq!(host_of("", "nbd://10.0.0.1:10809/disk"), "10.0.0.1");
+        assert_eq!(host_of("", "stere://n1/disk"), "n1");
+        assert_eq!(host_of("", "/dev/sdb"), "");
     }
 }

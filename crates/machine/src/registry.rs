@@ -22,6 +22,9 @@ pub struct DeviceRecord {
     pub index: u16,
     pub name: String,
     pub path: PathBuf,
+    /// The host it is labelled with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// What the maker calls it, where the kernel knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
@@ -32,6 +35,11 @@ impl DeviceRecord {
     pub fn describe(&self) -> String {
         let serial = self.serial.as_ref().map(|serial| format!(", serial {serial}")).unwrap_or_default();
         format!("{}{serial}", self.path.display())
+    }
+
+    /// The host that it stands on, if one is known.
+    pub fn host(&self) -> String {
+        crate::places::host_of(&self.host, &self.path.display().to_string())
     }
 }
 

@@ -9,6 +9,7 @@ use stere_format::{DeviceEntry, DeviceState};
 use stere_pool::{DeviceClass, Holds, Joining, NewDevice, Return, identify, judge_return};
 use stere_store::{DeviceIn, Label, MetadataWish};
 
+use crate::evacuate::evacuate;
 use crate::forecast::Plan;
 use crate::new_device::new_device;
 use crate::outcome::Outcome;
@@ -47,6 +48,7 @@ impl Running {
             Change::Resize { device } => self.resize(device, dry_run),
             Change::Remove { device } => self.empty(device, DeviceState::Removing, dry_run),
             Change::Evacuate { device } => self.empty(device, DeviceState::Leaving, dry_run),
+            Change::EvacuateHost { host } => evacuate(self, host, dry_run),
             Change::Fail { device } => self.fail(device, dry_run),
             Change::Replace { old, new, force } => self.replace(old, new, *force, dry_run),
             Change::ReplaceBySpare { old } => self.replace_by_spare(old, dry_run),

@@ -43,12 +43,12 @@ impl Running {
         }
     }
 
-    /// Devices that take chunks, without this one.
-    fn active_without(&self, except: Option<u16>) -> usize {
+    /// Devices that take chunks, without these.
+    pub(crate) fn active_without(&self, except: &[u16]) -> usize {
         let entries = self.store.device_entries();
         let takes = |entry: &&DeviceEntry| {
             DeviceState::from_code(entry.state) == Some(DeviceState::Active)
-                && Some(entry.index) != except
+                && !except.contains(&entry.index)
                 && self.attached(entry.index).is_some()
         };
         entries.iter().filter(takes).count()
@@ -58,7 +58,13 @@ impl Running {
         if devices == 0 { 0 } else { crate::classes::classes(&self.store).wish(Class::Normal).scheme(devices).1 }
     }
 
-    fn finish(&self, bytes_to_move: u64, survives_after: u8, lost_bytes: u64, refusal: Option<String>) -> Forecast {
+    pub(crate) fn finish(
+        &self,
+        bytes_to_move: u64,
+        survives_after: u8,
+        lost_bytes: u64,
+        refusal: Option<String>,
+    ) -> Forecast {
         let rate = self.mending.bytes_per_second();
         let seconds = if bytes_to_move == 0 { 0 } else { bytes_to_move.div_ceil(rate.max(1)).max(1) };
         let moves = match bytes_to_move {
@@ -80,7 +86,7 @@ impl Running {
 
     fn forecast_add(&self, devices: usize, bytes: u64, spare: bool) -> Forecast {
         let added = if spare { 0 } else { devices };
-        let survives = self.normal_survives(self.active_without(None) + added);
+        let survives = self.normal_survives(self.active_without(&[]) + added);
         let mut forecast = self.finish(0, survives, 0, None);
         let room = if spare { "kept empty until a device fails" } else { "for new data at once" };
         forecast.text = format!("{} more, {room}; {}", size::show(bytes), forecast.text);
@@ -93,7 +99,7 @@ impl Running {
             true => StoreChange::Evacuate(entry.index),
             false => StoreChange::Lose(vec![entry.index]),
         })?;
-        let remaining = self.active_without(Some(entry.index)) + usize::from(has_spare);
+        let remaining = self.active_without(&[entry.index]) + usize::from(has_spare);
         let name = &entry.name;
         let pool = &self.pool;
         let refusal = if remaining == 0 {
@@ -125,7 +131,7 @@ impl Running {
     }
 
     /// What needs more devices than would be left, and the two ways out of each.
-    fn why_too_wide(&self, forecast: &stere_store::Forecast) -> Option<String> {
+    pub(crate) fn why_too_wide(&self, forecast: &stere_store::Forecast) -> Option<String> {
         let mut wide: Vec<_> = forecast.too_wide.iter().collect();
         wide.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
         let told: Vec<String> = wide.into_iter().map(|(wide, bytes)| self.too_wide(*wide, *bytes)).collect();
@@ -160,7 +166,7 @@ impl Running {
     }
 
     /// What must lie on certain devices (`only=`) and finds no room on those that are left.
-    fn why_placeless(&self, name: &str, forecast: &stere_store::Forecast) -> Option<String> {
+    pub(crate) fn why_placeless(&self, name: &str, forecast: &stere_store::Forecast) -> Option<String> {
         let say = |(number, bytes): (&u8, &u64)| {
             let words = self.store.places().place_words(*number).unwrap_or_default().join(",");
             format!("{} that must lie on {words} (only=)", size::show(*bytes))
@@ -203,7 +209,7 @@ impl Running {
         } else {
             None
         };
-        let survives = self.normal_survives(self.active_without(Some(old.index)) + 1);
+        let survives = self.normal_survives(self.active_without(&[old.index]) + 1);
         let mut forecast = self.finish(bytes, survives, lost_bytes, refusal);
         if lost_bytes > 0 {
             forecast.text += &format!(
@@ -230,7 +236,7 @@ impl Running {
 
     fn forecast_return(&self, entry: &DeviceEntry) -> Result<Forecast> {
         let usage = self.store.devices.device_usage(entry.index)?;
-        let survives = self.normal_survives(self.active_without(Some(entry.index)) + 1);
+        let survives = self.normal_survives(self.active_without(&[entry.index]) + 1);
         Ok(self.finish(usage.missing * self.chunk_bytes, survives, 0, None))
     }
 }

@@ -41,6 +41,7 @@ pub fn gather(
     let mut report = LossReport {
         pool: pool.into(),
         devices: names(&is_asked).into_iter().chain(volumes.into_iter().map(|entry| entry.name)).collect(),
+        hosts: Vec::new(),
         absent: names(&|entry| !present.contains(&entry.index)),
         files: 0,
         lost_bytes: 0,

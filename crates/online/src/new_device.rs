@@ -8,6 +8,9 @@ use stere_pool::{DeviceClass, Holds, NewDevice, identify};
 use stere_control::spec::DeviceSpec;
 use stere_machine::devices::open_device;
 use stere_machine::error::Result;
+use stere_machine::places;
+
+const LABEL_BYTES_MAX: usize = 63;
 
 pub fn new_device(spec: &DeviceSpec) -> Result<NewDevice> {
     let path = spec.path.display().to_string();
@@ -24,19 +27,14 @@ pub fn new_device(spec: &DeviceSpec) -> Result<NewDevice> {
     });
     let name = if spec.name.is_empty() { short_name(&spec.path) } else { spec.name.clone() };
     let (tags, shelf) = (spec.tags.clone(), spec.shelf.clone());
-    let host = if spec.host.is_empty() { host_of(&path) } else { spec.host.clone() };
+    // Copies are kept apart by it.
+    let host =
+        Some(places::host_of(&spec.host, &path)).filter(|host| host.len() <= LABEL_BYTES_MAX).unwrap_or_default();
     Ok(NewDevice { path, device, name, class, tags, host, shelf, foreign })
-}
-
-/// The machine that a device is on, if it is another one: copies are kept apart by it.
-fn host_of(path: &str) -> String {
-    let address = Some(path).filter(|path| stere_nbd::is_address(path));
-    let host = address.and_then(|path| stere_nbd::Address::parse(path).ok()).map(|address| address.host);
-    host.filter(|host| host.len() <= 63).unwrap_or_default()
 }
 
 /// A device is called like its file, without the extension.
 fn short_name(path: &Path) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    if stem.len() <= 63 { stem } else { String::new() }
+    if stem.len() <= LABEL_BYTES_MAX { stem } else { String::new() }
 }

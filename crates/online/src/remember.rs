@@ -40,7 +40,8 @@ impl Running {
             let path = self.path_of(entry).map(PathBuf::from).unwrap_or_default();
             let before = old.as_ref().and_then(|old| old.devices.iter().find(|device| device.id == id));
             let serial = serial_of(&path).or_else(|| before.and_then(|device| device.serial.clone()));
-            DeviceRecord { id, index: entry.index, name: entry.name.clone(), path: absolute(&path), serial }
+            let (name, host) = (entry.name.clone(), entry.host.clone());
+            DeviceRecord { id, index: entry.index, name, path: absolute(&path), host, serial }
         };
         let devices = entries.iter().map(record).collect();
         let scrub = old.as_ref().map(|old| old.scrub.clone()).unwrap_or_default();

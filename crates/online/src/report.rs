@@ -10,6 +10,7 @@ use stere_naming::FileSystem;
 use stere_policy::Class;
 
 use crate::classes::{class_reports, classes, least_classes, scheme};
+use crate::hosts::hosts_survived;
 use crate::lose::lost_files;
 use crate::running::Running;
 use stere_control::status::{DeviceReport, Finding, RecoveryFacts, State, StatusReport};
@@ -71,6 +72,7 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
         pool: running.pool.clone(),
         state,
         survives,
+        survives_hosts: hosts_survived(running),
         least_classes,
         next,
         id: running.id.clone(),

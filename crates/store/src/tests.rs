@@ -13,6 +13,7 @@ use stere_log::Segment;
 mod damage;
 pub(crate) mod devices;
 mod full;
+mod leaving;
 mod mirrors;
 mod overtaken;
 mod places;

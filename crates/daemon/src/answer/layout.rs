@@ -7,6 +7,7 @@ use stere_naming::{FileSystem, Io};
 use stere_control::layout::{Fetch, Layout, Run, Source};
 use stere_machine::clock;
 use stere_machine::error::Result;
+use stere_online::hosts::Hosts;
 use stere_online::running::Running;
 
 /// The medium that a released segment comes from first, if it is on one of many.
@@ -36,6 +37,28 @@ fn fetches(filesystem: &FileSystem, running: &Running, inode: u64) -> Result<Vec
     Ok(fetches)
 }
 
+/// Each host once.
+fn named_once<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut named: Vec<String> = Vec::new();
+    for host in hosts {
+        if !named.iter().any(|known| known == host) {
+            named.push(host.to_owned());
+        }
+    }
+    assert!(named.iter().all(|host| !host.is_empty()), "a host has a name");
+    named
+}
+
+/// How many hosts a run survives. One that is on media, too, survives the loss of all.
+fn survives_hosts(hosts: &Hosts, run: &stere_naming::LayoutRun) -> Option<u8> {
+    if run.devices.is_empty() || !hosts.are_known() {
+        return None;
+    }
+    let spare = if run.volumes == 0 { usize::from(run.survives) } else { run.devices.len() };
+    assert!(spare <= run.devices.len(), "no more is to spare than there is");
+    Some(hosts.survived_by(&run.devices, spare))
+}
+
 /// Answers for the daemon.
 pub fn gather(filesystem: &FileSystem, running: &Running, inode: u64, from: u64) -> Result<Layout> {
     let (runs, next) = filesystem.tiers().layout(&clock::own_caller(Io::BLOCKING), inode, from)?;
@@ -44,7 +67,10 @@ pub fn gather(filesystem: &FileSystem, running: &Running, inode: u64, from: u64)
         let entry = entries.iter().find(|entry| entry.index == *index);
         entry.map_or_else(|| format!("device {index}"), |entry| entry.name.clone())
     };
+    let hosts = Hosts::of_pool(running);
     let run = |run: stere_naming::LayoutRun| Run {
+        hosts: named_once(run.devices.iter().filter_map(|index| hosts.name(*index))),
+        survives_hosts: survives_hosts(&hosts, &run),
         start: run.start,
         end: run.end,
         scheme: run.scheme.to_string(),

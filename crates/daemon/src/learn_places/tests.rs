@@ -32,3 +32,11 @@ fn what_is_unknown_is_learned_and_nothing_else() {
     assert_eq!(known, record(&expected));
     assert!(!learn(&mut known, &all), "there is nothing new the second time");
 }
+
+#[test]
+fn what_left_the_pool_is_forgotten() {
+    let mut known = record(&[("a", 0, "nbd://n1:1/a"), ("b", 1, "nbd://n2:1/b"), ("c", 2, "/dev/sdc")]);
+    assert!(!learn(&mut known, &[]), "an answer without devices tells nothing");
+    assert!(learn(&mut known, &[told("a", 1, "nbd://n1:1/a"), told("c", 3, "/dev/sdd")]));
+    assert_eq!(known, record(&[("a", 0, "nbd://n1:1/a"), ("c", 2, "/dev/sdc")]));
+}

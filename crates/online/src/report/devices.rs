@@ -6,6 +6,7 @@ use stere_store::HealthState;
 
 use crate::running::Running;
 use stere_control::status::DeviceReport;
+use stere_machine::places::host_of;
 use stere_machine::size::show_duration;
 
 pub fn reports(running: &Running) -> Vec<DeviceReport> {
@@ -43,9 +44,11 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
         _ if usage.missing > 0 || (is_attached && usage.is_suspended) => "catching up",
         _ => "online",
     };
+    let path = running.path_of(entry).unwrap_or_default();
     DeviceReport {
         name: entry.name.clone(),
-        path: running.path_of(entry).unwrap_or_default(),
+        host: host_of(&entry.host, &path),
+        path,
         class: Running::class_of(entry).word().into(),
         state: state.into(),
         size_bytes: entry.size_bytes,
@@ -53,7 +56,6 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
         read_errors: health.map_or(0, |health| health.read_errors),
         checksum_errors: health.map_or(0, |health| health.checksum_errors),
         id: entry.id.to_string(),
-        host: entry.host.clone(),
         shelf: entry.shelf.clone(),
         tags: entry.tags.clone(),
         number: index + 1,

@@ -194,6 +194,19 @@ impl Node {
         process.wait().unwrap().code()
     }
 
+    /// Its disk is another one of the same size, with nothing on it.
+    pub fn change_disk(&mut self) {
+        self.kill();
+        if self.kind == Kind::Stere {
+            fs::remove_dir_all(self.directory()).unwrap();
+            fs::create_dir(self.directory()).unwrap();
+        } else {
+            fs::remove_file(self.image()).unwrap();
+            fs::File::create(self.image()).unwrap().set_len(self.size_bytes).unwrap();
+        }
+        self.start_again();
+    }
+
     /// Makes what it has in these bytes wrong.
     pub fn spoil(&self, range: std::ops::Range<u64>) {
         let file = std::fs::File::options().write(true).open(self.image()).unwrap();

@@ -21,8 +21,10 @@ pub struct Site {
     pub machines: Vec<World>,
     pub standbys: Vec<Child>,
     pub nodes: Vec<Node>,
+    /// Nodes that came later, and the numbers of their hosts.
+    pub added: Vec<(Node, usize)>,
     pub engine: PostgreSql,
-    _folder: World,
+    folder: World,
     network: Option<Network>,
 }
 
@@ -73,7 +75,7 @@ impl Site {
         let node = |number: usize| Node::start(test, Kind::Nbdkit, &folder.folder, &format!("n{number}"), NODE_BYTES);
         let nodes: Vec<Node> = (1..=nodes).map(node).collect::<Option<_>>()?;
         let machines: Vec<World> = (0..machines).map(|_| World::new()).collect();
-        let site = Site { machines, standbys: Vec::new(), nodes, engine, _folder: folder, network: None };
+        let site = Site { machines, standbys: Vec::new(), nodes, added: Vec::new(), engine, folder, network: None };
         site.create();
         Some(site)
     }
@@ -107,7 +109,8 @@ impl Site {
             world
         };
         let machines: Vec<World> = (0..links.machines.len()).map(machine).collect();
-        let site = Site { machines, standbys: Vec::new(), nodes, engine, _folder: folder, network: Some(network) };
+        let network = Some(network);
+        let site = Site { machines, standbys: Vec::new(), nodes, added: Vec::new(), engine, folder, network };
         site.create();
         Some(site)
     }
@@ -122,6 +125,16 @@ impl Site {
 
     pub fn network(&self) -> &Network {
         self.network.as_ref().unwrap()
+    }
+
+    /// A node on a new host of the network, which no pool knows yet; none where its server is not installed.
+    pub fn add_node(&mut self, test: &str, kind: Kind, name: &str) -> Option<()> {
+        let network = self.network.as_mut().unwrap();
+        let host = network.add(Link::Fast);
+        let place = (address_of(host), network.name(host));
+        let node = Node::start_at(test, kind, &self.folder.folder, (name, NODE_BYTES), (&place.0, Some(place.1)))?;
+        self.added.push((node, host));
+        Some(())
     }
 
     /// The number of a machine's host.
