@@ -46,6 +46,7 @@ fn open(shared: &Shared, machine: usize, journal: u64) -> Result<(PathBuf, File)
 }
 
 fn record(machine: usize, serial: u64, length: usize) -> Vec<u8> {
+    assert!(length >= HEAD, "a record is its head at least");
     let mut bytes = Vec::with_capacity(length);
     for word in [MAGIC, machine as u64, serial, length as u64] {
         bytes.extend(word.to_le_bytes());

@@ -52,7 +52,9 @@ impl Stretch {
             _ => 1 + random.below(16) as usize,
         };
         let blocks = blocks.min(length);
-        Stretch { file, first: random.below((length - blocks) as u64 + 1) as usize, blocks }
+        let first = random.below((length - blocks) as u64 + 1) as usize;
+        assert!(first + blocks <= length, "{blocks} blocks from {first} are in a file of {length}");
+        Stretch { file, first, blocks }
     }
 
     fn offset(&self) -> u64 {

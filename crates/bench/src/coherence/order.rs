@@ -46,6 +46,7 @@ impl Clock {
 
     /// After the call has returned, and before the places are told.
     pub fn end(&self, write: u64) {
+        assert!(self.began(write).is_some(), "write {write} ends and has not begun");
         self.ended[write as usize].store(self.tick(), Ordering::SeqCst);
     }
 
@@ -76,6 +77,7 @@ impl Place {
 
     /// A write of this place has returned.
     pub fn written(&self, clock: &Clock, write: u64) {
+        assert!(clock.ended[write as usize].load(Ordering::SeqCst) != RUNNING, "a write that returned has ended");
         self.floor.fetch_max(clock.began(write).unwrap_or(0), Ordering::SeqCst);
     }
 
@@ -86,7 +88,8 @@ impl Place {
     pub fn cut_ended(&self, clock: &Clock, cut: u64) {
         self.cut_ended.fetch_max(clock.ended[cut as usize].load(Ordering::SeqCst), Ordering::SeqCst);
         self.floor.fetch_max(clock.began(cut).unwrap_or(0), Ordering::SeqCst);
-        self.cuts_running.fetch_sub(1, Ordering::SeqCst);
+        let running = self.cuts_running.fetch_sub(1, Ordering::SeqCst);
+        assert!(running > 0, "a cut ends that has not begun");
     }
 
     /// Whether a read may show this write. It has shown it then: a read that begins later shows it, or something newer.

@@ -22,6 +22,7 @@ fn name(version: u64) -> String {
 }
 
 fn content(version: u64, blocks: u64, write: u64, writer: u64) -> Vec<u8> {
+    assert!(blocks > 0, "an empty version says nothing");
     let mut bytes = vec![0; blocks as usize * BLOCK];
     let file = (FIRST_NUMBER + version) << 32 | blocks;
     for (index, block) in bytes.chunks_exact_mut(BLOCK).enumerate() {

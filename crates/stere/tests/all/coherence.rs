@@ -36,11 +36,6 @@ fn judge(site: &Site, time: Duration, held_max: Duration) -> serde_json::Value {
     said
 }
 
-fn close(site: &Site) {
-    site.machines.iter().rev().for_each(|machine| drop(machine.ok("umount mount")));
-    site.machines[0].ok("check lab");
-}
-
 #[test]
 fn what_three_machines_write_at_once_all_of_them_see() {
     let Some(site) = site("what_three_machines_write_at_once_all_of_them_see") else { return };
@@ -48,7 +43,7 @@ fn what_three_machines_write_at_once_all_of_them_see() {
     site.machines[1..].iter().for_each(|machine| drop(machine.ok("mount lab mount -o nostandby")));
     let said = judge(&site, Duration::from_secs(12) * times(), HELD_MAX);
     assert!(said["blocks_read"].as_u64().unwrap() > 5000 && said["records_read"].as_u64().unwrap() > 100, "{said}");
-    close(&site);
+    site.close();
 }
 
 #[test]
@@ -71,5 +66,5 @@ fn what_they_see_is_right_when_the_owner_is_killed() {
             judge(&site, Duration::from_secs(16), TAKEOVER_MAX);
         });
     }
-    close(&site);
+    site.close();
 }
