@@ -40,7 +40,9 @@ impl Belief {
     /// After a change of size. The kernel passes over older attributes that arrive later, also those of an owner that has served others in
     /// between; so where others write, it asks again.
     pub fn in_size(&self, attributes: &Attributes) -> Duration {
-        if self.other_names.is_zero() { Duration::ZERO } else { self.in_attributes(attributes) }
+        let time = if self.other_names.is_zero() { Duration::ZERO } else { self.in_attributes(attributes) };
+        assert!(time <= self.attributes, "a size is believed no longer than other attributes");
+        time
     }
 
     pub fn in_name(&self, attributes: &Attributes) -> Duration {

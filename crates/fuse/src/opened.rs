@@ -68,6 +68,7 @@ impl Opened {
             return true;
         }
         known.insert(place, Seen { version, unused: Some(handle) });
+        assert!(known.len() <= FILES_MAX, "{} files are remembered", known.len());
         false
     }
 
