@@ -45,10 +45,12 @@ fn unpacked_folder(root: &Path, package: &str) -> PathBuf {
     root.join("target/tools").join(package)
 }
 
-/// Where `install_s3_servers` and `unpack_servers` put programs that are not there.
-pub fn server_programs(root: &Path) -> Vec<PathBuf> {
+/// Where programs are put that are brought for tests and not there.
+pub fn folders_of_programs(root: &Path) -> Vec<PathBuf> {
     let wheels = S3_SERVERS.iter().map(|(_, package, version)| wheel_folder(root, package, version).join("bin"));
-    wheels.chain(UNPACKED.iter().map(|(_, package, place)| unpacked_folder(root, package).join(place))).collect()
+    let unpacked = UNPACKED.iter().map(|(_, package, place)| unpacked_folder(root, package).join(place));
+    let built = [PJDFSTEST, FSX].map(|(name, version)| crate_folder(root, name, version).join("bin"));
+    wheels.chain(unpacked).chain(built).collect()
 }
 
 /// Brings servers that nothing starts but tests: SSH, etcd.
@@ -188,9 +190,21 @@ pub fn require_root_and_fuse() -> Result<()> {
     Ok(())
 }
 
-/// A program from crates.io in exactly this version, built once into `target/tools`.
-pub fn crate_program(root: &Path, name: &str, version: &str) -> Result<PathBuf> {
-    let tools = root.join(format!("target/tools/{name}-{version}"));
+/// Test programs from crates.io, in exactly this version, which suites and tests with several machines run.
+pub const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
+pub const FSX: (&str, &str) = ("fsx", "0.3.2");
+
+fn crate_folder(root: &Path, name: &str, version: &str) -> PathBuf {
+    root.join(format!("target/tools/{name}-{version}"))
+}
+
+pub fn build_crate_programs(root: &Path) -> Result<()> {
+    [PJDFSTEST, FSX].into_iter().try_for_each(|one| crate_program(root, one).map(drop))
+}
+
+/// A program from crates.io, built once into `target/tools`.
+pub fn crate_program(root: &Path, (name, version): (&str, &str)) -> Result<PathBuf> {
+    let tools = crate_folder(root, name, version);
     let binary = tools.join("bin").join(name);
     if binary.exists() {
         return Ok(binary);

@@ -44,6 +44,7 @@ pub fn run(root: &Path, only: Option<String>) -> Result<()> {
     steps.step("S3 servers for tests", || packages::install_s3_servers(root));
     steps.step("servers of SSH and etcd for tests", || packages::unpack_servers(root));
     steps.step("PostgreSQL for tests", packages::install_postgresql);
+    steps.step("pjdfstest and fsx for tests", || packages::build_crate_programs(root));
     // First of what is built: all that follows finds its programs there.
     steps.step("tests of all crates", || programs::run(root));
     steps.step("manual: the command reference", || reference::run(root, true));

@@ -15,6 +15,8 @@ pub enum BenchError {
     Command { command: String, what: String },
     #[error("SQLite on {}: {what}", path.display())]
     Database { path: PathBuf, what: String },
+    #[error("not coherent: {0}")]
+    Incoherent(String),
     #[error("waited in vain: {0}")]
     Unmet(&'static str),
     #[error("cannot drop the kernel's caches ({0}); run as root, or cold figures mean nothing")]

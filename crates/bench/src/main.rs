@@ -4,6 +4,10 @@
 //! is deterministic from its seed and checks what it reads back. Read next: `workload.rs` (what is timed and how).
 
 mod acknowledge;
+mod coherence;
+#[cfg(test)]
+#[path = "coherence/tests.rs"]
+mod coherence_tests;
 mod cold;
 mod delay;
 mod differential;
@@ -25,6 +29,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::acknowledge::Promise;
+use crate::coherence::Plant;
 use crate::cold::Cold;
 use crate::differential::Plan;
 use crate::error::{At, BenchError};
@@ -135,6 +140,24 @@ enum Command {
         #[arg(long, default_value_t = 5)]
         seconds: u64,
     },
+    /// Write and read in several directories, which are one on the mounts of several machines: what one writes the others see.
+    Coherence {
+        #[arg(required = true, num_args = 2..)]
+        directories: Vec<PathBuf>,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// End when so many reads were judged.
+        #[arg(long, default_value_t = u64::MAX)]
+        reads: u64,
+        /// Make some changes wrong, to see that it is found.
+        #[arg(long)]
+        plant: Option<Plant>,
+        /// Allow that an append is seen growing, as on ext4.
+        #[arg(long)]
+        grows_in_parts: bool,
+    },
     /// Write, sync and note in LOG what was acknowledged, until the file system dies.
     Acknowledge {
         directory: PathBuf,
@@ -230,6 +253,13 @@ fn execute(command: Command) -> Result<(), BenchError> {
         }
         Command::Race { directory, seed, seconds } => {
             println!("{}", race::run(&directory, seed, seconds)?);
+            Ok(())
+        }
+        Command::Coherence { directories, seed, seconds, reads, plant, grows_in_parts } => {
+            let time = std::time::Duration::from_secs(seconds);
+            let held_max = coherence::HELD_MAX;
+            let plan = coherence::Plan { seed, time, reads_max: reads, plant, grows_in_parts, held_max };
+            println!("{}", coherence::run(&directories, plan).map_err(BenchError::Incoherent)?);
             Ok(())
         }
         Command::Acknowledge { directory, log, seed, threads, promise, operations } => {

@@ -18,6 +18,8 @@ pub(crate) enum Answer {
     /// The same, and it may come without the kernel's doing.
     NoEntryYet,
     Attributes(Attributes),
+    /// The same after a change of size.
+    Cut(Attributes),
     Statx(Attributes),
     Opened {
         handle: u64,
@@ -74,6 +76,9 @@ impl Answer {
             Answer::NoEntryYet => request.reply_entry(&Entry::negative(std::time::Duration::ZERO)),
             Answer::Attributes(attributes) => {
                 request.reply_attributes(&wire_attributes(&attributes), belief.in_attributes(&attributes));
+            }
+            Answer::Cut(attributes) => {
+                request.reply_attributes(&wire_attributes(&attributes), belief.in_size(&attributes));
             }
             Answer::Statx(attributes) => {
                 let born = wire_time(attributes.btime);

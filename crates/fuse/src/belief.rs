@@ -37,6 +37,14 @@ impl Belief {
         if attributes.is_fleeting { Duration::ZERO } else { self.attributes }
     }
 
+    /// After a change of size. The kernel passes over older attributes that arrive later, also those of an owner that has served others in
+    /// between; so where others write, it asks again.
+    pub fn in_size(&self, attributes: &Attributes) -> Duration {
+        let time = if self.other_names.is_zero() { Duration::ZERO } else { self.in_attributes(attributes) };
+        assert!(time <= self.attributes, "a size is believed no longer than other attributes");
+        time
+    }
+
     pub fn in_name(&self, attributes: &Attributes) -> Duration {
         match attributes.mode & libc::S_IFMT {
             _ if attributes.is_fleeting => Duration::ZERO,

@@ -22,7 +22,10 @@ impl Performer {
         let operation = request.operation();
         match operation {
             // These write into the request's buffer, so the borrow of the operation has to end.
-            Operation::Read { node, offset, size, .. } => self.read(request, io, node, offset, size),
+            Operation::Read { node, handle, offset, size, .. } => {
+                self.used(request, node, handle);
+                self.read(request, io, node, offset, size)
+            }
             Operation::Readdir { node, handle, offset, size } => {
                 self.readdir(request, io, Listing { node, handle, offset, size }, false)
             }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::{Job, end};
 use crate::command::{MINUTE, capture, output};
 use crate::error::{At, Result, XtaskError};
-use crate::packages::crate_program;
+use crate::packages::{FSX, PJDFSTEST, crate_program};
 use crate::subject::{Kind, Shape};
 
 const FSX_OPERATIONS: u64 = 200_000;
@@ -23,7 +23,7 @@ const PJDFSTEST_BAD_LENGTH: usize = 9;
 
 /// All tests in two runs: those that remount read-only cannot run beside tests that leave files open.
 pub fn pjdfstest(job: &Job) -> Result<()> {
-    let binary = crate_program(&job.world.root, "pjdfstest", "0.2.2")?;
+    let binary = crate_program(&job.world.root, PJDFSTEST)?;
     let second = job.world.subject(Kind::Tmpfs, "second", &Shape::default())?;
     let mut path = job.subject.mount_point.clone();
     while path.as_os_str().len() % 127 == PJDFSTEST_BAD_LENGTH {
@@ -94,7 +94,7 @@ fn fsx_with_mmap(job: &Job, operations: u64) -> Result<()> {
 }
 
 fn run_fsx(job: &Job, settings: &str, mmap: &str, operations: u64) -> Result<()> {
-    let binary = crate_program(&job.world.root, "fsx", "0.3.2")?;
+    let binary = crate_program(&job.world.root, FSX)?;
     let configuration = job.scratch.join("fsx.toml");
     let text = format!(
         "flen = 262144\n{settings}[opsize]\nmax = 65536\n[weights]\nclose_open = 1\nread = 10\nwrite = 10\n{mmap}\

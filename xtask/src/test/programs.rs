@@ -185,7 +185,7 @@ pub fn run(root: &Path) -> Result<()> {
     println!("    {count} test programs built in {:.0} s", begun.elapsed().as_secs_f64());
     let path = std::env::var_os("PATH").unwrap_or_default();
     // What tests bring themselves comes before what happens to be installed: another version may say other things.
-    let places = packages::server_programs(root).into_iter().chain(std::env::split_paths(&path));
+    let places = packages::folders_of_programs(root).into_iter().chain(std::env::split_paths(&path));
     let path = std::env::join_paths(places).unwrap_or(path);
     let mut outcomes = run_all(programs, &path);
     outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));

@@ -18,7 +18,8 @@ impl Performer {
             Operation::Statx { .. } if self.no_birth_times => Err(Failure::Errno(libc::ENOSYS)),
             Operation::Statx { node, .. } => Ok(Answer::Statx(filesystem.getattr(&caller, node)?)),
             Operation::Setattr { node, changes } => {
-                Ok(Answer::Attributes(filesystem.setattr(&caller, node, &set_attributes(&changes))?))
+                let attributes = filesystem.setattr(&caller, node, &set_attributes(&changes))?;
+                Ok(if changes.size.is_some() { Answer::Cut(attributes) } else { Answer::Attributes(attributes) })
             }
             Operation::Statfs { node } => Ok(Answer::Statfs(statfs(&filesystem.quotas().statfs_at(io, node)?))),
             Operation::Setxattr { node, name, flags, .. } if flags == CREATE_AND_REPLACE => {

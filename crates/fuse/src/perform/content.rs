@@ -2,7 +2,7 @@
 
 use fuse_wire::abi::fopen;
 use fuse_wire::{CopyFileRange, OfferWrite, Operation, Request, Write};
-use stere_naming::{Caller, Error, Handle, Io, Whence, WriteOffer};
+use stere_naming::{Attributes, Caller, Error, Handle, Io, Whence, WriteOffer};
 
 use super::names::open_flags;
 use crate::answer::{Answer, Failure};
@@ -36,9 +36,10 @@ impl Performer {
         match *operation {
             Operation::Write(write) => self.write(request, operation, &caller, &write),
             Operation::Open { node, flags, .. } => {
-                let shown = self.shown_flags(request, &caller, node, flags)?;
+                let before = self.opened.as_ref().map(|_| filesystem.getattr(&caller, node)).transpose()?;
                 let handle = filesystem.open(&caller, node, open_flags(flags))?;
-                Ok(Answer::Opened { handle: handle.0, flags: shown })
+                let flags = self.shown_flags(request, before.as_ref(), handle, flags);
+                Ok(Answer::Opened { handle: handle.0, flags })
             }
             Operation::Opendir { node, .. } => {
                 // Open directories are noted below, so that one that is removed meanwhile can still be looked at.
@@ -48,6 +49,8 @@ impl Performer {
                 Ok(Answer::Opened { handle: handle.0, flags: self.open_directory_flags })
             }
             Operation::Release { node, handle, .. } => {
+                let kernel = request.remote_tag();
+                self.opened.iter().for_each(|opened| opened.closed(kernel, node, Handle(handle)));
                 filesystem.release(&caller, node, Handle(handle))?;
                 Ok(Answer::Done)
             }
@@ -144,17 +147,26 @@ impl Performer {
         self.opened.is_some() && flags.cast_signed() & libc::O_APPEND != 0
     }
 
-    /// What the kernel may do with the pages it has of a file that it opens. Asked before the file is opened, so that what is changed
-    /// meanwhile is seen at the next time.
-    fn shown_flags(&self, request: &Request, caller: &Caller<'_>, node: u64, flags: u32) -> Result<u32, Failure> {
-        let Some(opened) = &self.opened else { return Ok(self.open_flags) };
+    /// What the kernel may do with the pages it has of a file that it has opened, which was this before: so what was changed meanwhile is
+    /// seen at the next time.
+    fn shown_flags(&self, request: &Request, before: Option<&Attributes>, handle: Handle, flags: u32) -> u32 {
+        let (Some(opened), Some(before)) = (&self.opened, before) else { return self.open_flags };
+        let kernel = request.remote_tag();
         if self.appends(flags) {
             // Pages would be kept at the place where the kernel thinks the end is.
-            return Ok(fopen::DIRECT_IO);
+            opened.appends(kernel, before.inode, handle);
+            return fopen::DIRECT_IO;
         }
-        let attributes = self.filesystem.getattr(caller, node)?;
-        let is_unchanged = opened.is_unchanged(request.remote_tag(), &attributes);
-        Ok(if is_unchanged { self.open_flags } else { self.open_flags & !fopen::KEEP_CACHE })
+        if opened.is_appended(kernel, before.inode) {
+            return fopen::DIRECT_IO;
+        }
+        let is_unchanged = opened.is_unchanged(kernel, before, handle);
+        if is_unchanged { self.open_flags } else { self.open_flags & !fopen::KEEP_CACHE }
+    }
+
+    /// A kernel reads a file that it has opened.
+    pub(super) fn used(&self, request: &Request, node: u64, handle: u64) {
+        self.opened.iter().for_each(|opened| opened.used(request.remote_tag(), node, Handle(handle)));
     }
 }
 

@@ -40,10 +40,10 @@ impl Performer {
             }
             Operation::Create { parent, name, mode, umask, flags, .. } => {
                 let created = filesystem.create(&caller(umask), parent, name, mode, open_flags(flags))?;
-                self.created(&created, flags)
+                self.created(request, &created, flags)
             }
             Operation::Tmpfile { parent, mode, umask, flags } => {
-                self.created(&filesystem.tmpfile(&caller(umask), parent, mode, open_flags(flags))?, flags)
+                self.created(request, &filesystem.tmpfile(&caller(umask), parent, mode, open_flags(flags))?, flags)
             }
             _ => UNSUPPORTED,
         }
@@ -63,9 +63,17 @@ impl Performer {
         Ok(Answer::Entry(entry(attributes, &self.belief)))
     }
 
-    fn created(&self, (attributes, handle): &(Attributes, Handle), flags: u32) -> Outcome {
+    fn created(&self, request: &Request, (attributes, handle): &(Attributes, Handle), flags: u32) -> Outcome {
         let entry = entry(attributes, &self.belief);
-        let flags = if self.appends(flags) { fopen::DIRECT_IO } else { self.open_flags };
+        let flags = match &self.opened {
+            Some(opened) if self.appends(flags) => {
+                opened.appends(request.remote_tag(), attributes.inode, *handle);
+                fopen::DIRECT_IO
+            }
+            // Others change names, too: it may be a file that the kernel has older pages of.
+            Some(_) => self.open_flags & !fopen::KEEP_CACHE,
+            None => self.open_flags,
+        };
         Ok(Answer::Created { entry, handle: handle.0, flags })
     }
 }

@@ -30,6 +30,32 @@ fn what_was_closed_on_one_machine_is_what_is_opened_on_another() {
     site.hand_over(serving);
 }
 
+/// The kernel forgets its pages when the answer to an open has arrived: an open that is answered sooner may find the older ones.
+#[test]
+fn an_open_keeps_no_pages_while_another_is_to_make_the_kernel_forget_them() {
+    let site = Site::new();
+    let serving = site.serve();
+    let (one, other) = (site.client(1), site.client(2));
+    let (node, handle) = one.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    one.write(node, handle, 0, b"first").expect("written");
+    other.lookup(ROOT, "file").expect("found");
+    let is_kept = || {
+        let (handle, flags) = other.open(node, libc::O_RDONLY).expect("opened");
+        (handle, flags & fopen::KEEP_CACHE != 0)
+    };
+    let (first, second) = (is_kept(), is_kept());
+    assert_eq!((first.1, second.1), (false, false));
+    other.read(node, second.0, 0, 100).expect("read");
+    let third = is_kept();
+    assert!(third.1, "the kernel has read what it opened: it has forgotten what it had before");
+    one.write(node, handle, 0, b"second").expect("written");
+    let changed = is_kept();
+    assert!(!changed.1);
+    other.release(node, changed.0).expect("closed");
+    assert!(is_kept().1, "it was closed, so it had been opened");
+    site.hand_over(serving);
+}
+
 #[test]
 fn appends_of_two_machines_go_one_behind_the_other() {
     let site = Site::new();
@@ -45,6 +71,14 @@ fn appends_of_two_machines_go_one_behind_the_other() {
             scope.spawn(move || (0..200).for_each(|_| kernel.append(node, handle, 0, line).expect("appended")));
         }
     });
+    let reader = site.client(3);
+    reader.lookup(ROOT, "log").expect("found");
+    for (kernel, is_past_pages) in [(&kernels[0], true), (&kernels[1], true), (&reader, false)] {
+        let (handle, flags) = kernel.open(node, libc::O_RDONLY).expect("opened");
+        let why = "a kernel that appends does not know where the file ends";
+        assert_eq!(flags & fopen::DIRECT_IO != 0, is_past_pages, "{why}");
+        kernel.release(node, handle).expect("closed");
+    }
     let all = kernels[0].read(node, handle, 0, 10_000).expect("read");
     let count = |line: &[u8]| all.chunks(4).filter(|found| *found == line).count();
     assert_eq!((all.len(), count(b"one\n"), count(b"two\n")), (1600, 200, 200));

@@ -2,6 +2,8 @@
 
 #[path = "../support/cable.rs"]
 mod cable;
+#[path = "../../../bench/src/coherence.rs"]
+mod coherence_check;
 #[path = "../support/elsewhere.rs"]
 mod elsewhere;
 #[path = "../support/network.rs"]
@@ -29,6 +31,7 @@ mod capabilities;
 mod checksums;
 mod classes;
 mod clients;
+mod coherence;
 mod commands_afar;
 mod costs;
 mod cut_off;
@@ -58,6 +61,7 @@ mod judges;
 mod known_loss;
 mod library;
 mod library_hostile;
+mod linearizable;
 mod locks;
 mod media_trouble;
 mod mounted;
@@ -94,6 +98,7 @@ mod strangers;
 mod tier;
 mod tier_room;
 mod tier_waits;
+mod two_machines;
 mod versions;
 mod watch;
 mod without_owner;

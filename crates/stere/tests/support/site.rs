@@ -137,6 +137,15 @@ impl Site {
         Some(())
     }
 
+    /// Unmounts the pool everywhere, where it is owned last, and checks it. A machine that stands by would own it, if only to end.
+    pub fn close(&self) {
+        let (owners, others): (Vec<&World>, Vec<&World>) = self.machines.iter().partition(|machine| owns(machine));
+        for machine in others.into_iter().rev().chain(owners) {
+            machine.ok("umount mount");
+        }
+        self.machines[0].ok("check lab");
+    }
+
     /// The number of a machine's host.
     pub fn host_of(&self, machine: usize) -> usize {
         self.nodes.len() + 1 + machine
