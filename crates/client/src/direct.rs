@@ -227,6 +227,7 @@ impl Direct {
             if is_free && is_room && !is_paused && has_owner && (content.is_ready)() {
                 queue.next += 1;
                 let number = queue.next;
+                assert!(range.start < range.end, "a write has bytes");
                 queue.files.entry(node).or_default().under_way.push((number, range.clone()));
                 queue.jobs.push_back(Job { request: Some(request), node, number, range });
                 self.arrived.notify_one();
@@ -260,6 +261,7 @@ impl Direct {
         let mut released = Vec::new();
         if let Some(file) = queue.files.get_mut(&node) {
             file.under_way.retain(|(other, _)| *other != number);
+            file.through.retain(|other| *other != number);
             if file.under_way.is_empty() {
                 released.extend(file.behind.drain(..));
                 queue.files.remove(&node);
@@ -313,7 +315,7 @@ impl Direct {
     }
 
     /// Waits until nothing is under way, or for so long.
-    pub fn settle(&self, until: std::time::Instant) {
+    pub fn wait_until_idle(&self, until: std::time::Instant) {
         let mut queue = self.queue.lock();
         while !queue.files.is_empty() {
             if self.ended.wait_until(&mut queue, until).timed_out() {

@@ -206,7 +206,7 @@ impl Link {
     pub fn finish(&self, patience: Duration) -> Finished {
         let deadline = Instant::now() + patience;
         self.give_up();
-        self.shared.direct.settle(deadline);
+        self.shared.direct.wait_until_idle(deadline);
         // Nobody waits for an owner that does not take this machine.
         let is_refused = self.shared.state.lock().is_refused;
         let is_safe = !self.has_unsynced() || (!is_refused && self.sync(deadline));

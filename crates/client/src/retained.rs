@@ -136,6 +136,7 @@ impl Retained {
         let end = offset.saturating_add(length);
         let file = self.files.get_mut(&node);
         let pieces = file.into_iter().flat_map(|file| file.range_mut(offset..end));
+        let mark = mark.min(UNENTERED - 1);
         pieces.filter(|(_, piece)| piece.mark == UNENTERED).for_each(|(_, piece)| piece.mark = mark);
     }
 

@@ -62,6 +62,7 @@ impl Records {
             records.push(record);
             at = end;
         }
+        assert_eq!(records.len(), stored.len(), "each record has its description");
         Records { offer: WriteOffer { records }, stored, data }
     }
 
@@ -106,6 +107,7 @@ impl Nodes {
     /// Writes as the owner of this term from now on; false if there was a newer one.
     fn follow(&self, epoch: u64) -> bool {
         let mut known = self.epoch.lock();
+        assert!(*known <= self.stripe.devices.epoch(), "nodes were told of every owner that gave a row");
         if epoch > *known {
             self.stripe.devices.set_epoch(epoch);
             *known = epoch;

@@ -21,6 +21,7 @@ impl Places<'_> {
         records: Vec<BlobValue>,
     ) -> Result<Option<(GivenRow, Vec<NewBlob>)>, Error> {
         let engine: &Engine = self.engine;
+        assert!(!records.is_empty(), "a row has records");
         engine.check_writable()?;
         let first = engine.next_blob.fetch_add(records.len() as u64, Ordering::AcqRel);
         let (mut described, mut offset) = (Vec::with_capacity(records.len()), owner.offset);

@@ -217,7 +217,7 @@ impl Allocator {
             let edge = edge.start..edge.end.min(content.size);
             if edge.start < edge.end && self.has_data(context, inode, &edge)? {
                 let zeros = vec![0; (edge.end - edge.start) as usize];
-                self.writer.write_parts(context, inode, content, edge.start, &zeros)?;
+                self.writer.write_with_edges(context, inode, content, edge.start, &zeros, Vec::new())?;
             }
         }
         Ok(whole_start..whole_end.max(whole_start))
@@ -339,7 +339,7 @@ impl Allocator {
             if shared {
                 let mut bytes = vec![0; length as usize];
                 self.codec.read_stored(context.io, inode, at, &mut bytes)?;
-                self.writer.write_parts(context, inode, content, at, &bytes)?;
+                self.writer.write_with_edges(context, inode, content, at, &bytes, Vec::new())?;
                 self.writeback.save_all(context, inode, content)?;
             }
             at += length;

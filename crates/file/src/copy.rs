@@ -258,7 +258,7 @@ impl Copier {
             let length = COPY_BYTES.min(end - done);
             let mut bytes = vec![0; length as usize];
             self.codec.read_stored(context.io, source, copy.from + done, &mut bytes)?;
-            let written = self.writer.write_parts(context, target, content, copy.to + done, &bytes);
+            let written = self.writer.write_with_edges(context, target, content, copy.to + done, &bytes, Vec::new());
             let written = match written {
                 Err(error) if done > 0 && is_full(&error) => break,
                 written => written?,

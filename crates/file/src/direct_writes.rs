@@ -101,7 +101,7 @@ impl DirectWrites {
     }
 
     /// Waits until nothing that others write to an inode is on its way.
-    pub fn settle(&self, io: Io<'_>, inode: u64) -> Result<(), Error> {
+    pub fn wait_until_entered(&self, io: Io<'_>, inode: u64) -> Result<(), Error> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl DirectWrites {
     }
 
     /// Waits for all that is on its way now.
-    pub fn settle_all(&self, io: Io<'_>) -> Result<(), Error> {
+    pub fn wait_for_all(&self, io: Io<'_>) -> Result<(), Error> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
@@ -197,6 +197,7 @@ impl DirectWrites {
             return None;
         }
         writes.next += 1;
+        assert!(range.start < range.end, "what is offered has bytes");
         // Told apart from those of other owners.
         let number = self.store.log().stripe.devices.epoch() << COUNTED_BITS | writes.next;
         let until_ms = self.now_ms() + OFFERED_MS_MAX;
@@ -236,6 +237,7 @@ impl DirectWrites {
             Appended { start: at, blob }
         });
         let given = Given { blobs: blobs.collect(), row };
+        assert_eq!(given.blobs.last().map(Appended::end), Some(range.end), "the blobs are all that was offered");
         let grant = given.row.grant(number, self.store.log().stripe.devices.epoch());
         let mut writes = self.writes.lock();
         let is_over = |session: u64| writes.over.contains(&session);
@@ -329,6 +331,7 @@ impl DirectWrites {
             return Err(Error::Store(stere_store::Error::NoSpace));
         }
         let before = content.size;
+        assert_eq!(given.blobs.first().map(|first| first.start), Some(range.start), "the blobs are those of the range");
         self.table.note_dirty(content);
         content.size = content.size.max(range.end);
         content.touch(at);
@@ -413,6 +416,10 @@ impl DirectWrites {
         let gone = {
             let mut writes = self.writes.lock();
             let gone = writes.offered.remove(&number);
+            assert!(
+                gone.as_ref().is_none_or(|gone| gone.given.is_none()),
+                "a row is entered or dropped before it is forgotten"
+            );
             self.count.store(writes.offered.len(), Ordering::Release);
             gone
         };

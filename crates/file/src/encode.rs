@@ -15,10 +15,9 @@ use stere_crypt::{CryptError, DataKey, Keyring, Place, RECORD_EXTRA_BYTES};
 use stere_device::BufferPool;
 use stere_faults::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, DeviceIndex, SECTOR_BYTES};
-use stere_plugin::Encoded;
+use stere_plugin::{Coders, Encoded};
 use stere_store::{BlobHandle, Content, Io, NewBlob, Owner, Piece, Recoded, Store};
 
-use crate::coders::Coders;
 use crate::context::Context;
 use crate::encoding::{AskedEncoding, Decoded, Known, STORED_BYTES_KEPT, Storing};
 use crate::error::Error;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stere_policy::Class;
 
-use crate::coders::Coders;
+use stere_plugin::Coders;
 
 /// The largest size of a file.
 pub const FILE_BYTES_MAX: u64 = 16 << 40;

@@ -130,19 +130,8 @@ impl Writer {
         unreachable!("the last attempt writes")
     }
 
-    pub(crate) fn write_parts(
-        &self,
-        context: &Context<'_>,
-        inode: u64,
-        content: &mut Content,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize, Error> {
-        self.write_with_edges(context, inode, content, offset, data, Vec::new())
-    }
-
-    /// Writes where these edges were read before.
-    fn write_with_edges(
+    /// Writes where these edges were read before; none where there are none.
+    pub(crate) fn write_with_edges(
         &self,
         context: &Context<'_>,
         inode: u64,

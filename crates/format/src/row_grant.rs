@@ -47,9 +47,10 @@ impl WriteOffer {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
         reader.zeros(1)?;
-        let count = usize::from(reader.u16()?);
-        reader.check((1..=OFFERED_RECORDS_MAX).contains(&count), "count of records", count as u64)?;
-        let mut records = Vec::with_capacity(count);
+        let count = reader.u16()?;
+        let is_possible = (1..=OFFERED_RECORDS_MAX).contains(&usize::from(count));
+        reader.check(is_possible, "count of records", u64::from(count))?;
+        let mut records = Vec::with_capacity(usize::from(count));
         for _ in 0..count {
             let length = usize::from(reader.u16()?);
             let value = BlobValue::decode(reader.take(length)?)?;

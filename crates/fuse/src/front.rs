@@ -256,7 +256,7 @@ impl Front {
     pub fn end_kernel(&self, tag: u64) {
         self.locks.end(tag);
         self.performer.opened.iter().for_each(|opened| opened.forget(tag));
-        self.filesystem().end_writes(tag);
+        self.filesystem().far_writes(tag).end();
     }
 
     /// Lets a handle go whose kernel is gone.

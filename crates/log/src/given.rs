@@ -60,6 +60,7 @@ impl Log {
     /// segment has no room for such a row, or what is in it could not do without a device.
     pub fn give_row(&self, key: &StreamKey, records: Vec<(u32, SummaryEntry)>) -> Result<Option<GivenRow>, LogError> {
         assert!(!records.is_empty(), "a row has records");
+        assert_eq!(key.kind, stere_format::SegmentKind::Data, "only content is written by others");
         let (mut offset, mut summary, mut places) = (RowHeader::SIZE, Vec::new(), Vec::with_capacity(records.len()));
         let record_count = u32::try_from(records.len()).expect("a row has few records");
         for (length, entry) in records {
@@ -80,6 +81,7 @@ impl Log {
         let segment = self.segment_with_room(key, &mut guard, row_bytes)?;
         let place = segment.placed();
         let Some(lent) = self.stripe.lend(&place) else { return Ok(None) };
+        assert!(!segment.is_sealed() && segment.scheme == key.scheme, "a row goes to an open segment of its stream");
         let row_block = segment.written_blocks();
         let row_height = stere_stripe::row_height(segment.scheme, row_bytes);
         assert!(row_block + row_height <= self.chunk_blocks(), "a row ends within its chunks");

@@ -2,4 +2,7 @@
 
 mod attributes;
 mod contents;
+mod direct_writes;
 mod names;
+
+pub use direct_writes::FarWrites;

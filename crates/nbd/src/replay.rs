@@ -52,6 +52,7 @@ impl Replay {
 
     /// Somebody else made a write of this number.
     pub fn miss(&mut self, number: u64) {
+        assert!(self.writes.last_key_value().is_none_or(|(newest, _)| *newest < number), "writes come in their order");
         self.missed = self.missed.max(Some(number));
     }
 

@@ -9,8 +9,9 @@
 //!
 //! What users bring themselves is in `user` (what a plugin is) and `stack` (several of them, verified).
 //!
-//! Read next: `compress`.
+//! Read next: `compress`, `coders` (several records at once).
 
+mod coders;
 mod compress;
 mod error;
 mod idle;
@@ -20,6 +21,7 @@ mod user;
 use stere_format::{BlobEncoding, BlobFlags};
 use stere_policy::{Algorithm, Compression};
 
+pub use coders::Coders;
 pub use error::PluginError;
 pub use stack::{Judged, Member, PLUGINS_MAX, Stack, StackFailure, encoded_bytes_max};
 pub use user::{Event, EventKind, Events, Loader, PluginFailure, Reading, UserPlugin, Verdict};

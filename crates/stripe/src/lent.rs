@@ -44,6 +44,7 @@ impl Stripe {
             .map(|chunk| segment.chunks[chunk])
             .map(|at| (at.device, at.slot))
             .collect();
+        assert!(slots.len() >= usize::from(segment.scheme.data), "enough chunks are there for what is written");
         let granted = Completion::new();
         grants.lend(&slots, &granted);
         Some(Lent { grants, slots, granted })
@@ -56,6 +57,7 @@ impl Stripe {
 
     /// Others are about to write a row: what is there now proves nothing of the devices any more.
     pub fn await_row(&self, segment: &SegmentChunks, row_block: u32, height: u32) -> Result<(), StripeError> {
+        assert!(row_block >= 1 && height >= 1, "a row lies behind the header of its chunks");
         let length = u64::from(height) * BLOCK_BYTES as u64;
         for chunk in 0..segment.chunks.len() {
             if let Some((device, offset)) = self.chunk(segment, chunk)? {

@@ -109,7 +109,7 @@ impl Blocks {
                 if file == CUT && random.below(8) == 0 {
                     at("cut", &path, self.cut(shared, &open, stretch))?;
                 } else {
-                    let written = self.write_one(shared, (machine, is_direct), &open, stretch, &mut buffer);
+                    let written = self.write_one(shared, stretch, (machine, is_direct), &open, &mut buffer);
                     at("write", &path, written)?;
                 }
             }
@@ -123,9 +123,9 @@ impl Blocks {
     fn write_one(
         &self,
         shared: &Shared,
+        stretch: Stretch,
         (machine, is_direct): (usize, bool),
         open: &File,
-        stretch: Stretch,
         buffer: &mut Buffer,
     ) -> std::io::Result<()> {
         let Some(number) = shared.clock.number() else {

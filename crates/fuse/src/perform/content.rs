@@ -84,13 +84,7 @@ impl Performer {
             }
             Operation::OfferWrite(offer) => self.offer_write(request, &caller, &offer),
             Operation::EnterWrite { node, number, is_withdrawn, .. } => {
-                let session = request.remote_tag().ok_or(Failure::Errno(libc::ENOSYS))?;
-                if is_withdrawn {
-                    filesystem.withdraw_write(session, number)?;
-                    return Ok(Answer::Done);
-                }
-                let written = filesystem.enter_write(&caller, session, node, number)?;
-                Ok(Answer::Written(usize::try_from(written).unwrap_or(usize::MAX)))
+                self.enter_write(request, &caller, (node, number), is_withdrawn)
             }
             Operation::Destroy => match filesystem.close(&Performer::own_caller(io)) {
                 // Nothing can be made durable, and why was said when it began.
@@ -138,8 +132,26 @@ impl Performer {
         let session = request.remote_tag().ok_or(Failure::Errno(libc::ENOSYS))?;
         let offer = WriteOffer::decode(offer).ok().filter(|offer| offer.content_bytes() == length);
         let offer = offer.ok_or(Failure::Errno(libc::EINVAL))?;
-        let answer = self.filesystem.offer_write(caller, session, node, offset, &offer, kill_suid_sgid)?;
+        let answer = self.filesystem.far_writes(session).offer(caller, node, offset, &offer, kill_suid_sgid)?;
         Ok(Answer::Bytes(answer.encode()))
+    }
+
+    /// It has, or gives it up.
+    fn enter_write(
+        &self,
+        request: &Request,
+        caller: &Caller<'_>,
+        (node, number): (u64, u64),
+        is_withdrawn: bool,
+    ) -> Outcome {
+        let writes = self.filesystem.far_writes(request.remote_tag().ok_or(Failure::Errno(libc::ENOSYS))?);
+        if is_withdrawn {
+            writes.withdraw(number)?;
+            return Ok(Answer::Done);
+        }
+        let written = writes.enter(caller, node, number)?;
+        assert!(written > 0, "what is entered has bytes");
+        Ok(Answer::Written(usize::try_from(written).unwrap_or(usize::MAX)))
     }
 
     /// Whether what is written through a file goes to its end, which only this machine knows: several machines mount the pool.

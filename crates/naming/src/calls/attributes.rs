@@ -80,7 +80,7 @@ impl FileSystem {
 
     /// Sets attributes, all in one step.
     pub fn setattr(&self, caller: &Caller<'_>, inode: u64, set: &SetAttributes) -> Result<Attributes, Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::SetAttributes(set));
         let change = || self.contents.set_attributes(caller, inode, set);
         let value = self.pipeline.run(&op, change, |value| Done { value: Some(value), ..Done::default() })?;
@@ -106,7 +106,7 @@ impl FileSystem {
         mode: SetMode,
         acl_kill_sgid: bool,
     ) -> Result<(), Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::SetExtended);
         let set = || match parse_name(name) {
             Some(parsed) => self.features.editor.set_policy(caller, inode, parsed?, Some(value), mode),
@@ -117,7 +117,7 @@ impl FileSystem {
 
     /// Removes an attribute.
     pub fn removexattr(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::RemoveExtended);
         let remove = || match parse_name(name) {
             Some(parsed) => {

@@ -3,7 +3,7 @@
 //! Read next: `../pipeline` (what goes around each call), `../content_changes` (the cores).
 
 use stere_file::Whence;
-use stere_format::{ContentMap, FileKind, OfferAnswer, WriteOffer};
+use stere_format::{ContentMap, FileKind};
 use stere_namespace::attributes::{SetAttributes, needs_kill};
 use stere_namespace::call::Caller;
 use stere_namespace::error::Error;
@@ -17,7 +17,7 @@ impl FileSystem {
     pub fn open(&self, caller: &Caller<'_>, inode: u64, flags: OpenFlags) -> Result<Handle, Error> {
         let open = || {
             if flags.truncate {
-                self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+                self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
                 let kill_suid_sgid = caller.uid != 0;
                 let set = SetAttributes { size: Some(0), kill_suid_sgid, ..SetAttributes::default() };
                 let op = Op::new(caller, inode, Kind::SetAttributes(&set));
@@ -45,7 +45,7 @@ impl FileSystem {
 
     /// Reads; fewer bytes than asked for only at the end of the file.
     pub fn read(&self, caller: &Caller<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let length_max = out.len();
         let op = Op::new(caller, inode, Kind::Read).at(offset, length_max as u64);
         let read = || Ok(self.namespace.core.files.reader.read(&caller.context(), inode, offset, out)?);
@@ -63,7 +63,7 @@ impl FileSystem {
         offset: u64,
         out: &mut [u8],
     ) -> Result<(usize, Option<ContentMap>), Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::Read).at(offset, out.len() as u64);
         let reader = &self.namespace.core.files.reader;
         let read = || Ok(reader.read_or_map(&caller.context(), inode, offset, out)?);
@@ -81,47 +81,11 @@ impl FileSystem {
         data: &[u8],
         kill_suid_sgid: bool,
     ) -> Result<usize, Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let kind = Kind::Write { kill_set_id: kill_suid_sgid };
         let op = Op::new(caller, inode, kind).at(offset, data.len() as u64);
         let write = || self.contents.write(caller, inode, offset, data);
         self.pipeline.run(&op, write, |_| Done { is_changed: true, ..Done::default() })
-    }
-
-    /// Takes an offer of a far session to write at `offset` past this machine; see `stere_file::DirectWrites`.
-    pub fn offer_write(
-        &self,
-        caller: &Caller<'_>,
-        session: u64,
-        inode: u64,
-        offset: u64,
-        offer: &WriteOffer,
-        kill_suid_sgid: bool,
-    ) -> Result<OfferAnswer, Error> {
-        let kind = Kind::Write { kill_set_id: kill_suid_sgid };
-        let op = Op::new(caller, inode, kind).at(offset, offer.content_bytes());
-        let writes = &self.namespace.core.files.direct_writes;
-        let take = || Ok(writes.offer(&caller.context(), session, inode, offset, offer.clone())?);
-        let is_changed = |answer: &OfferAnswer| matches!(answer, OfferAnswer::Granted(_));
-        self.pipeline.run(&op, take, |answer| Done { is_changed: is_changed(answer), ..Done::default() })
-    }
-
-    /// A session gives up what it offered.
-    pub fn withdraw_write(&self, session: u64, number: u64) -> Result<(), Error> {
-        Ok(self.namespace.core.files.direct_writes.withdraw(session, number)?)
-    }
-
-    /// A session is over: nothing that it offered is entered any more.
-    pub fn end_writes(&self, session: u64) {
-        self.namespace.core.files.direct_writes.end_session(session);
-    }
-
-    /// What a session offered is on the devices, and becomes the file's.
-    pub fn enter_write(&self, caller: &Caller<'_>, session: u64, inode: u64, number: u64) -> Result<u64, Error> {
-        let writes = &self.namespace.core.files.direct_writes;
-        let entered = writes.enter(&caller.context(), session, number);
-        let (_, range) = self.namespace.core.told(caller.io, inode, entered)?;
-        Ok(range.end - range.start)
     }
 
     /// Writes at the end, wherever that is by then, and tells where that was: for callers that may not know how long the file is.
@@ -132,7 +96,7 @@ impl FileSystem {
         data: &[u8],
         kill_suid_sgid: bool,
     ) -> Result<(u64, usize), Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         // What looks at ranges sees that of the moment.
         let known = self.namespace.core.files.attributes(caller.io, inode)?.map_or(0, |value| value.size);
         let kind = Kind::Write { kill_set_id: kill_suid_sgid };
@@ -143,7 +107,7 @@ impl FileSystem {
 
     /// Changes allocation as fallocate(2) does with `mode`.
     pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::Allocate { mode }).at(offset, length);
         let allocate =
             || Ok(self.namespace.core.files.allocator.allocate(&caller.context(), inode, offset, length, mode)?);
@@ -160,8 +124,8 @@ impl FileSystem {
         offset_out: u64,
         length: u64,
     ) -> Result<u64, Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode_in)?;
-        self.namespace.core.files.direct_writes.settle(caller.io, inode_out)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode_in)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode_out)?;
         let kind = Kind::CopyFrom { source: inode_in, offset: offset_in };
         let op = Op::new(caller, inode_out, kind).at(offset_out, length);
         let copy = || self.contents.copy(caller, (inode_in, offset_in), (inode_out, offset_out), length);
@@ -175,13 +139,13 @@ impl FileSystem {
 
     /// The next data or hole at or behind `offset`.
     pub fn seek(&self, caller: &Caller<'_>, inode: u64, offset: u64, whence: Whence) -> Result<u64, Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         Ok(self.namespace.core.files.allocator.seek(&caller.context(), inode, offset, whence)?)
     }
 
     /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
     pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
-        self.namespace.core.files.direct_writes.settle(caller.io, inode)?;
+        self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         self.sync_file(caller, inode)
     }
 

@@ -42,7 +42,7 @@ impl Coders {
     }
 
     /// What `work` makes of each item.
-    pub(crate) fn map<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    pub fn map<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
         let inline = |items: Vec<T>| items.into_iter().map(&work).collect();
         let Some(Shared { processors, threads, working }) = &self.0 else { return inline(items) };
         // The caller, and as many as there are processors left for. Who counts wrong for a moment is slower and nothing else.
