@@ -287,7 +287,11 @@ impl Direct {
     fn wait_for_lower(&self, job: &Job) {
         let mut queue = self.queue.lock();
         let is_lower = |(number, range): &(u64, Range<u64>)| *number < job.number && range.end <= job.range.start;
-        while queue.files.get(&job.node).is_some_and(|file| file.under_way.iter().any(is_lower)) && !queue.is_over {
+        let has_lower = |file: &File| {
+            let mut lower = file.under_way.iter().filter(|one| is_lower(one));
+            lower.any(|(number, _)| !file.through.contains(number))
+        };
+        while queue.files.get(&job.node).is_some_and(has_lower) && !queue.is_over {
             self.ended.wait(&mut queue);
         }
     }

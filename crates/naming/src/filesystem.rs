@@ -229,7 +229,6 @@ impl FileSystem {
 
     /// Makes everything done before durable.
     pub fn syncfs(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        self.namespace.core.files.direct_writes.wait_for_all(caller.io)?;
         let saved = self.namespace.core.files.writeback.save_everything(&caller.context());
         if saved.as_ref().is_err_and(stere_file::Error::would_block) {
             return Ok(saved?);

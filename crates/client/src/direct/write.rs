@@ -73,7 +73,9 @@ impl Shared {
         self.accept(request, node, offset, &data);
         // A process that stood still for long asks nobody whether it may, and writes nothing.
         let is_written = self.has_heard(row.epoch) && (prepared.write)(&row);
-        self.direct.wait_for_lower(job);
+        if is_written {
+            self.direct.wait_for_lower(job);
+        }
         if self.enter(&head, offset, data.len() as u64, row.number, !is_written) && is_written {
             return None;
         }

@@ -68,6 +68,7 @@ impl Performer {
                 Ok(Answer::Done)
             }
             Operation::Syncfs { .. } => {
+                filesystem.far_writes(0).wait_for_all(&caller)?;
                 filesystem.syncfs(&caller)?;
                 Ok(Answer::Done)
             }

@@ -56,6 +56,11 @@ impl FarWrites<'_> {
         Ok(self.writes().withdraw(self.session, number)?)
     }
 
+    /// Waits for all that any session has offered, for those who make everything durable that was written.
+    pub fn wait_for_all(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        Ok(self.writes().wait_for_all(caller.io)?)
+    }
+
     /// The session is over: nothing that it offered is entered any more.
     pub fn end(&self) {
         self.writes().end_session(self.session);
