@@ -204,6 +204,7 @@ fn a_node_that_falls_silent_delays_a_write() {
     file.sync_all().unwrap();
     println!("with a node cut off a write took {longest:?} at most, and the sync {:?}", begun.elapsed());
     assert!(longest.max(begun.elapsed()) < Duration::from_secs(25));
+    drop(file);
     assert!(fs::read(owner.mountpoint().join("second")).unwrap() == bytes);
     // Past the owner again, round the node that is away.
     let heard = writes_past_owner(&site, "third", &content(3, FILE_BYTES));
