@@ -250,7 +250,7 @@ impl DirectWrites {
             return Ok(OfferAnswer::Bytes);
         };
         (offered.given, offered.room) = (Some(given), checked.room);
-        Ok(OfferAnswer::Granted(grant))
+        Ok(OfferAnswer::Granted(Box::new(grant)))
     }
 
     /// What an offer needs, or what is to be said instead.

@@ -106,7 +106,7 @@ pub struct RowGrant {
 /// What the owner says to an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfferAnswer {
-    Granted(RowGrant),
+    Granted(Box<RowGrant>),
     /// The file's policy wants it encoded otherwise: the policy's code of the compression, checksums, and the most content of a record.
     Encode {
         compression: u8,
@@ -131,7 +131,7 @@ impl OfferAnswer {
         let kind = reader.u8()?;
         reader.zeros(2)?;
         let answer = match kind {
-            GRANTED => OfferAnswer::Granted(Self::decode_grant(&mut reader)?),
+            GRANTED => OfferAnswer::Granted(Box::new(Self::decode_grant(&mut reader)?)),
             ENCODE => {
                 let [compression, checksum] = reader.array()?;
                 reader.zeros(2)?;

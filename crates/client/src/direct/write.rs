@@ -110,7 +110,7 @@ impl Shared {
             let message = message_as(head, opcode::OFFER_WRITE, &[&prepared.offer]);
             let answer = self.ask_looking(message, &mut look)?;
             match OfferAnswer::decode(&answer.bytes).ok().filter(|_| answer.errno == 0)? {
-                OfferAnswer::Granted(row) => return Some((prepared, row)),
+                OfferAnswer::Granted(row) => return Some((prepared, *row)),
                 OfferAnswer::Bytes => return None,
                 OfferAnswer::Encode { compression, checksum, record_bytes } => {
                     self.direct.note_encoding(node, Wanted { compression, checksum, record_bytes });

@@ -27,9 +27,11 @@ fn offers_and_answers_are_what_was_said() {
     let offer = WriteOffer { records: vec![record(128 << 10), record(5000)] };
     assert_eq!(WriteOffer::decode(&offer.encode()), Ok(offer));
     let (compression, checksum, record_bytes) = (2, ChecksumKind::Blake3, 65_536);
-    for answer in
-        [OfferAnswer::Granted(grant()), OfferAnswer::Encode { compression, checksum, record_bytes }, OfferAnswer::Bytes]
-    {
+    for answer in [
+        OfferAnswer::Granted(Box::new(grant())),
+        OfferAnswer::Encode { compression, checksum, record_bytes },
+        OfferAnswer::Bytes,
+    ] {
         assert_eq!(OfferAnswer::decode(&answer.encode()), Ok(answer));
     }
 }
@@ -55,7 +57,7 @@ fn what_is_no_grant_is_refused() {
     let refused = |change: fn(&mut RowGrant)| {
         let mut wrong = grant();
         change(&mut wrong);
-        OfferAnswer::decode(&OfferAnswer::Granted(wrong).encode()).unwrap_err();
+        OfferAnswer::decode(&OfferAnswer::Granted(Box::new(wrong)).encode()).unwrap_err();
     };
     refused(|grant| grant.row_block = 0);
     refused(|grant| grant.offsets[0] = 0);
@@ -64,7 +66,7 @@ fn what_is_no_grant_is_refused() {
     refused(|grant| grant.offsets[1] = 12_800);
     refused(|grant| grant.summary_offset = 16_300);
     refused(|grant| grant.row_bytes = 8 << 20);
-    let answer = OfferAnswer::Granted(grant()).encode();
+    let answer = OfferAnswer::Granted(Box::new(grant())).encode();
     for cut in 0..answer.len() {
         OfferAnswer::decode(&answer[..cut]).unwrap_err();
     }

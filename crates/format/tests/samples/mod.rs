@@ -35,7 +35,7 @@ fn write_offer() -> WriteOffer {
 }
 
 fn row_grant() -> OfferAnswer {
-    OfferAnswer::Granted(RowGrant {
+    OfferAnswer::Granted(Box::new(RowGrant {
         number: 1 << 40 | 7,
         epoch: 1,
         segment: 1 << 33,
@@ -46,7 +46,7 @@ fn row_grant() -> OfferAnswer {
         header: [0x5a; RowHeader::SIZE],
         summary_offset: 135_680,
         summary: vec![0xa5; 88],
-    })
+    }))
 }
 
 fn segment(data: u8, parity: u8) -> SegmentValue {

@@ -50,7 +50,7 @@ fn mount(site: &Site, name: &str, machine: u8) -> Mounted {
     let (pool_name, key) = ("test".to_owned(), key_of(machine));
     let (users, groups) = (Ids::Same, Ids::Same);
     let own = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key, users, groups };
-    let mount = Mount::new(Box::new(site.finder()), own, None, &path, &options.wire(true)).expect("it mounts");
+    let mount = Mount::new(Box::new(site.finder()), own, (None, None), &path, &options.wire(true)).expect("it mounts");
     Mounted { mount: Some(mount), path }
 }
 

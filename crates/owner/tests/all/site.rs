@@ -211,7 +211,7 @@ impl Site {
         let (pool_name, key) = ("test".to_owned(), key_of(machine));
         let (users, groups) = (Ids::Same, Ids::Same);
         let options = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key, users, groups };
-        let link = Link::start(Box::new(finder), options, None).expect("threads");
+        let link = Link::start(Box::new(finder), options, (None, None)).expect("threads");
         link.set_kernel(45, RECOMMENDED | init::POSIX_LOCKS | init::FLOCK_LOCKS);
         Kernel { link, session: RemoteSession::new(u64::from(machine), true, 1 << 20) }
     }

@@ -102,6 +102,14 @@ impl History {
         }
     }
 
+    /// Machines end what they have, in whatever way.
+    pub(super) fn end_lent(&mut self) -> Result<(), String> {
+        for row in std::mem::take(&mut self.under_way) {
+            self.write_lent(row)?;
+        }
+        Ok(())
+    }
+
     /// Rows to which nothing can arrive any more are anybody's.
     pub(super) fn forget_late(&mut self) {
         let now_ms = self.now_ms();

@@ -317,6 +317,8 @@ impl History {
     pub(super) fn catch_up(&mut self) -> Result<(), String> {
         let owner = self.owner()?.number;
         self.network.mend(owner);
+        // What is on its way is passed over by rebuilding and by scrubs.
+        self.end_lent()?;
         // The table does not tell yet of rows on their way to a chunk that was given up.
         self.commit()?;
         if !self.owner()?.may_write() {
