@@ -140,7 +140,7 @@ impl Retained {
         pieces.filter(|(_, piece)| piece.mark == UNENTERED).for_each(|(_, piece)| piece.mark = mark);
     }
 
-    /// Whether something of a range is here that no owner has.
+    /// Whether something of a write to this range is here that no owner has. Pieces of it begin in its range.
     pub fn has_unentered(&self, node: u64, offset: u64, length: u64) -> bool {
         let file = self.files.get(&node);
         let mut pieces = file.into_iter().flat_map(|file| file.range(offset..offset.saturating_add(length)));
