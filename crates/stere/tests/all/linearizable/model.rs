@@ -1,10 +1,12 @@
 //! What a directory of a few names and a few locks answers if calls come one after the other: the specification that histories are held
 //! against (P-274).
 //!
-//! Strictly, every answer is that of the state at one moment within the call. Two answers are of several moments, because the kernel puts
-//! them together before a file system is asked; `is_lenient` allows these two and no other:
+//! Strictly, every answer is that of the state at one moment within the call. Three answers are of several moments, because the kernel puts
+//! them together before a file system is asked; `is_lenient` allows these three and no other:
 //! - A rename whose two names lead to the same file does nothing. The names are looked up one after the other, and another machine may
 //!   rename between: then both lookups find the same file, though it never had both names.
+//! - A kernel counts the names of a file down when it removes one, from those that it had heard of. At zero it refuses to link to the file
+//!   (ENOENT), also where another machine has made one more since.
 //! - A name of a directory is believed for a second (`docs/design/machines.md`), so `stat` and `mkdir` may answer from what was there.
 //!
 //! Read next: `history.rs`.
@@ -189,6 +191,8 @@ impl Tree {
                     true
                 }
                 (Some(_), Ret::Refused(libc::EEXIST)) => true,
+                // The kernel counts down the names that it knew of, and does not link to a file without any.
+                (_, Ret::Refused(libc::ENOENT)) => self.is_lenient,
                 _ => false,
             },
             Op::Stat(name) => match self.files[name] {
