@@ -1,7 +1,7 @@
 //! The link to the owner: finds it, stays connected, sends requests and takes answers.
 //!
-//! One thread connects and receives; another sends pings and looks whether there is a newer owner; a third tells the kernel what others
-//! changed. Requests are sent by the threads that bring them. Invariant: while there is no owner requests wait in the table, and all of
+//! One thread connects and receives; another sends pings and looks whether there is a newer owner; a third confirms what it heard, a
+//! fourth tells the kernel what others changed. Requests are sent by the threads that bring them. Invariant: while there is no owner requests wait in the table, and all of
 //! them are sent when there is one. Read next: `state.rs`, `restore.rs`.
 
 use std::net::{Shutdown, TcpStream};
@@ -28,6 +28,9 @@ use crate::wire::{FromOwner, Wire};
 
 /// Between two attempts to find an owner.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// A close(2) waits as long for an owner: nothing ends it, not even SIGKILL.
+const CLOSE_WAITS: Duration = Duration::from_secs(10);
 
 /// What an owner tells the members of its pool.
 #[derive(Clone, PartialEq, Eq)]
@@ -132,6 +135,7 @@ impl Link {
         let link = Arc::new(Link { shared, threads: Mutex::default() });
         link.spawn("link", |shared| shared.stay_connected())?;
         link.spawn("link-ping", Shared::ping)?;
+        link.spawn("link-confirm", Shared::confirm)?;
         link.spawn("link-notices", |shared| shared.notices.tell(|| shared.notifier.get().cloned()))?;
         for _ in 0..link.shared.mapped.threads() {
             link.spawn("link-read", |shared| shared.mapped.read(|request| shared.ask_for_bytes(request)))?;
@@ -258,7 +262,7 @@ fn untold(message: &[u8]) -> Frame<'_> {
     Frame::Request { number: 0, acknowledged: 0, is_repeated: false, takes_map: false, message }
 }
 
-fn sync_message() -> Vec<u8> {
+pub(crate) fn sync_message() -> Vec<u8> {
     raw::message(opcode::SYNCFS, fuse_wire::abi::ROOT_ID, &[&[0; 8]])
 }
 
@@ -538,12 +542,13 @@ impl Shared {
     pub fn heard(&self, wire: &Wire, frame: &Frame<'_>) -> Result<(), StreamError> {
         match frame {
             Frame::Notify(notice) => {
-                if let Notice::Inode { node, offset, length, settled: true } = *notice
+                if let Notice::Inode { node, offset, length, settled } = *notice
+                    && settled > 0
                     && let Ok(offset) = u64::try_from(offset)
                 {
                     // What others wrote is theirs to keep; what they cut is durable.
                     let length = if length == 0 { u64::MAX } else { length.unsigned_abs() };
-                    self.state.lock().retained.cut(node, offset, length);
+                    self.state.lock().others_wrote((node, offset, length), settled);
                 }
                 self.notices.push(notice.clone());
             }
@@ -556,6 +561,10 @@ impl Shared {
                 self.let_go(state);
             }
             // Whoever receives never sends: the owner may wait for room until this side has received more.
+            Frame::Confirm { number } => {
+                self.state.lock().to_confirm = Some(*number);
+                self.changed.notify_all();
+            }
             Frame::Ping | Frame::Pong => {}
             Frame::Refused(refusal) => {
                 tracing::warn!(%refusal, "the owner ends the connection");
@@ -606,14 +615,32 @@ impl Shared {
         for unique in interrupted {
             match state.asker(unique) {
                 // Who waits for a lock waits for any signal.
-                Some((thread, is_for_lock)) if is_for_lock || is_being_killed(thread) => killed.push(unique),
-                Some(_) => state.interrupted.push(unique),
+                Some((thread, is_for_lock)) => match is_being_killed(thread) {
+                    false if !is_for_lock => state.interrupted.push(unique),
+                    is_dying => killed.push((unique, is_dying)),
+                },
                 None => {}
             }
         }
-        let requests: Vec<Request> = killed.into_iter().filter_map(|unique| state.take(unique)).collect();
+        let closes: Vec<Request> = killed.iter().filter_map(|(unique, _)| state.let_close_go(*unique)).collect();
+        let (mut requests, mut unlocks) = (Vec::new(), Vec::new());
+        for (unique, is_dying) in killed {
+            let Some(request) = state.take(unique) else { continue };
+            unlocks.extend(state.end_lock(&request, is_dying));
+            requests.push(request);
+        }
         drop(state);
+        unlocks.into_iter().for_each(|number| self.send(number));
+        closes.into_iter().for_each(Request::reply_ok);
         requests.into_iter().for_each(|request| request.reply_error(libc::EINTR));
+    }
+
+    /// Answers what closes files while there is no owner.
+    fn let_closes_go(&self) {
+        let mut state = self.state.lock();
+        let closes = if matches!(state.phase, Phase::Away) { state.let_closes_go() } else { Vec::new() };
+        drop(state);
+        closes.into_iter().for_each(Request::reply_ok);
     }
 
     /// Answers writes that waited for room, if there is some.
@@ -647,9 +674,25 @@ impl Shared {
         }
     }
 
+    /// Says that it has heard what the owner told, until the end: somebody waits for that. For a thread of its own.
+    fn confirm(&self) {
+        while !self.is_over() {
+            let mut state = self.state.lock();
+            match (state.phase.clone(), state.to_confirm) {
+                (Phase::Ready(wire), Some(number)) => {
+                    state.to_confirm = None;
+                    drop(state);
+                    wire.send(&Frame::Confirmed { number });
+                }
+                _ => drop(self.changed.wait_for(&mut state, PAUSE)),
+            }
+        }
+    }
+
     /// Tells the owner that this side is there, and looks whether there is a newer one, until the end. For a thread of its own.
     fn ping(&self) {
         let every = Duration::from_secs(PING_EVERY_SECONDS);
+        let mut away_since = None;
         while !self.is_over() {
             let phase = {
                 let mut state = self.state.lock();
@@ -660,9 +703,13 @@ impl Shared {
             };
             let Phase::Ready(wire) = phase else {
                 self.let_killed_go();
+                if away_since.get_or_insert_with(Instant::now).elapsed() >= CLOSE_WAITS {
+                    self.let_closes_go();
+                }
                 self.leave_former_owner();
                 continue;
             };
+            away_since = None;
             self.sync_if_full();
             if wire.last_sent().elapsed() >= every / 2 {
                 wire.send(&Frame::Ping);

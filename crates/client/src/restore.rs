@@ -8,7 +8,7 @@ use fuse_wire::abi::opcode;
 use fuse_wire::raw;
 use stere_machine_wire::{Frame, Incoming, Notice, StreamError};
 
-use crate::link::Shared;
+use crate::link::{Shared, sync_message};
 use crate::state::Answer;
 use crate::wire::{FromOwner, Wire};
 
@@ -29,24 +29,25 @@ impl<'a> Restoring<'a> {
 
     /// Tells everything.
     pub fn tell_all(&mut self) -> Result<(), StreamError> {
-        let (known, open, locks, pieces) = {
+        let (known, open, locks, pieces, is_new) = {
             let state = self.shared.state.lock();
             let known: Vec<(u64, u64)> = state.known.iter().map(|(node, count)| (*node, *count)).collect();
             let is_new = state.written_epoch != self.wire.epoch;
             let pieces = if is_new { state.retained.pieces() } else { Vec::new() };
-            (known, state.handles.all(), self.locks(&state), pieces)
+            (known, state.handles.all(), self.locks(&state), pieces, is_new)
         };
         for (node, count) in known {
             self.wire.send(&Frame::Hold { node, count });
         }
         self.reopen(&open)?;
         self.write_again(&pieces)?;
+        self.settle(is_new)?;
         self.lock_again(&locks)?;
         self.wire.send(&Frame::Settled);
         self.shared.state.lock().is_told(self.wire.epoch);
         // Others may have changed it while nobody told this kernel.
         for (_, file) in open {
-            self.shared.notices.push(Notice::Inode { node: file.node, offset: 0, length: 0, settled: false });
+            self.shared.notices.push(Notice::Inode { node: file.node, offset: 0, length: 0, settled: 0 });
         }
         Ok(())
     }
@@ -95,6 +96,22 @@ impl<'a> Restoring<'a> {
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The same owner has what was written, and may have forgotten to tell that others have written there since: nothing of it is kept.
+    fn settle(&mut self, is_new: bool) -> Result<(), StreamError> {
+        let order = {
+            let state = self.shared.state.lock();
+            if is_new || state.retained.is_empty() {
+                return Ok(());
+            }
+            state.retained.order()
+        };
+        let answer = self.ask(&[sync_message()])?.pop();
+        if answer.is_some_and(|answer| answer.errno == 0) {
+            self.shared.state.lock().retained.let_go(None, order);
         }
         Ok(())
     }

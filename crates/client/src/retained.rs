@@ -32,6 +32,19 @@ pub(crate) struct Retained {
     next_order: u64,
     /// Files of which something could not be written again.
     lost: HashSet<u64>,
+    /// What others have written a moment ago: answers may still come that are older.
+    foreign: Vec<Foreign>,
+}
+
+/// Where somebody else has written.
+#[derive(Debug)]
+struct Foreign {
+    node: u64,
+    offset: u64,
+    length: u64,
+    mark: u64,
+    /// Requests with lower numbers were sent before this was heard.
+    sent_below: u64,
 }
 
 impl Retained {
@@ -59,10 +72,42 @@ impl Retained {
         self.bytes += bytes.len();
         let piece = Piece { bytes: bytes.to_vec(), order, mark };
         self.files.entry(node).or_default().insert(offset, piece);
+        self.cut_older(node);
     }
 
-    /// Somebody else has written there.
-    pub fn cut(&mut self, node: u64, offset: u64, length: u64) {
+    /// Takes out of a file what is older than what others have written there.
+    fn cut_older(&mut self, node: u64) {
+        let newer = self.foreign.iter().filter(|foreign| foreign.node == node);
+        let newer: Vec<_> = newer.map(|foreign| (foreign.offset, foreign.length, foreign.mark)).collect();
+        newer.into_iter().for_each(|(offset, length, mark)| self.cut_below(node, offset, length, mark));
+    }
+
+    /// Somebody else has written there, after what has a lower mark; requests with lower numbers than `sent_below` are under way.
+    pub fn others_wrote(&mut self, (node, offset, length): (u64, u64, u64), mark: u64, sent_below: u64) {
+        self.cut_below(node, offset, length, mark);
+        self.foreign.push(Foreign { node, offset, length, mark, sent_below });
+    }
+
+    /// All requests with lower numbers are answered, so nothing older comes.
+    pub fn answered_below(&mut self, number: u64) {
+        self.foreign.retain(|foreign| foreign.sent_below > number);
+    }
+
+    /// There is another owner, whose marks are others.
+    pub fn forget_others(&mut self) {
+        self.foreign.clear();
+    }
+
+    /// It is not kept any more.
+    fn cut(&mut self, node: u64, offset: u64, length: u64) {
+        self.cut_where(node, offset, length, |_| true);
+    }
+
+    fn cut_below(&mut self, node: u64, offset: u64, length: u64, mark: u64) {
+        self.cut_where(node, offset, length, |piece| piece.mark < mark);
+    }
+
+    fn cut_where(&mut self, node: u64, offset: u64, length: u64, is_cut: impl Fn(&Piece) -> bool) {
         let Some(file) = self.files.get_mut(&node) else { return };
         let end = offset.saturating_add(length);
         let before = file.range(..offset).next_back().map(|(start, _)| *start);
@@ -71,7 +116,7 @@ impl Retained {
             let Some(piece) = file.remove(&start) else { continue };
             let piece_end = start + piece.bytes.len() as u64;
             self.bytes -= piece.bytes.len();
-            if piece_end <= offset {
+            if piece_end <= offset || !is_cut(&piece) {
                 self.bytes += piece.bytes.len();
                 file.insert(start, piece);
                 continue;
@@ -138,6 +183,7 @@ impl Retained {
         let pieces = file.into_iter().flat_map(|file| file.range_mut(offset..end));
         let mark = mark.min(UNENTERED - 1);
         pieces.filter(|(_, piece)| piece.mark == UNENTERED).for_each(|(_, piece)| piece.mark = mark);
+        self.cut_older(node);
     }
 
     /// Whether something of a write to this range is here that no owner has. Pieces of it begin in its range.

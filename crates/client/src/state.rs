@@ -93,6 +93,8 @@ pub(crate) struct State {
     /// The pool does not take this machine: nothing waits for an owner.
     pub is_refused: bool,
     pub is_settling: bool,
+    /// The owner wants to hear that all up to here was heard.
+    pub to_confirm: Option<u64>,
     /// Why it could not.
     pub settling_failed: Option<i32>,
     /// Requests, by the kernel's numbers, whose askers got a signal while there was no owner.
@@ -118,6 +120,7 @@ impl Default for State {
             is_given_up: false,
             is_refused: false,
             is_settling: false,
+            to_confirm: None,
             settling_failed: None,
             interrupted: Vec::new(),
             incarnation: 0,
@@ -164,6 +167,11 @@ impl State {
 
     /// There is a connection. Whether the owner has all that belongs to the session; else it has to be told.
     pub fn goes_on(&mut self, epoch: u64, is_resumed: bool) -> bool {
+        // Of another connection; an owner that waits for it says so again.
+        self.to_confirm = None;
+        if self.written_epoch != epoch {
+            self.retained.forget_others();
+        }
         let goes_on = is_resumed && self.is_complete && self.written_epoch == epoch;
         if !is_resumed {
             self.incarnation += 1;
@@ -200,11 +208,34 @@ impl State {
     }
 
     /// An answer came. Gives it on to the kernel, if it waits for it.
-    pub fn answered(&mut self, number: u64, mut answer: Answer) -> Option<Answered> {
+    pub fn answered(&mut self, number: u64, answer: Answer) -> Option<Answered> {
         let Waiting { asker, order, .. } = self.waiting.remove(&number)?;
+        let answered = self.note_answer(asker, order, answer);
+        self.retained.answered_below(self.first_waiting());
+        answered
+    }
+
+    /// All requests with lower numbers are answered, but for those that wait for locks.
+    fn first_waiting(&self) -> u64 {
+        let waits_for_lock = |waiting: &Waiting| match &waiting.asker {
+            Asker::Kernel(request) => request.opcode() == opcode::SETLKW,
+            Asker::Own(..) => false,
+        };
+        let first = self.waiting.iter().find(|(_, waiting)| !waits_for_lock(waiting));
+        first.map_or(self.next_number, |(number, _)| *number)
+    }
+
+    /// Somebody else has written there, after all of this client's writes with lower marks.
+    pub fn others_wrote(&mut self, place: (u64, u64, u64), mark: u64) {
+        self.retained.others_wrote(place, mark, self.next_number);
+        self.retained.answered_below(self.first_waiting());
+    }
+
+    fn note_answer(&mut self, asker: Asker, order: u64, mut answer: Answer) -> Option<Answered> {
         match asker {
             Asker::Own(message, told) => {
                 self.note_durable(&message, order, &answer);
+                self.note_late_close(&message);
                 if raw::header(&message).is_some_and(|header| header.opcode == opcode::SYNCFS) {
                     // What is on its way past the owner is kept: if that is still too much, it is asked again.
                     let was_settling = std::mem::take(&mut self.is_settling);
@@ -295,6 +326,13 @@ impl State {
         }
     }
 
+    /// The owner heard of a close(2) that the kernel was let go from.
+    fn note_late_close(&mut self, message: &[u8]) {
+        if let Some((node, lock_owner)) = raw::closed_by(message) {
+            self.unlock(node, false, lock_owner);
+        }
+    }
+
     /// What was asked for says that a file, or everything, is durable as it was then.
     fn note_durable(&mut self, message: &[u8], order: u64, answer: &Answer) {
         let Some(header) = raw::header(message).filter(|_| answer.errno == 0) else { return };
@@ -331,11 +369,48 @@ impl State {
         is_close
     }
 
-    /// Whether it is a close(2) of a file in which this machine has no lock, so that the owner has nothing to do: what was written was
-    /// answered before.
+    /// Whether it is a close(2) of a file in which its process has no lock, so that the owner has nothing to do: what was written was
+    /// answered before. Programs close what others have locked whenever these begin one.
     pub fn is_mere_close(&self, request: &Request) -> bool {
-        let Operation::Flush { node, .. } = request.operation() else { return false };
-        !self.locks.contains_key(&(node, false))
+        let Operation::Flush { node, lock_owner, .. } = request.operation() else { return false };
+        !self.locks.get(&(node, false)).is_some_and(|held| held.are_held_by(|owner| owner.number == lock_owner))
+    }
+
+    /// Lets the kernel go that waits for a close(2), by its number; the owner is told later what is not locked any more. Only for a close:
+    /// a kernel lets nobody stop waiting for it, and whoever looks at a process that waits so (ps) waits, too.
+    pub fn let_close_go(&mut self, unique: u64) -> Option<Request> {
+        let number = self.number_of(unique)?;
+        let waiting = self.waiting.get_mut(&number)?;
+        let Asker::Kernel(request) = &waiting.asker else { return None };
+        if request.opcode() != opcode::FLUSH {
+            return None;
+        }
+        let own = Asker::Own(request.message(), mpsc::channel().0);
+        match std::mem::replace(&mut waiting.asker, own) {
+            Asker::Kernel(request) => Some(request),
+            Asker::Own(..) => unreachable!("it was the kernel's"),
+        }
+    }
+
+    /// The same for all of them.
+    pub fn let_closes_go(&mut self) -> Vec<Request> {
+        let of_kernel = |waiting: &Waiting| match &waiting.asker {
+            Asker::Kernel(request) => Some(request.context().unique),
+            Asker::Own(..) => None,
+        };
+        let all: Vec<u64> = self.waiting.values().filter_map(of_kernel).collect();
+        all.into_iter().filter_map(|unique| self.let_close_go(unique)).collect()
+    }
+
+    /// A request for a lock was answered with EINTR. If it was sent before it may have been granted: that is taken back, unless the process
+    /// goes on and has other locks in the file.
+    pub fn end_lock(&mut self, request: &Request, is_dying: bool) -> Option<u64> {
+        let Operation::Setlk { node, handle, owner, flock: false, .. } = request.operation() else { return None };
+        let holds = self.locks.get(&(node, false)).is_some_and(|held| held.are_held_by(|other| other.number == owner));
+        if holds && !is_dying {
+            return None;
+        }
+        Some(self.enter(Asker::Own(raw::close_message(node, handle, owner), mpsc::channel().0)))
     }
 
     /// No owner takes this machine; gives all that the kernel waited for, and whether each closes a file.
@@ -374,13 +449,17 @@ impl State {
         requests
     }
 
-    /// Takes out a request of the kernel, by the kernel's number.
-    pub fn take(&mut self, unique: u64) -> Option<Request> {
+    fn number_of(&self, unique: u64) -> Option<u64> {
         let is_it = |waiting: &Waiting| match &waiting.asker {
             Asker::Kernel(request) => request.context().unique == unique,
             Asker::Own(..) => false,
         };
-        let number = self.waiting.iter().find(|(_, waiting)| is_it(waiting)).map(|(number, _)| *number)?;
+        self.waiting.iter().find(|(_, waiting)| is_it(waiting)).map(|(number, _)| *number)
+    }
+
+    /// Takes out a request of the kernel, by the kernel's number.
+    pub fn take(&mut self, unique: u64) -> Option<Request> {
+        let number = self.number_of(unique)?;
         match self.waiting.remove(&number)?.asker {
             Asker::Kernel(request) => Some(request),
             Asker::Own(..) => None,

@@ -187,8 +187,8 @@ fn start_running(
     running
 }
 
-/// So long nobody changes anything after an owner that was lost, unless its clients have told what they have.
-const GRACE: Duration = Duration::from_secs(2);
+/// So long nobody changes anything after an owner that was lost, unless all its clients have told what they have.
+const GRACE: Duration = Duration::from_secs(4);
 
 /// Other machines are served where the log is shared, and told where.
 fn serve_clients(

@@ -18,6 +18,8 @@ mod tests;
 
 /// Slots of a session at most.
 pub const SLOTS_MAX: u16 = 1024;
+/// Where it is noted that a session is there, with a number that no request has.
+const PRESENCE: (u16, u64) = (SLOTS_MAX - 1, u64::MAX);
 /// Notes that one transaction removes.
 const REMOVED_AT_ONCE: usize = 256;
 
@@ -49,6 +51,22 @@ pub fn note(transaction: &mut Transaction<'_>, request: Option<&RequestId>, plac
         return;
     }
     transaction.put(Key::request(&session, slot), &RequestValue { session, number, place }.encode());
+}
+
+/// Notes that a session is there, so that the next owner waits for what it has to tell. False: that was noted before.
+///
+/// # Errors
+/// Why it is not noted.
+pub fn note_session(store: &Store, session: &[u8; 16]) -> Result<bool, Error> {
+    let (slot, number) = PRESENCE;
+    if of_session(store, session)?.contains_key(&number) {
+        return Ok(false);
+    }
+    store.update(Io::BLOCKING, |transaction| {
+        note(transaction, Some(&RequestId { session: *session, slot, number }), 0);
+        Ok::<_, Error>(())
+    })?;
+    Ok(true)
 }
 
 /// All notes in a range of keys.

@@ -58,6 +58,11 @@ impl Ranges {
         self.0.is_empty()
     }
 
+    #[must_use]
+    pub fn are_held_by(&self, is_it: impl Fn(Owner) -> bool) -> bool {
+        self.0.iter().any(|held| is_it(held.owner))
+    }
+
     /// A lock that is in the way.
     #[must_use]
     pub fn conflict(&self, wanted: &Wanted) -> Option<Lock> {

@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
 use crate::abi::structs::{
-    AttrOut, BatchForgetIn, CopyFileRangeIn, Dirent, EntryOut, FileAttr, ForgetIn, ForgetOne, GetattrIn, InHeader,
+    AttrOut, BatchForgetIn, CopyFileRangeIn, Dirent, EntryOut, FileAttr, FlushIn, ForgetIn, ForgetOne, GetattrIn, InHeader,
     OpenOut, SetattrIn, split,
 };
 use crate::abi::{fattr, flag, opcode};
@@ -93,6 +93,21 @@ pub fn handle_places(message: &[u8]) -> Vec<(usize, u64)> {
         _ => Vec::new(),
     };
     places.into_iter().filter(|(place, _)| place + HANDLE_BYTES <= message.len()).collect()
+}
+
+/// A message that ends all locks of fcntl that `lock_owner` has in a file, as a close(2) does.
+#[must_use]
+pub fn close_message(node: u64, fh: u64, lock_owner: u64) -> Vec<u8> {
+    let input = FlushIn { fh, lock_owner, ..FlushIn::default() };
+    message(opcode::FLUSH, node, &[input.as_bytes()])
+}
+
+/// Whose locks in which file a message ends, if it is such a one.
+#[must_use]
+pub fn closed_by(message: &[u8]) -> Option<(u64, u64)> {
+    let header = header(message).filter(|header| header.opcode == opcode::FLUSH)?;
+    let (input, _) = split::<FlushIn>(message.get(HEADER_BYTES..)?)?;
+    Some((header.nodeid, input.lock_owner))
 }
 
 /// Whether a message of SETATTR sets the size.

@@ -54,9 +54,9 @@ pub enum FrameError {
 /// What the kernel of a client is to forget, because somebody else changed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// Attributes, and content from `offset` for `length` bytes (0: to the end; a negative offset: attributes only). If it is `settled`,
-    /// what this client has written there before is another's to keep now, or durable.
-    Inode { node: u64, offset: i64, length: i64, settled: bool },
+    /// Attributes, and content from `offset` for `length` bytes (0: to the end; a negative offset: attributes only). What this client has
+    /// written there with a lower mark than `settled` is another's to keep now, or durable.
+    Inode { node: u64, offset: i64, length: i64, settled: u64 },
     /// A name, or that there is none.
     Entry { parent: u64, name: Vec<u8> },
 }
@@ -119,6 +119,10 @@ pub enum Frame<'a> {
     Piece { bytes: &'a [u8] },
     /// Either, where commands are carried: so many bytes of pieces have been passed on, so that as many more may be sent.
     Taken { bytes: u32 },
+    /// To the client: it is to say when it has heard all that was told before.
+    Confirm { number: u64 },
+    /// To the owner: all before Confirm with this number was heard.
+    Confirmed { number: u64 },
 }
 
 /// The head of a frame, from which it is known how many bytes follow.
@@ -145,6 +149,7 @@ fn bounds(kind: u8) -> Option<(usize, usize)> {
         12..=15 => (0, 0),
         16 => (1, PIECE_BYTES_MAX),
         17 => (4, 4),
+        18 | 19 => (8, 8),
         _ => return None,
     })
 }
@@ -189,6 +194,8 @@ impl<'a> Frame<'a> {
             Frame::Bye => 15,
             Frame::Piece { .. } => 16,
             Frame::Taken { .. } => 17,
+            Frame::Confirm { .. } => 18,
+            Frame::Confirmed { .. } => 19,
         }
     }
 
@@ -233,7 +240,7 @@ impl<'a> Frame<'a> {
                 out.extend_from_slice(bytes);
             }
             Frame::Notify(Notice::Inode { node, offset, length, settled }) => {
-                let words = [*node, offset.cast_unsigned(), length.cast_unsigned(), u64::from(*settled)];
+                let words = [*node, offset.cast_unsigned(), length.cast_unsigned(), *settled];
                 words.into_iter().for_each(number);
             }
             Frame::Notify(Notice::Entry { parent, name }) => {
@@ -242,6 +249,7 @@ impl<'a> Frame<'a> {
                 out.extend_from_slice(name);
             }
             Frame::Definite { mark } => number(*mark),
+            Frame::Confirm { number: own } | Frame::Confirmed { number: own } => number(*own),
             Frame::Hold { node, count } => [*node, *count].into_iter().for_each(number),
             Frame::Piece { bytes } => out.extend_from_slice(bytes),
             Frame::Taken { bytes } => out.extend_from_slice(&bytes.to_le_bytes()),
@@ -265,11 +273,7 @@ impl<'a> Frame<'a> {
             7 => Self::decode_reply(&mut reader)?,
             8 => {
                 let (node, offset, length) = (reader.u64()?, reader.u64()?.cast_signed(), reader.u64()?.cast_signed());
-                let settled = match reader.u64()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(FrameError::Value),
-                };
+                let settled = reader.u64()?;
                 if length < 0 {
                     return Err(FrameError::Value);
                 }
@@ -292,6 +296,8 @@ impl<'a> Frame<'a> {
             15 => Frame::Bye,
             16 => Frame::Piece { bytes: reader.rest(PIECE_BYTES_MAX)? },
             17 => Frame::Taken { bytes: Self::decode_taken(&mut reader)? },
+            18 => Frame::Confirm { number: reader.u64()? },
+            19 => Frame::Confirmed { number: reader.u64()? },
             kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;

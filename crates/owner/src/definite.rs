@@ -1,8 +1,8 @@
 //! What is durable: answers that wait for a commit, and marks that tell clients which of their writes they need not keep.
 //!
 //! Whoever waits is answered by one thread, which commits once for all that came meanwhile. Every few seconds, or when much was
-//! written, another makes everything durable and tells the mark. A write's mark is taken after it was performed, and the mark that is
-//! told was taken before the sync began, so what has it or a lower one is durable.
+//! written, another makes everything durable and tells the mark. A write's mark is its own, and taken after it was performed; the mark
+//! that is told was taken before the sync began, so what has it or a lower one is durable.
 //!
 //! Invariant: after a commit has failed nothing is answered and nothing told, because this machine may not be the owner any more.
 
@@ -68,12 +68,15 @@ impl Definite {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// The mark of what was performed just now.
+    /// The mark of what was performed just now: a new one for what has written.
     pub fn mark(&self, written_bytes: u64) -> u64 {
-        if written_bytes > 0 && self.unsynced.fetch_add(written_bytes, Ordering::AcqRel) > UNSYNCED_BYTES_MAX {
+        if written_bytes == 0 {
+            return self.mark.load(Ordering::SeqCst);
+        }
+        if self.unsynced.fetch_add(written_bytes, Ordering::AcqRel) > UNSYNCED_BYTES_MAX {
             self.due.notify_one();
         }
-        self.mark.load(Ordering::SeqCst)
+        self.mark.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Answers when what is needed is durable; not at all when it will not be.
@@ -172,7 +175,7 @@ impl Definite {
             if self.unsynced.swap(0, Ordering::AcqRel) == 0 || self.is_over() {
                 continue;
             }
-            let mark = self.mark.fetch_add(1, Ordering::SeqCst);
+            let mark = self.mark.load(Ordering::SeqCst);
             match self.door.sync() {
                 Ok(()) => tell(mark),
                 Err(error) => {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a session is in the list or served, and its notes are removed only from the list. Read next: `crates/file/src/requests.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -28,6 +28,10 @@ impl Departed {
         });
         let since = Mutex::new(found.into_iter().map(|session| (session, now)).collect());
         Departed { door, since }
+    }
+
+    pub fn all(&self) -> HashSet<[u8; 16]> {
+        self.since.lock().keys().copied().collect()
     }
 
     /// Nobody has come back for it.

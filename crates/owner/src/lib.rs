@@ -22,6 +22,7 @@ mod listener;
 mod members;
 mod repeated;
 mod session;
+mod sharing;
 
 pub use commands::Answer;
 pub use listener::{Owner, OwnerError, OwnerOptions};

@@ -3,7 +3,7 @@
 //! Invariant: a session is in the table from its first connection until it ends, and ends once. An inode is forgotten in the file
 //! system when no session knows it. Read next: `session.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,16 +16,18 @@ use parking_lot::Mutex;
 use stere_fuse::Door;
 use stere_machine_tls::{MachineKey, PublicKey, accept};
 use stere_machine_wire::{Frame, Incoming, Outgoing, Purpose, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError};
+use stere_naming::requests;
 
 use crate::bounded::Bounded;
 use crate::commands::{Answer, Commands};
 use crate::connection::Connection;
-use crate::definite::Definite;
+use crate::definite::{Definite, Need};
 use crate::departed::Departed;
 use crate::effects::Effects;
 use crate::greet::{FromClient, Greeted, Identity, ToClient, greet, refuse};
 use crate::members::{Members, ReadMembers};
 use crate::session::{Asked, Session};
+use crate::sharing::Sharing;
 
 /// Clients at a time, and connections that are not one's yet.
 const SESSIONS_MAX: usize = 256;
@@ -52,7 +54,7 @@ pub struct OwnerOptions {
     /// Random for this term, and told to the members only.
     pub secret: [u8; 32],
     pub epoch: u64,
-    /// How long, after an owner before this one, clients may tell what they have before others change anything.
+    /// How long, after an owner before this one, its clients may tell what they have before others change anything; less where all have.
     pub grace: Duration,
     /// Of this machine: clients find it in the registry.
     pub key: MachineKey,
@@ -77,12 +79,15 @@ pub(crate) struct Shared {
     members: Members,
     commands: Commands,
     definite: Arc<Definite>,
+    sharing: Arc<Sharing>,
     effects: Effects,
     sessions: Mutex<HashMap<[u8; 16], Arc<Session>>>,
     departed: Departed,
     next_tag: AtomicU64,
     greeting: AtomicUsize,
     grace_until: Instant,
+    /// Sessions of the owner before that have not told yet what they have.
+    awaited: Mutex<HashSet<[u8; 16]>>,
     /// Without a name when this owner began; some client may come back for them.
     found: Mutex<Vec<u64>>,
     is_over: AtomicBool,
@@ -106,9 +111,12 @@ impl Owner {
         let address = listener.local_addr().map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let found = if options.grace.is_zero() { Vec::new() } else { door.filesystem().hold_found() };
+        let departed = Departed::of(door.clone());
         let shared = Arc::new(Shared {
+            awaited: Mutex::new(departed.all()),
+            departed,
             definite: Definite::new(door.clone()),
-            departed: Departed::of(door.clone()),
+            sharing: Arc::default(),
             door,
             identity: Identity { pool: options.pool, secret: Secret(options.secret), epoch: options.epoch },
             key: options.key,
@@ -135,7 +143,8 @@ impl Owner {
         owner.spawn("far-effects", |shared| shared.tell_effects())?;
         owner.spawn("far-members", |shared| shared.members.keep_reading(|| shared.cut_strangers()))?;
         owner.spawn("far-expiry", |shared| shared.expire())?;
-        tracing::info!(%address, epoch = options.epoch, "other machines are served");
+        let awaited = owner.shared.awaited.lock().len();
+        tracing::info!(%address, epoch = options.epoch, awaited, "other machines are served");
         Ok(owner)
     }
 
@@ -176,6 +185,7 @@ impl Owner {
             return;
         }
         self.shared.is_over.store(true, Ordering::Release);
+        self.shared.sharing.end();
         self.shared.definite.end();
         self.shared.members.end();
         self.shared.effects.end();
@@ -296,6 +306,7 @@ impl Shared {
         match outcome {
             Ok(()) => {
                 self.end_session(&session);
+                self.awaited.lock().remove(&session.id);
                 self.departed.ends(session.id);
             }
             Err(error) => tracing::info!(?peer, client = session.tag, %error, "a machine's connection ended"),
@@ -314,15 +325,27 @@ impl Shared {
             None => {
                 let (id, tag) = (greeted.hello.session, self.next_tag.fetch_add(1, Ordering::Relaxed));
                 let extended = greeted.hello.kernel_flags & init::SETXATTR_EXT != 0;
-                let session = Session::new((id, tag, key), extended, self.door.clone(), Arc::clone(&self.definite));
+                let durability = (Arc::clone(&self.definite), Arc::clone(&self.sharing));
+                let session = Session::new((id, tag, key), extended, self.door.clone(), durability);
                 let session = session.map_err(|error| {
                     tracing::error!(%error, "a machine cannot be served");
                     Refusal::Ending
                 })?;
                 self.departed.is_back(id);
                 sessions.insert(id, Arc::clone(&session));
+                drop(sessions);
+                self.note_session(&id);
                 Ok((session, false))
             }
+        }
+    }
+
+    /// So that the next owner waits for it.
+    fn note_session(&self, id: &[u8; 16]) {
+        match requests::note_session(self.door.filesystem().store(), id) {
+            Ok(true) => self.definite.tell_when(Need::Names, Box::new(|_| {})),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "the next owner will not know that this machine is served"),
         }
     }
 
@@ -351,7 +374,17 @@ impl Shared {
                 }
                 Frame::Hold { node, count } => session.hold(node, count).map_err(offended)?,
                 // Others may have to tell first what they had at the owner before.
-                Frame::Settled => self.wait_for_grace(),
+                Frame::Confirmed { number } => session.confirmed(number),
+                Frame::Settled => {
+                    session.settled();
+                    let awaited = {
+                        let mut awaited = self.awaited.lock();
+                        awaited.remove(&session.id);
+                        awaited.len()
+                    };
+                    tracing::info!(client = session.tag, awaited, "a machine has told what it has");
+                    self.wait_for_grace();
+                }
                 Frame::Ping => connection.tell(&Frame::Pong),
                 Frame::Pong => {}
                 Frame::Bye => return Ok(()),
@@ -363,8 +396,12 @@ impl Shared {
         }
     }
 
+    fn is_grace_over(&self) -> bool {
+        Instant::now() >= self.grace_until || self.awaited.lock().is_empty()
+    }
+
     fn wait_for_grace(&self) {
-        while Instant::now() < self.grace_until && !self.is_over() {
+        while !self.is_grace_over() && !self.is_over() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -397,7 +434,7 @@ impl Shared {
                 self.sessions.lock().values().filter(|session| session.has_expired()).cloned().collect();
             expired.iter().for_each(|session| self.end_session(session));
             self.departed.forget_old();
-            if Instant::now() > self.grace_until {
+            if self.is_grace_over() {
                 let found = std::mem::take(&mut *self.found.lock());
                 self.forget(&found);
             }
@@ -416,6 +453,7 @@ impl Shared {
     }
 
     fn tell_definite(&self, mark: u64) {
+        self.sharing.let_go(mark);
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         sessions.iter().for_each(|session| session.tell_definite(mark));
     }

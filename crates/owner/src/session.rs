@@ -20,6 +20,7 @@ use stere_naming::requests::{self, Noted, Slots};
 use crate::connection::{Charge, Connection};
 use crate::definite::{Definite, Need};
 use crate::repeated::{self, Rest};
+use crate::sharing::{Change, HeldAnswer, Sharing, Untold};
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,8 @@ mod tests;
 const KEPT_ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Of all answers of a session that are kept; then the oldest is let go.
 const KEPT_BYTES_MAX: usize = 16 << 20;
-/// Where a message of ENTER_WRITE says how much was written.
+/// Where a message of ENTER_WRITE says where and how much was written.
+const ENTERED_AT: usize = raw::HEADER_BYTES + 8;
 const ENTERED_BYTES_AT: usize = raw::HEADER_BYTES + 16;
 /// Inodes and handles that a client may have; more end its connection.
 const KNOWN_MAX: usize = 16 << 20;
@@ -76,6 +78,9 @@ struct State {
     slots: Slots,
     /// What owners before have performed for this session, by the numbers of the requests.
     noted: BTreeMap<u64, Noted>,
+    untold: Untold,
+    /// The client has told this owner what it has.
+    is_settled: bool,
     is_over: bool,
 }
 
@@ -99,6 +104,7 @@ pub(crate) struct Session {
     remote: RemoteSession,
     door: Door,
     definite: Arc<Definite>,
+    sharing: Arc<Sharing>,
     state: Mutex<State>,
 }
 
@@ -112,7 +118,7 @@ pub(crate) struct Asked {
 }
 
 /// A request that is being performed.
-struct Work {
+pub(crate) struct Work {
     session: Arc<Session>,
     number: u64,
     opcode: u32,
@@ -123,6 +129,10 @@ struct Work {
     is_cut: bool,
     /// Bytes that it writes.
     written: u64,
+    /// Where it enters what was written past the owner.
+    entered_at: u64,
+    /// That of what it has written.
+    mark: Option<u64>,
     charge: Charge,
 }
 
@@ -131,12 +141,12 @@ impl Session {
         (id, tag, key): ([u8; 16], u64, PublicKey),
         setxattr_extended: bool,
         door: Door,
-        definite: Arc<Definite>,
+        (definite, sharing): (Arc<Definite>, Arc<Sharing>),
     ) -> Result<Arc<Session>, stere_naming::requests::Error> {
         let remote = RemoteSession::new(tag, setxattr_extended, ANSWER_BYTES_MAX);
         let noted = requests::of_session(door.filesystem().store(), &id)?;
         let state = Mutex::new(State { slots: Slots::of(&noted), noted, ..State::default() });
-        Ok(Arc::new(Session { id, tag, key, remote, door, definite, state }))
+        Ok(Arc::new(Session { id, tag, key, remote, door, definite, sharing, state }))
     }
 
     /// From now on answers go there.
@@ -146,6 +156,7 @@ impl Session {
             return false;
         }
         state.gone_since = None;
+        state.untold.tell_again(&connection);
         let before = state.connection.replace(connection);
         drop(state);
         before.into_iter().for_each(|before| before.cut());
@@ -158,7 +169,29 @@ impl Session {
         if state.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             state.connection = None;
             state.gone_since = Some(Instant::now());
+            let released = state.untold.release();
+            drop(state);
+            drop(released);
         }
+    }
+
+    /// The client has told what it has: what it writes from now on is new.
+    pub fn settled(&self) {
+        self.state.lock().is_settled = true;
+    }
+
+    /// Another one changed what this client wrote; an answer waits until it has heard of it.
+    pub fn hears(&self, notice: Notice, answer: Option<&Arc<HeldAnswer>>) {
+        let mut state = self.state.lock();
+        if !state.is_over {
+            let connection = state.connection.clone();
+            state.untold.tell(connection.as_deref(), notice, answer);
+        }
+    }
+
+    pub fn confirmed(&self, number: u64) {
+        let released = self.state.lock().untold.confirmed(number);
+        drop(released);
     }
 
     /// Whether nobody has come back for it in time.
@@ -174,11 +207,14 @@ impl Session {
 
     /// Lets go of all that belongs to it. Inodes that it knew are given back, for whoever counts those of all.
     pub fn end(&self) -> Vec<u64> {
-        let (open, known, connection) = {
+        let (open, known, connection, released) = {
             let mut state = self.state.lock();
             state.is_over = true;
-            (std::mem::take(&mut state.open), std::mem::take(&mut state.known), state.connection.take())
+            let released = state.untold.release();
+            (std::mem::take(&mut state.open), std::mem::take(&mut state.known), state.connection.take(), released)
         };
+        self.sharing.ended(self.tag);
+        drop(released);
         connection.into_iter().for_each(|connection| connection.cut());
         self.remote.end();
         self.door.end(self.tag);
@@ -192,11 +228,13 @@ impl Session {
 
     /// The owner ends; the client takes what belongs to it to the next one.
     pub fn leave(&self) {
-        let connection = {
+        assert!(self.sharing.is_over(), "who waits for this client is not answered by an owner that ends");
+        let (connection, released) = {
             let mut state = self.state.lock();
             state.is_over = true;
-            state.connection.take()
+            (state.connection.take(), state.untold.release())
         };
+        drop(released);
         connection.into_iter().for_each(|connection| connection.cut());
         self.remote.end();
         self.door.end(self.tag);
@@ -248,9 +286,14 @@ impl Session {
         let inodes = changes.inodes.iter().filter(|inode| knows(inode.node));
         let names = names.map(|(parent, name)| Notice::Entry { parent: *parent, name: name.clone() });
         let is_own = changes.by == Some(self.tag);
+        // Of what other sessions write this one hears before they are answered (`sharing.rs`).
+        let settled = |offset: i64| if changes.by.is_none() && offset >= 0 { u64::MAX } else { 0 };
         let inodes = inodes.map(|one| match is_own {
-            true => Notice::Inode { node: one.node, offset: 0, length: 0, settled: false },
-            false => Notice::Inode { node: one.node, offset: one.offset, length: one.length, settled: one.offset >= 0 },
+            true => Notice::Inode { node: one.node, offset: 0, length: 0, settled: 0 },
+            false => {
+                let settled = settled(one.offset);
+                Notice::Inode { node: one.node, offset: one.offset, length: one.length, settled }
+            }
         });
         let notices: Vec<Notice> = names.chain(inodes).collect();
         drop(state);
@@ -320,8 +363,13 @@ impl Session {
         let node = raw::handle_places(&message).get(1).map_or(header.nodeid, |(_, node)| *node);
         let operation = header.opcode;
         let is_cut = operation == opcode::SETATTR && raw::sets_size(&message);
+        let entered_at = match operation {
+            opcode::ENTER_WRITE => raw::number_at(&message, ENTERED_AT).unwrap_or(0),
+            _ => 0,
+        };
+        let (session, mark) = (Arc::clone(self), None);
         let mut work =
-            Work { session: Arc::clone(self), number, opcode: operation, node, repeated, is_cut, written, charge };
+            Work { session, number, opcode: operation, node, repeated, is_cut, written, entered_at, mark, charge };
         if let Some(errno) = self.refusal(operation, &message) {
             work.finish(errno, &[], 0);
             return Ok(());
@@ -389,6 +437,42 @@ fn need(operation: u32, node: u64, is_cut: bool) -> Option<Need> {
 }
 
 impl Work {
+    /// What of a file it has written.
+    fn change(&self, answer: &RemoteAnswer<'_>) -> Option<Change> {
+        let (tag, node) = (self.session.tag, self.node);
+        let bytes = raw::number_at(answer.bytes, 0)? & u64::from(u32::MAX);
+        let start = match self.opcode {
+            opcode::WRITE => answer.place,
+            opcode::ENTER_WRITE => self.entered_at,
+            _ => return None,
+        };
+        (bytes > 0).then(|| Change { tag, node, start, end: start.saturating_add(bytes) })
+    }
+
+    /// Whoever wrote there before hears of it, and then this is answered.
+    fn finish_when_heard(self, others: &[Arc<Session>], change: Change, mark: u64, bytes: &[u8], place: u64) {
+        let waits = self.session.state.lock().is_settled;
+        let answer = HeldAnswer::new(Work { mark: Some(mark), ..self }, bytes, place);
+        // What is written again was answered before, and those who tell what they have hear nothing meanwhile.
+        let answer = waits.then_some(answer);
+        let length = match change.end {
+            u64::MAX => 0,
+            end => i64::try_from(end - change.start).unwrap_or(0),
+        };
+        let offset = i64::try_from(change.start).unwrap_or(i64::MAX);
+        for other in others {
+            other.hears(Notice::Inode { node: change.node, offset, length, settled: mark }, answer.as_ref());
+        }
+    }
+
+    /// Everybody has heard of it.
+    pub fn finish_shared(self, bytes: &[u8], place: u64) {
+        let session = &self.session;
+        if !session.sharing.is_over() && !session.definite.has_failed() {
+            self.finish(0, bytes, place);
+        }
+    }
+
     /// It was performed, on whatever thread that was.
     fn answered(self, answer: &RemoteAnswer<'_>) {
         let door = &self.session.door;
@@ -409,16 +493,29 @@ impl Work {
             return self.finish_as(0, answer.bytes, 0, true);
         }
         self.note(answer.bytes);
+        let definite = Arc::clone(&self.session.definite);
+        if let Some(change) = self.change(answer) {
+            let session = Arc::clone(&self.session);
+            let (mark, others) = session.sharing.wrote(&session, change, || definite.mark(self.written));
+            return self.finish_when_heard(&others, change, mark, answer.bytes, answer.place);
+        }
         let Some(need) = need(self.opcode, self.node, self.is_cut) else {
             return self.finish(0, answer.bytes, answer.place);
         };
-        let definite = Arc::clone(&self.session.definite);
         let (bytes, place) = (answer.bytes.to_vec(), answer.place);
+        // Before that is made durable: what is written meanwhile is not.
+        let mark = if matches!(need, Need::File(_)) { definite.mark(1) } else { 0 };
         definite.tell_when(
             need,
-            Box::new(move |errno| match errno {
-                None => self.finish(0, &bytes, place),
-                Some(errno) => self.finish(errno, &[], 0),
+            Box::new(move |errno| match (errno, need) {
+                (Some(errno), _) => self.finish(errno, &[], 0),
+                (None, Need::Names) => self.finish(0, &bytes, place),
+                (None, Need::File(node)) => {
+                    let tag = self.session.tag;
+                    let others = self.session.sharing.settled(tag, node, mark);
+                    let change = Change { tag, node, start: 0, end: u64::MAX };
+                    self.finish_when_heard(&others, change, mark, &bytes, place);
+                }
             }),
         );
     }
@@ -451,9 +548,9 @@ impl Work {
     }
 
     fn finish_as(self, errno: i32, bytes: &[u8], place: u64, is_map: bool) {
-        let Work { session, number, opcode, written, charge, .. } = self;
+        let Work { session, number, opcode, mark, charge, .. } = self;
         let errno = u16::try_from(errno).unwrap_or(libc::EIO as u16);
-        let mark = session.definite.mark(if errno == 0 { written } else { 0 });
+        let mark = mark.unwrap_or_else(|| session.definite.mark(0));
         let bytes = if errno == 0 { bytes } else { &[] };
         let frame = Frame::Reply { number, errno, mark, place, is_map, bytes }.encode();
         let mut state = session.state.lock();

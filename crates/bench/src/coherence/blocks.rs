@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::block::Buffer;
@@ -21,13 +21,23 @@ const CALLS_OF_AN_OPEN: u64 = 6;
 
 struct Blocks1 {
     places: Vec<Place>,
-    /// For each machine: a kernel copies into its pages while others copy out of them, so that a block may be torn that two programs of one
-    /// machine read and write through the page cache at the same time. That is Linux's, whatever the file system.
-    pages: Vec<RwLock<()>>,
+    /// For each mount: a kernel copies into its pages while others copy out of them, so that a block may be torn that two programs read and
+    /// write through one page cache at the same time. That is Linux's, whatever the file system.
+    pages: Vec<Arc<RwLock<()>>>,
 }
 
 pub struct Blocks {
     files: Vec<Blocks1>,
+}
+
+/// Directories that are the same have the same pages.
+fn locks_of_pages(directories: &[PathBuf]) -> Vec<Arc<RwLock<()>>> {
+    let mut locks: Vec<Arc<RwLock<()>>> = Vec::with_capacity(directories.len());
+    for (index, directory) in directories.iter().enumerate() {
+        let same = directories[..index].iter().position(|other| other == directory);
+        locks.push(same.map_or_else(Arc::default, |same| Arc::clone(&locks[same])));
+    }
+    locks
 }
 
 fn name(file: usize) -> String {
@@ -71,7 +81,6 @@ struct Held {
 
 impl Blocks {
     pub fn make(shared: &Shared) -> Result<Blocks, String> {
-        let machines = shared.directories.len();
         let one = |(file, blocks): (usize, &usize)| {
             let path = shared.path(0, &name(file));
             let made = at("create", &path, File::create_new(&path))?;
@@ -79,7 +88,7 @@ impl Blocks {
                 at("lengthen", &path, made.set_len((blocks * BLOCK) as u64))?;
             }
             let places = (0..*blocks).map(|_| Place::default()).collect();
-            Ok(Blocks1 { places, pages: (0..machines).map(|_| RwLock::new(())).collect() })
+            Ok(Blocks1 { places, pages: locks_of_pages(shared.directories) })
         };
         Ok(Blocks { files: LENGTHS.iter().enumerate().map(one).collect::<Result<_, String>>()? })
     }

@@ -76,3 +76,26 @@ fn what_no_owner_has_is_kept_whatever_is_durable() {
     retained.let_go_marked(7);
     assert!(retained.is_empty());
 }
+
+/// P-280.
+#[test]
+fn what_others_wrote_takes_out_what_is_older_also_of_answers_that_come_late() {
+    let mut retained = Retained::default();
+    retained.keep(1, 0, b"aaaaaa", 5);
+    retained.others_wrote((1, 2, 2), 5, 10);
+    assert_eq!(of(&retained, 1), [(0, "aaaaaa".into())], "what others wrote is older");
+    retained.others_wrote((1, 2, 2), 6, 10);
+    assert_eq!(of(&retained, 1), [(0, "aa".into()), (4, "aa".into())]);
+    retained.keep(1, 0, b"bbbb", 4);
+    assert_eq!(of(&retained, 1), [(0, "bb".into()), (4, "aa".into())], "an answer that was on its way");
+    retained.keep(1, 0, b"cccc", 7);
+    assert_eq!(of(&retained, 1), [(0, "cccc".into()), (4, "aa".into())]);
+    retained.keep(1, 8, b"dd", UNENTERED);
+    retained.others_wrote((1, 8, 1), 9, 10);
+    assert_eq!(of(&retained, 1)[2], (8, "dd".into()), "no owner has that yet");
+    retained.entered(1, 8, 2, 8);
+    assert_eq!(of(&retained, 1)[2], (9, "d".into()));
+    retained.answered_below(10);
+    retained.keep(1, 2, b"e", 1);
+    assert_eq!(of(&retained, 1)[1], (2, "e".into()), "nothing older is under way any more");
+}

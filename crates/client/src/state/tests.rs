@@ -106,3 +106,53 @@ fn a_close_is_told_where_something_is_locked() {
     perform(&mut state, close(5, 77));
     assert!(is_mere(&state, 5));
 }
+
+fn is_mere(state: &State, message: Vec<u8>) -> bool {
+    let request = request(&Answers::default(), message);
+    let is_mere = state.is_mere_close(&request);
+    request.reply_ok();
+    is_mere
+}
+
+/// Whoever begins a program while another thread has something locked closes that file, too: this waits for nobody (P-281).
+#[test]
+fn a_close_by_who_has_nothing_locked_is_told_to_nobody() {
+    let (mut state, answers) = (State::default(), Answers::default());
+    let number = state.enter(Asker::Kernel(request(&answers, set_lock(5, 77, libc::F_WRLCK))));
+    state.answered(number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
+    assert!(is_mere(&state, close(5, 78)) && !is_mere(&state, close(5, 77)));
+}
+
+#[test]
+fn a_close_without_an_owner_lets_the_kernel_go_and_is_told_later() {
+    let (mut state, answers) = (State::default(), Answers::default());
+    let number = state.enter(Asker::Kernel(request(&answers, set_lock(5, 77, libc::F_WRLCK))));
+    state.answered(number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
+    let late = state.enter(Asker::Kernel(request(&answers, close(5, 77))));
+    let write = state.enter(Asker::Kernel(request(&answers, write(5, 0, b"abc"))));
+    let closes = state.let_closes_go();
+    assert_eq!(closes.len(), 1, "only a close");
+    closes.into_iter().for_each(Request::reply_ok);
+    assert!(!is_mere(&state, close(5, 77)), "the owner does not know yet");
+    assert!(state.let_closes_go().is_empty());
+    let Ok(Some(sent)) = state.prepare(late) else { panic!("it is still told") };
+    assert_eq!(raw::closed_by(&sent.message), Some((5, 77)));
+    assert!(state.answered(late, done(&[])).is_none(), "nobody waits for it");
+    assert!(is_mere(&state, close(5, 77)));
+    state.answered(write, done(&[3, 0, 0, 0, 0, 0, 0, 0])).expect("the kernel waits").0.reply_raw(0, &[]);
+}
+
+#[test]
+fn a_lock_that_a_killed_process_may_have_is_taken_back() {
+    let (mut state, answers) = (State::default(), Answers::default());
+    let asked = request(&answers, set_lock(5, 77, libc::F_WRLCK));
+    let number = state.end_lock(&asked, true).expect("it may have been granted");
+    asked.reply_error(libc::EINTR);
+    let Ok(Some(sent)) = state.prepare(number) else { panic!("it is told") };
+    assert_eq!(raw::closed_by(&sent.message), Some((5, 77)));
+    let held = state.enter(Asker::Kernel(request(&answers, set_lock(5, 77, libc::F_WRLCK))));
+    state.answered(held, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
+    let another = request(&answers, set_lock(5, 77, libc::F_WRLCK));
+    assert!(state.end_lock(&another, false).is_none(), "what the process has it keeps");
+    another.reply_error(libc::EINTR);
+}

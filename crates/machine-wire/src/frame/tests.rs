@@ -26,7 +26,7 @@ fn samples() -> Vec<Frame<'static>> {
         Frame::Refused(Refusal::Proof),
         Frame::Request { number: 9, acknowledged: 8, is_repeated: true, takes_map: true, message: MESSAGE },
         Frame::Reply { number: 9, errno: 0, mark: 10, place: 4096, is_map: true, bytes: b"answer" },
-        Frame::Notify(Notice::Inode { node: 11, offset: -1, length: 0, settled: true }),
+        Frame::Notify(Notice::Inode { node: 11, offset: -1, length: 0, settled: 16 }),
         Frame::Notify(Notice::Entry { parent: 12, name: b"name".to_vec() }),
         Frame::Definite { mark: 13 },
         Frame::Hold { node: 14, count: 15 },
@@ -49,6 +49,8 @@ fn samples() -> Vec<Frame<'static>> {
         }),
         Frame::Piece { bytes: b"a piece" },
         Frame::Taken { bytes: 7 },
+        Frame::Confirm { number: 17 },
+        Frame::Confirmed { number: 18 },
     ]
 }
 
@@ -57,9 +59,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_image_is_that_of_version_4() {
+fn the_image_is_that_of_version_5() {
     let image: String = samples().iter().map(|frame| hex(&frame.encode()) + "\n").collect();
-    assert_eq!(image, include_str!("../../golden/v4.hex"), "a released version's frames never change");
+    assert_eq!(image, include_str!("../../golden/v5.hex"), "a released version's frames never change");
 }
 
 #[test]
@@ -89,8 +91,8 @@ fn the_head_alone_refuses_what_is_too_long() {
     let longest = REPLY_HEAD_BYTES + ANSWER_BYTES_MAX;
     assert!(head(longest as u32, 7).is_ok() && head(longest as u32 + 1, 7).is_err());
     assert_eq!(
-        (head(1, 13), head(0, 0), head(0, 18)),
-        (Err(FrameError::TooLong(1)), Err(FrameError::Kind(0)), Err(FrameError::Kind(18)))
+        (head(1, 13), head(0, 0), head(0, 20)),
+        (Err(FrameError::TooLong(1)), Err(FrameError::Kind(0)), Err(FrameError::Kind(20)))
     );
 }
 
@@ -103,7 +105,7 @@ fn values_that_mean_nothing_are_refused() {
     };
     refuse(Frame::Reply { number: 1, errno: ERRNO_END, mark: 0, place: 0, is_map: false, bytes: &[] });
     refuse(Frame::Reply { number: 1, errno: 5, mark: 0, place: 0, is_map: false, bytes: b"x" });
-    refuse(Frame::Notify(Notice::Inode { node: 1, offset: 0, length: -1, settled: false }));
+    refuse(Frame::Notify(Notice::Inode { node: 1, offset: 0, length: -1, settled: 0 }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: b"a/b".to_vec() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: Vec::new() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: vec![b'n'; NAME_BYTES_MAX + 1] }));

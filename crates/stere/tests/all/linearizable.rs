@@ -9,7 +9,7 @@ mod calls;
 mod history;
 mod model;
 
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::calls::Caller;
@@ -39,6 +39,9 @@ fn times() -> u32 {
     std::env::var("STERE_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
+/// One campaign at a time: a program that one of them begins closes the files that another has locked, and waits for its owner then.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Two machines that may own the pool and a client, and what was found on them.
 struct Campaign {
     /// Dropped first: a program that is begun closes what they have locked, and would wait for an owner that the site has ended.
@@ -51,10 +54,13 @@ struct Campaign {
     calls: usize,
     lenient: usize,
     longest: Duration,
+    /// Dropped last.
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Campaign {
     fn new(test: &str) -> Option<Campaign> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let links = Links { nodes: &[Link::Fast; NODES], machines: &[Link::Fast; MACHINES], ..Links::default() };
         let site = Site::on_network(test, Kind::Stere, &links)?;
         let [first, second, client] = &site.machines[..] else { panic!("three machines") };
@@ -68,7 +74,7 @@ impl Campaign {
         let caller = |thread: usize| Caller::new(&site.machines[thread % MACHINES].mountpoint(), thread, seed);
         let callers = (0..THREADS).map(caller).collect();
         let (tree, lost_folders) = (Tree::new(anchors), Vec::new());
-        Some(Campaign { callers, site, tree, lost_folders, rounds: 0, calls: 0, lenient: 0, longest: Duration::ZERO })
+        Some(Campaign { callers, site, tree, lost_folders, rounds: 0, calls: 0, lenient: 0, longest: Duration::ZERO, _turn: turn })
     }
 
     fn owner(&self) -> Option<usize> {
@@ -110,7 +116,7 @@ impl Campaign {
         self.longest = calls.iter().map(|call| call.returned - call.called).fold(self.longest, Duration::max);
         for caller in &mut self.callers[..MACHINES] {
             calls.extend((0..FILES).map(|name| caller.call(Op::Links(name))));
-            calls.extend((0..FOLDERS).map(|name| caller.call(Op::StatFolder(name))));
+            calls.extend((0..FOLDERS).map(|name| caller.call(Op::ListFolder(name))));
         }
         self.judge(&calls);
     }
@@ -141,15 +147,16 @@ impl Campaign {
         }
     }
 
-    fn end(mut self, what: &str) {
+    fn end(self, what: &str) {
         println!(
             "{what}: {} calls in {} rounds are linearizable, {} rounds with what kernels put together; the longest call {:?}",
             self.calls, self.rounds, self.lenient, self.longest
         );
         assert!(self.lenient * 4 < self.rounds, "most rounds are linearizable strictly");
+        let Campaign { callers, site, .. } = self;
         // Their files are open.
-        self.callers.clear();
-        self.site.close();
+        drop(callers);
+        site.close();
     }
 }
 

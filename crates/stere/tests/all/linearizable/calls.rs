@@ -151,6 +151,11 @@ impl Caller {
             Op::RemoveFolder(name) => fs::remove_dir(folder(name)).map(done),
             Op::RenameFolder(from, to) => fs::rename(folder(from), folder(to)).map(done),
             Op::StatFolder(name) => fs::symlink_metadata(folder(name)).map(|_| Ret::Done),
+            Op::ListFolder(name) => {
+                let listed = fs::read_dir(self.point.join("names"))?.collect::<io::Result<Vec<_>>>()?;
+                let is_there = listed.iter().any(|entry| entry.path() == folder(name));
+                if is_there { Ok(Ret::Done) } else { Err(io::Error::from_raw_os_error(libc::ENOENT)) }
+            }
             Op::Lock { lock, is_shared, .. } => self.lock(lock, if is_shared { libc::F_RDLCK } else { libc::F_WRLCK }),
             Op::Unlock { lock, .. } => self.lock(lock, libc::F_UNLCK),
         }

@@ -39,6 +39,8 @@ pub enum Op {
     RemoveFolder(usize),
     RenameFolder(usize, usize),
     StatFolder(usize),
+    /// Whether its name is listed, which no kernel remembers.
+    ListFolder(usize),
     /// Without waiting.
     Lock {
         lock: usize,
@@ -214,6 +216,10 @@ impl Tree {
             },
             Op::RenameFolder(from, to) => self.rename_folder(from, to, ret),
             Op::StatFolder(name) => self.stat_folder(name, ret),
+            Op::ListFolder(name) => match self.folders[name] {
+                Some(_) => ret == Ret::Done,
+                None => ret == Ret::Refused(libc::ENOENT),
+            },
             Op::Lock { lock, holder, is_shared } => self.lock(lock, holder, is_shared, ret),
             Op::Unlock { lock, holder } => ret == Ret::Done && self.holders[lock].remove(&holder).is_some(),
         }
