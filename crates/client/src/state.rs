@@ -236,6 +236,7 @@ impl State {
             Asker::Own(message, told) => {
                 self.note_durable(&message, order, &answer);
                 self.note_late_close(&message);
+                self.note_entered(&message, &answer);
                 if raw::header(&message).is_some_and(|header| header.opcode == opcode::SYNCFS) {
                     // What is on its way past the owner is kept: if that is still too much, it is asked again.
                     let was_settling = std::mem::take(&mut self.is_settling);
@@ -323,6 +324,14 @@ impl State {
             if ranges.is_empty() {
                 self.locks.remove(&(node, is_flock));
             }
+        }
+    }
+
+    /// The owner has what was written past it: noted before anything else that it says.
+    fn note_entered(&mut self, message: &[u8], answer: &Answer) {
+        let Some(header) = raw::header(message).filter(|_| answer.errno == 0) else { return };
+        if let Some((offset, length)) = raw::written_range(message) {
+            self.retained.entered(header.nodeid, offset, length, answer.mark);
         }
     }
 

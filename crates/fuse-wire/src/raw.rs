@@ -8,8 +8,8 @@ use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
 use crate::abi::structs::{
-    AttrOut, BatchForgetIn, CopyFileRangeIn, Dirent, EntryOut, FileAttr, FlushIn, ForgetIn, ForgetOne, GetattrIn, InHeader,
-    OpenOut, SetattrIn, split,
+    AttrOut, BatchForgetIn, CopyFileRangeIn, Dirent, EntryOut, FileAttr, FlushIn, ForgetIn, ForgetOne, GetattrIn,
+    InHeader, OpenOut, SetattrIn, split,
 };
 use crate::abi::{fattr, flag, opcode};
 
@@ -108,6 +108,19 @@ pub fn closed_by(message: &[u8]) -> Option<(u64, u64)> {
     let header = header(message).filter(|header| header.opcode == opcode::FLUSH)?;
     let (input, _) = split::<FlushIn>(message.get(HEADER_BYTES..)?)?;
     Some((header.nodeid, input.lock_owner))
+}
+
+/// Where a message of WRITE, OFFER_WRITE or ENTER_WRITE writes: offset and bytes. None where it enters nothing.
+#[must_use]
+pub fn written_range(message: &[u8]) -> Option<(u64, u64)> {
+    let offset = number_at(message, HEADER_BYTES + 8)?;
+    let bytes = number_at(message, HEADER_BYTES + 16)?;
+    match header(message)?.opcode {
+        // Behind the size are flags.
+        opcode::WRITE | opcode::OFFER_WRITE => Some((offset, bytes & u64::from(u32::MAX))),
+        opcode::ENTER_WRITE if number_at(message, HEADER_BYTES + 24)? == 0 => Some((offset, bytes)),
+        _ => None,
+    }
 }
 
 /// Whether a message of SETATTR sets the size.

@@ -77,6 +77,11 @@ impl Door {
         self.0.locks.interrupt(Some(tag), unique);
     }
 
+    /// A far kernel has opened again what it had open: what it opens next it reads anew.
+    pub fn doubt_pages(&self, tag: u64) {
+        self.0.doubt_pages(tag);
+    }
+
     /// A far kernel is gone: its locks go.
     pub fn end(&self, tag: u64) {
         self.0.end_kernel(tag);

@@ -259,6 +259,11 @@ impl Front {
         self.filesystem().far_writes(tag).end();
     }
 
+    /// A far kernel has opened again what it had open; what it has in memory is older.
+    pub fn doubt_pages(&self, tag: u64) {
+        self.performer.opened.iter().for_each(|opened| opened.doubt(tag));
+    }
+
     /// Lets a handle go whose kernel is gone.
     pub fn release(&self, inode: u64, handle: u64) {
         self.performer.listings.lock().remove(&handle);

@@ -106,9 +106,14 @@ impl Opened {
         }
     }
 
+    /// A kernel may have older pages of all that it had open: nobody told it while there was no owner.
+    pub fn doubt(&self, kernel: u64) {
+        self.seen.lock().retain(|(known, _), _| *known != Some(kernel));
+    }
+
     /// A kernel is gone.
     pub fn forget(&self, kernel: u64) {
-        self.seen.lock().retain(|(known, _), _| *known != Some(kernel));
+        self.doubt(kernel);
         self.appended.lock().retain(|(known, _), _| *known != Some(kernel));
     }
 }

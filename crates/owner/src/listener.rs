@@ -453,7 +453,6 @@ impl Shared {
     }
 
     fn tell_definite(&self, mark: u64) {
-        self.sharing.let_go(mark);
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         sessions.iter().for_each(|session| session.tell_definite(mark));
     }

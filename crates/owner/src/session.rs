@@ -20,7 +20,7 @@ use stere_naming::requests::{self, Noted, Slots};
 use crate::connection::{Charge, Connection};
 use crate::definite::{Definite, Need};
 use crate::repeated::{self, Rest};
-use crate::sharing::{Change, HeldAnswer, Sharing, Untold};
+use crate::sharing::{Appending, Change, HeldAnswer, Sharing, Untold};
 
 #[cfg(test)]
 mod tests;
@@ -29,9 +29,8 @@ mod tests;
 const KEPT_ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Of all answers of a session that are kept; then the oldest is let go.
 const KEPT_BYTES_MAX: usize = 16 << 20;
-/// Where a message of ENTER_WRITE says where and how much was written.
-const ENTERED_AT: usize = raw::HEADER_BYTES + 8;
-const ENTERED_BYTES_AT: usize = raw::HEADER_BYTES + 16;
+/// The second byte of the answer to an offer that is taken.
+const GRANTED: u8 = 1;
 /// Inodes and handles that a client may have; more end its connection.
 const KNOWN_MAX: usize = 16 << 20;
 const OPEN_MAX: usize = 1 << 20;
@@ -129,8 +128,9 @@ pub(crate) struct Work {
     is_cut: bool,
     /// Bytes that it writes.
     written: u64,
-    /// Where it enters what was written past the owner.
-    entered_at: u64,
+    append: Option<Appending>,
+    /// Where it says that it writes, and how much.
+    range: Option<(u64, u64)>,
     /// That of what it has written.
     mark: Option<u64>,
     charge: Charge,
@@ -178,6 +178,7 @@ impl Session {
     /// The client has told what it has: what it writes from now on is new.
     pub fn settled(&self) {
         self.state.lock().is_settled = true;
+        self.door.doubt_pages(self.tag);
     }
 
     /// Another one changed what this client wrote; an answer waits until it has heard of it.
@@ -190,8 +191,9 @@ impl Session {
     }
 
     pub fn confirmed(&self, number: u64) {
-        let released = self.state.lock().untold.confirmed(number);
+        let (released, durable) = self.state.lock().untold.confirmed(number);
         drop(released);
+        durable.into_iter().for_each(|mark| self.sharing.let_go(self.tag, mark));
     }
 
     /// Whether nobody has come back for it in time.
@@ -300,9 +302,12 @@ impl Session {
         notices.into_iter().for_each(|notice| connection.tell(&Frame::Notify(notice)));
     }
 
+    /// All up to this mark is durable: what the client drops then, others need not tell it.
     pub fn tell_definite(&self, mark: u64) {
-        let connection = self.state.lock().connection.clone();
-        connection.into_iter().for_each(|connection| connection.tell(&Frame::Definite { mark }));
+        let mut state = self.state.lock();
+        if let Some(connection) = state.connection.clone() {
+            state.untold.tell_definite(&connection, mark);
+        }
     }
 
     /// What wants no answer. Gives inodes that this client does not know any more.
@@ -355,7 +360,9 @@ impl Session {
         let written = match header.opcode {
             opcode::WRITE => message.len() as u64,
             // What it says of itself; it only paces how soon all is made durable.
-            opcode::ENTER_WRITE => raw::number_at(&message, ENTERED_BYTES_AT).unwrap_or(0).min(ANSWER_BYTES_MAX as u64),
+            opcode::ENTER_WRITE => {
+                raw::written_range(&message).map_or(0, |(_, bytes)| bytes.min(ANSWER_BYTES_MAX as u64))
+            }
             _ => 0,
         };
         let repeated = (is_repeated && slot.is_none()).then(|| message.clone());
@@ -363,13 +370,19 @@ impl Session {
         let node = raw::handle_places(&message).get(1).map_or(header.nodeid, |(_, node)| *node);
         let operation = header.opcode;
         let is_cut = operation == opcode::SETATTR && raw::sets_size(&message);
-        let entered_at = match operation {
-            opcode::ENTER_WRITE => raw::number_at(&message, ENTERED_AT).unwrap_or(0),
-            _ => 0,
+        let mut work = Work {
+            session: Arc::clone(self),
+            number,
+            opcode: operation,
+            node,
+            repeated,
+            is_cut,
+            written,
+            append: (operation == opcode::WRITE && slot.is_some()).then(|| self.sharing.appends(self.tag, node)),
+            range: raw::written_range(&message),
+            mark: None,
+            charge,
         };
-        let (session, mark) = (Arc::clone(self), None);
-        let mut work =
-            Work { session, number, opcode: operation, node, repeated, is_cut, written, entered_at, mark, charge };
         if let Some(errno) = self.refusal(operation, &message) {
             work.finish(errno, &[], 0);
             return Ok(());
@@ -437,13 +450,13 @@ fn need(operation: u32, node: u64, is_cut: bool) -> Option<Need> {
 }
 
 impl Work {
-    /// What of a file it has written.
+    /// What of a file it has written, or will have: a client answers its program when its offer is taken.
     fn change(&self, answer: &RemoteAnswer<'_>) -> Option<Change> {
         let (tag, node) = (self.session.tag, self.node);
-        let bytes = raw::number_at(answer.bytes, 0)? & u64::from(u32::MAX);
-        let start = match self.opcode {
-            opcode::WRITE => answer.place,
-            opcode::ENTER_WRITE => self.entered_at,
+        let (start, bytes) = match self.opcode {
+            opcode::WRITE => (answer.place, raw::number_at(answer.bytes, 0)? & u64::from(u32::MAX)),
+            opcode::OFFER_WRITE if answer.bytes.get(1) != Some(&GRANTED) => return None,
+            opcode::OFFER_WRITE | opcode::ENTER_WRITE => self.range?,
             _ => return None,
         };
         (bytes > 0).then(|| Change { tag, node, start, end: start.saturating_add(bytes) })
@@ -463,6 +476,27 @@ impl Work {
         for other in others {
             other.hears(Notice::Inode { node: change.node, offset, length, settled: mark }, answer.as_ref());
         }
+    }
+
+    /// Content was written.
+    fn wrote(self, change: Change, answer: &RemoteAnswer<'_>) {
+        let (session, definite) = (Arc::clone(&self.session), Arc::clone(&self.session.definite));
+        let follows = self.append.is_some() && session.sharing.follows_another(change.tag, change.node, change.start);
+        let (mark, others) = session.sharing.wrote(&session, change, || definite.mark(self.written.max(1)));
+        if !follows {
+            return self.finish_when_heard(&others, change, mark, answer.bytes, answer.place);
+        }
+        let (bytes, place) = (answer.bytes.to_vec(), answer.place);
+        definite.tell_when(
+            Need::File(change.node),
+            Box::new(move |errno| match errno {
+                None => {
+                    session.sharing.appended(change.node, change.end);
+                    self.finish_when_heard(&others, change, mark, &bytes, place);
+                }
+                Some(errno) => self.finish(errno, &[], 0),
+            }),
+        );
     }
 
     /// Everybody has heard of it.
@@ -495,9 +529,7 @@ impl Work {
         self.note(answer.bytes);
         let definite = Arc::clone(&self.session.definite);
         if let Some(change) = self.change(answer) {
-            let session = Arc::clone(&self.session);
-            let (mark, others) = session.sharing.wrote(&session, change, || definite.mark(self.written));
-            return self.finish_when_heard(&others, change, mark, answer.bytes, answer.place);
+            return self.wrote(change, answer);
         }
         let Some(need) = need(self.opcode, self.node, self.is_cut) else {
             return self.finish(0, answer.bytes, answer.place);

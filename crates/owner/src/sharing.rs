@@ -30,15 +30,58 @@ struct Span<W> {
     mark: u64,
 }
 
+/// A file with writes that are not durable.
+struct File<W> {
+    spans: Vec<Span<W>>,
+    /// All up to here is durable: of appends.
+    durable_end: u64,
+}
+
+impl<W> Default for File<W> {
+    fn default() -> File<W> {
+        File { spans: Vec::new(), durable_end: 0 }
+    }
+}
+
 /// Writes that are not durable, of all sessions (or of what a test puts in their place).
 pub(crate) struct Sharing<W = Session> {
-    files: Mutex<HashMap<u64, Vec<Span<W>>>>,
+    files: Mutex<HashMap<u64, File<W>>>,
+    /// Who appends to which file: asked for, and not answered.
+    appending: Mutex<HashMap<u64, Vec<u64>>>,
     is_over: AtomicBool,
+}
+
+/// An append that is under way.
+pub(crate) struct Appending {
+    sharing: Arc<Sharing>,
+    tag: u64,
+    node: u64,
+}
+
+impl Drop for Appending {
+    fn drop(&mut self) {
+        let mut appending = self.sharing.appending.lock();
+        let Some(tags) = appending.get_mut(&self.node) else { return };
+        if let Some(index) = tags.iter().position(|tag| *tag == self.tag) {
+            tags.swap_remove(index);
+        }
+        if tags.is_empty() {
+            appending.remove(&self.node);
+        }
+    }
+}
+
+impl Sharing {
+    /// A session is going to append to a file.
+    pub fn appends(self: &Arc<Self>, tag: u64, node: u64) -> Appending {
+        self.appending.lock().entry(node).or_default().push(tag);
+        Appending { sharing: Arc::clone(self), tag, node }
+    }
 }
 
 impl<W> Default for Sharing<W> {
     fn default() -> Sharing<W> {
-        Sharing { files: Mutex::default(), is_over: AtomicBool::new(false) }
+        Sharing { files: Mutex::default(), appending: Mutex::default(), is_over: AtomicBool::new(false) }
     }
 }
 
@@ -90,7 +133,7 @@ impl<W> Sharing<W> {
         assert!(change.start <= change.end, "a write of {change:?} ends behind its beginning");
         let mut files = self.files.lock();
         let mark = mark();
-        let spans = files.entry(change.node).or_default();
+        let File { spans, .. } = files.entry(change.node).or_default();
         let others = take_over(spans, &change, mark);
         let Change { tag, start, end, .. } = change;
         spans.push(Span { writer: Arc::downgrade(writer), tag, start, end, mark });
@@ -103,7 +146,9 @@ impl<W> Sharing<W> {
     /// A file is durable as it was at this mark. Gives who else has written it before.
     pub fn settled(&self, tag: u64, node: u64, mark: u64) -> Vec<Arc<W>> {
         let mut files = self.files.lock();
-        let Some(spans) = files.get_mut(&node) else { return Vec::new() };
+        let Some(File { spans, durable_end }) = files.get_mut(&node) else { return Vec::new() };
+        // It may be shorter now.
+        *durable_end = 0;
         let others = take_over(spans, &Change { tag, node, start: 0, end: u64::MAX }, mark);
         if spans.is_empty() {
             files.remove(&node);
@@ -111,16 +156,36 @@ impl<W> Sharing<W> {
         others
     }
 
+    /// Whether what lies before an append may be another's and not durable. If that was not answered, nobody but this owner knows that it
+    /// is there: the next one would have a hole before what was appended after it.
+    pub fn follows_another(&self, tag: u64, node: u64, place: u64) -> bool {
+        // Asked first: whoever is not under way any more has its span in the table.
+        let others_append = self.appending.lock().get(&node).is_some_and(|tags| tags.iter().any(|other| *other != tag));
+        let files = self.files.lock();
+        let Some(file) = files.get(&node) else { return others_append };
+        let before = |span: &&Span<W>| span.start < place && span.end >= place;
+        let is_own = file.spans.iter().filter(before).any(|span| span.tag == tag);
+        let is_others = file.spans.iter().filter(before).any(|span| span.tag != tag);
+        file.durable_end < place && (is_others || (others_append && !is_own))
+    }
+
+    /// An append is durable, with all before it.
+    pub fn appended(&self, node: u64, end: u64) {
+        if let Some(file) = self.files.lock().get_mut(&node) {
+            file.durable_end = file.durable_end.max(end);
+        }
+    }
+
     fn retain(&self, is_kept: impl Fn(&Span<W>) -> bool) {
-        self.files.lock().retain(|_, spans| {
+        self.files.lock().retain(|_, File { spans, .. }| {
             spans.retain(&is_kept);
             !spans.is_empty()
         });
     }
 
-    /// All with this mark or a lower one is durable.
-    pub fn let_go(&self, mark: u64) {
-        self.retain(|span| span.mark > mark);
+    /// A client has heard that all with this mark or a lower one is durable.
+    pub fn let_go(&self, tag: u64, mark: u64) {
+        self.retain(|span| span.tag != tag || span.mark > mark);
     }
 
     /// A session is over, and with it what it kept.
@@ -164,6 +229,8 @@ struct Unconfirmed {
 #[derive(Default)]
 pub(crate) struct Untold {
     notices: BTreeMap<u64, Unconfirmed>,
+    /// Marks that are durable.
+    definite: BTreeMap<u64, u64>,
     next: u64,
 }
 
@@ -183,19 +250,31 @@ impl Untold {
         self.notices.insert(number, Unconfirmed { notice, answer });
     }
 
+    /// Tells a client that all up to this mark is durable.
+    pub fn tell_definite(&mut self, connection: &Connection, mark: u64) {
+        self.next += 1;
+        connection.tell(&Frame::Definite { mark });
+        connection.tell(&Frame::Confirm { number: self.next });
+        self.definite.insert(self.next, mark);
+    }
+
     /// The client is back.
-    pub fn tell_again(&self, connection: &Connection) {
+    pub fn tell_again(&mut self, connection: &Connection) {
+        // It hears the next one.
+        self.definite.clear();
         for (number, unconfirmed) in &self.notices {
             connection.tell(&Frame::Notify(unconfirmed.notice.clone()));
             connection.tell(&Frame::Confirm { number: *number });
         }
     }
 
-    /// It has heard all up to this one.
-    pub fn confirmed(&mut self, number: u64) -> Released {
+    /// It has heard all up to this one. Gives what is durable that it knows of now, too.
+    pub fn confirmed(&mut self, number: u64) -> (Released, Option<u64>) {
+        let later = self.definite.split_off(&number.saturating_add(1));
+        let durable = std::mem::replace(&mut self.definite, later).into_values().max();
         let rest = self.notices.split_off(&number.saturating_add(1));
         let heard = std::mem::replace(&mut self.notices, rest);
-        heard.into_values().filter_map(|unconfirmed| unconfirmed.answer).collect()
+        (heard.into_values().filter_map(|unconfirmed| unconfirmed.answer).collect(), durable)
     }
 
     /// It is away: nobody waits for it.

@@ -145,12 +145,7 @@ impl Shared {
     fn enter(&self, head: &[u8], offset: u64, length: u64, number: u64, is_withdrawn: bool) -> bool {
         let words = [number, offset, length, u64::from(is_withdrawn)].map(u64::to_ne_bytes).concat();
         let message = message_as(&head[..raw::HEADER_BYTES], opcode::ENTER_WRITE, &[&words]);
-        let Some(answer) = self.ask(message) else { return false };
-        if answer.errno == 0 && !is_withdrawn {
-            let node = raw::header(head).map_or(0, |header| header.nodeid);
-            self.state.lock().retained.entered(node, offset, length, answer.mark);
-        }
-        answer.errno == 0
+        self.ask(message).is_some_and(|answer| answer.errno == 0)
     }
 
     /// What the kernel was answered goes through the owner, unless it went to the next one by now.
@@ -160,20 +155,12 @@ impl Shared {
             return;
         }
         let answer = self.ask(message_as(head, opcode::WRITE, &[data]));
-        let mut state = self.state.lock();
-        match answer {
-            Some(answer) if answer.errno == 0 => state.retained.entered(node, offset, length, answer.mark),
-            answer => {
-                let errno = answer.map_or(libc::EIO, |answer| answer.errno);
-                tracing::error!(
-                    inode = node,
-                    offset,
-                    errno,
-                    "what was written past the owner cannot be written through it"
-                );
-                state.retained.lose(node, offset, length);
-            }
+        if answer.as_ref().is_some_and(|answer| answer.errno == 0) {
+            return;
         }
+        let errno = answer.map_or(libc::EIO, |answer| answer.errno);
+        tracing::error!(inode = node, offset, errno, "what was written past the owner cannot be written through it");
+        self.state.lock().retained.lose(node, offset, length);
     }
 
     fn ask(&self, message: Vec<u8>) -> Option<Answer> {

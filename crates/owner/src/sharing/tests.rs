@@ -42,8 +42,10 @@ fn whoever_wrote_there_before_hears_of_it_once() {
     assert_eq!(site.write(1, 40, 60), [0]);
     assert!(site.write(1, 40, 60).is_empty(), "it is the second one's now");
     assert_eq!(site.write(2, 0, 150), [0, 1]);
-    site.sharing.let_go(site.mark);
-    assert!(site.write(0, 0, 150).is_empty(), "all was durable");
+    site.sharing.let_go(1, site.mark);
+    assert_eq!(site.write(0, 0, 75), [2]);
+    site.sharing.let_go(2, site.mark);
+    assert!(site.write(0, 75, 150).is_empty(), "all was durable");
 }
 
 #[test]
@@ -53,9 +55,29 @@ fn a_file_that_is_durable_is_nobodys_to_write_again() {
     let before = site.mark;
     site.mark += 1;
     site.write(1, 200, 300);
-    assert_eq!(site.tags(&site.sharing.settled(2, 5, before + 1)), [0, 1], "the client tells by the mark what it keeps");
+    assert_eq!(
+        site.tags(&site.sharing.settled(2, 5, before + 1)),
+        [0, 1],
+        "the client tells by the mark what it keeps"
+    );
     assert_eq!(site.write(0, 200, 300), [1], "what was written meanwhile is not durable");
     assert!(site.sharing.settled(2, 6, site.mark).is_empty());
+}
+
+#[test]
+fn an_append_behind_anothers_is_known_until_that_is_durable() {
+    let mut site = Site::new();
+    site.write(0, 0, 100);
+    assert!(site.sharing.follows_another(1, 5, 100) && !site.sharing.follows_another(0, 5, 100));
+    assert!(!site.sharing.follows_another(1, 5, 0) && !site.sharing.follows_another(1, 5, 101));
+    site.write(1, 100, 200);
+    site.sharing.appended(5, 200);
+    assert!(!site.sharing.follows_another(2, 5, 200), "all before is durable");
+    site.write(2, 200, 300);
+    assert!(site.sharing.follows_another(0, 5, 300));
+    site.sharing.appended(5, 300);
+    site.sharing.settled(2, 5, 2);
+    assert!(site.sharing.follows_another(0, 5, 300), "it was cut");
 }
 
 #[test]

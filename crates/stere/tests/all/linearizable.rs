@@ -74,7 +74,17 @@ impl Campaign {
         let caller = |thread: usize| Caller::new(&site.machines[thread % MACHINES].mountpoint(), thread, seed);
         let callers = (0..THREADS).map(caller).collect();
         let (tree, lost_folders) = (Tree::new(anchors), Vec::new());
-        Some(Campaign { callers, site, tree, lost_folders, rounds: 0, calls: 0, lenient: 0, longest: Duration::ZERO, _turn: turn })
+        Some(Campaign {
+            callers,
+            site,
+            tree,
+            lost_folders,
+            rounds: 0,
+            calls: 0,
+            lenient: 0,
+            longest: Duration::ZERO,
+            _turn: turn,
+        })
     }
 
     fn owner(&self) -> Option<usize> {
