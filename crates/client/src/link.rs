@@ -613,13 +613,11 @@ impl Shared {
         let interrupted = std::mem::take(&mut state.interrupted);
         let mut killed = Vec::new();
         for unique in interrupted {
-            match state.asker(unique) {
+            let Some((thread, is_for_lock)) = state.asker(unique) else { continue };
+            match is_being_killed(thread) {
                 // Who waits for a lock waits for any signal.
-                Some((thread, is_for_lock)) => match is_being_killed(thread) {
-                    false if !is_for_lock => state.interrupted.push(unique),
-                    is_dying => killed.push((unique, is_dying)),
-                },
-                None => {}
+                is_dying if is_dying || is_for_lock => killed.push((unique, is_dying)),
+                _ => state.interrupted.push(unique),
             }
         }
         let closes: Vec<Request> = killed.iter().filter_map(|(unique, _)| state.let_close_go(*unique)).collect();

@@ -141,6 +141,13 @@ fn run_one(one: TestProgram, path: &std::ffi::OsStr) -> Outcome {
     Outcome { program: one, took: begun.elapsed(), has_failed: failure.is_some(), has_hung }
 }
 
+/// Whether a process is gone, or has ended but for threads that wait for a mount.
+fn is_ended(process: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/status")).map_or(true, |status| {
+        status.lines().any(|line| line.strip_prefix("State:").is_some_and(|state| state.trim_start().starts_with('Z')))
+    })
+}
+
 /// Daemons of tests whose program is gone hold mounts for which everybody waits who syncs the machine.
 fn end_what_hangs() {
     let Ok(processes) = std::fs::read_dir("/proc") else { return };
@@ -149,7 +156,7 @@ fn end_what_hangs() {
         let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).into_owned();
         let owner = line.split("stere-test-").nth(1).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+        if owner.is_some_and(is_ended) {
             // SAFETY: plain system call, to a process that a test began.
             unsafe { libc::kill(number as i32, libc::SIGKILL) };
         }
