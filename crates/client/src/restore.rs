@@ -9,11 +9,15 @@ use fuse_wire::raw;
 use stere_machine_wire::{Frame, Incoming, Notice, StreamError};
 
 use crate::link::{Shared, sync_message};
-use crate::state::Answer;
+use crate::state::{Answer, State};
 use crate::wire::{FromOwner, Wire};
 
 /// Requests that are sent before their answers are waited for.
 const WINDOW: usize = 64;
+
+fn is_open(state: &State, node: u64) -> bool {
+    state.handles.all().iter().any(|(_, file)| file.node == node)
+}
 
 /// A conversation with an owner before others may use the connection.
 pub(crate) struct Restoring<'a> {
@@ -89,6 +93,10 @@ impl<'a> Restoring<'a> {
                 let mut state = self.shared.state.lock();
                 match answer {
                     Some(answer) if answer.errno == 0 => state.retained.mark(*node, *offset, answer.mark),
+                    // It was removed, and nobody has it open: nothing is lost.
+                    Some(answer) if answer.errno == libc::ESTALE && !is_open(&state, *node) => {
+                        state.retained.cut(*node, at, part.len() as u64);
+                    }
                     answer => {
                         let errno = answer.map_or(libc::EIO, |answer| answer.errno);
                         tracing::error!(inode = node, errno, "what was written and not synced cannot be written again");
@@ -117,7 +125,7 @@ impl<'a> Restoring<'a> {
     }
 
     /// Messages of SETLK for all that is locked.
-    fn locks(&self, state: &crate::state::State) -> Vec<Vec<u8>> {
+    fn locks(&self, state: &State) -> Vec<Vec<u8>> {
         let one = |node: u64, is_flock: bool, owner: u64, lock: fuse_wire::Lock| {
             let arguments: [&[u8]; 8] = [
                 &0_u64.to_ne_bytes(),

@@ -99,7 +99,7 @@ impl Retained {
     }
 
     /// It is not kept any more.
-    fn cut(&mut self, node: u64, offset: u64, length: u64) {
+    pub fn cut(&mut self, node: u64, offset: u64, length: u64) {
         self.cut_where(node, offset, length, |_| true);
     }
 

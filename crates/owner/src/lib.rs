@@ -11,6 +11,7 @@
 //! `commands.rs` (commands of other machines),
 //! `docs/design/machines.md`.
 
+mod appends;
 mod bounded;
 mod commands;
 mod connection;

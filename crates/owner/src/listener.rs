@@ -18,6 +18,7 @@ use stere_machine_tls::{MachineKey, PublicKey, accept};
 use stere_machine_wire::{Frame, Incoming, Outgoing, Purpose, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError};
 use stere_naming::requests;
 
+use crate::appends::Appends;
 use crate::bounded::Bounded;
 use crate::commands::{Answer, Commands};
 use crate::connection::Connection;
@@ -27,7 +28,7 @@ use crate::effects::Effects;
 use crate::greet::{FromClient, Greeted, Identity, ToClient, greet, refuse};
 use crate::members::{Members, ReadMembers};
 use crate::session::{Asked, Session};
-use crate::sharing::Sharing;
+use crate::sharing::{HeldAnswer, Sharing};
 
 /// Clients at a time, and connections that are not one's yet.
 const SESSIONS_MAX: usize = 256;
@@ -80,6 +81,7 @@ pub(crate) struct Shared {
     commands: Commands,
     definite: Arc<Definite>,
     sharing: Arc<Sharing>,
+    appends: Arc<Appends<Session, HeldAnswer>>,
     effects: Effects,
     sessions: Mutex<HashMap<[u8; 16], Arc<Session>>>,
     departed: Departed,
@@ -117,6 +119,7 @@ impl Owner {
             departed,
             definite: Definite::new(door.clone()),
             sharing: Arc::default(),
+            appends: Arc::new(Appends::new(|session, answer| session.hears(None, Some(answer)))),
             door,
             identity: Identity { pool: options.pool, secret: Secret(options.secret), epoch: options.epoch },
             key: options.key,
@@ -325,7 +328,7 @@ impl Shared {
             None => {
                 let (id, tag) = (greeted.hello.session, self.next_tag.fetch_add(1, Ordering::Relaxed));
                 let extended = greeted.hello.kernel_flags & init::SETXATTR_EXT != 0;
-                let durability = (Arc::clone(&self.definite), Arc::clone(&self.sharing));
+                let durability = (Arc::clone(&self.definite), Arc::clone(&self.sharing), Arc::clone(&self.appends));
                 let session = Session::new((id, tag, key), extended, self.door.clone(), durability);
                 let session = session.map_err(|error| {
                     tracing::error!(%error, "a machine cannot be served");
@@ -453,6 +456,7 @@ impl Shared {
     }
 
     fn tell_definite(&self, mark: u64) {
+        self.appends.let_go(mark);
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         sessions.iter().for_each(|session| session.tell_definite(mark));
     }

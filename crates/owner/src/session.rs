@@ -17,10 +17,11 @@ use stere_machine_wire::frame::ANSWER_BYTES_MAX;
 use stere_machine_wire::{Frame, IN_FLIGHT_MAX, Notice, SESSION_SECONDS};
 use stere_naming::requests::{self, Noted, Slots};
 
+use crate::appends::{Appending, Appends};
 use crate::connection::{Charge, Connection};
 use crate::definite::{Definite, Need};
 use crate::repeated::{self, Rest};
-use crate::sharing::{Appending, Change, HeldAnswer, Sharing, Untold};
+use crate::sharing::{Change, HeldAnswer, Sharing, Untold};
 
 #[cfg(test)]
 mod tests;
@@ -104,6 +105,7 @@ pub(crate) struct Session {
     door: Door,
     definite: Arc<Definite>,
     sharing: Arc<Sharing>,
+    appends: Arc<Appends<Session, HeldAnswer>>,
     state: Mutex<State>,
 }
 
@@ -128,7 +130,7 @@ pub(crate) struct Work {
     is_cut: bool,
     /// Bytes that it writes.
     written: u64,
-    append: Option<Appending>,
+    append: Option<Appending<Session, HeldAnswer>>,
     /// Where it says that it writes, and how much.
     range: Option<(u64, u64)>,
     /// That of what it has written.
@@ -141,12 +143,12 @@ impl Session {
         (id, tag, key): ([u8; 16], u64, PublicKey),
         setxattr_extended: bool,
         door: Door,
-        (definite, sharing): (Arc<Definite>, Arc<Sharing>),
+        (definite, sharing, appends): (Arc<Definite>, Arc<Sharing>, Arc<Appends<Session, HeldAnswer>>),
     ) -> Result<Arc<Session>, stere_naming::requests::Error> {
         let remote = RemoteSession::new(tag, setxattr_extended, ANSWER_BYTES_MAX);
         let noted = requests::of_session(door.filesystem().store(), &id)?;
         let state = Mutex::new(State { slots: Slots::of(&noted), noted, ..State::default() });
-        Ok(Arc::new(Session { id, tag, key, remote, door, definite, sharing, state }))
+        Ok(Arc::new(Session { id, tag, key, remote, door, definite, sharing, appends, state }))
     }
 
     /// From now on answers go there.
@@ -182,7 +184,7 @@ impl Session {
     }
 
     /// Another one changed what this client wrote; an answer waits until it has heard of it.
-    pub fn hears(&self, notice: Notice, answer: Option<&Arc<HeldAnswer>>) {
+    pub fn hears(&self, notice: Option<Notice>, answer: Option<&Arc<HeldAnswer>>) {
         let mut state = self.state.lock();
         if !state.is_over {
             let connection = state.connection.clone();
@@ -378,7 +380,7 @@ impl Session {
             repeated,
             is_cut,
             written,
-            append: (operation == opcode::WRITE && slot.is_some()).then(|| self.sharing.appends(self.tag, node)),
+            append: (operation == opcode::WRITE && slot.is_some()).then(|| self.appends.begin(self, self.tag, node)),
             range: raw::written_range(&message),
             mark: None,
             charge,
@@ -462,41 +464,31 @@ impl Work {
         (bytes > 0).then(|| Change { tag, node, start, end: start.saturating_add(bytes) })
     }
 
-    /// Whoever wrote there before hears of it, and then this is answered.
+    /// Whoever wrote there before hears of it, and whoever appended before has its answer; then this is answered.
     fn finish_when_heard(self, others: &[Arc<Session>], change: Change, mark: u64, bytes: &[u8], place: u64) {
-        let waits = self.session.state.lock().is_settled;
+        let (session, append) = (Arc::clone(&self.session), self.append.as_ref().map(Appending::under_way));
         let answer = HeldAnswer::new(Work { mark: Some(mark), ..self }, bytes, place);
+        if let Some(append) = append {
+            session.appends.placed(&append, change.node, (change.start, change.end), mark, &answer);
+        }
         // What is written again was answered before, and those who tell what they have hear nothing meanwhile.
-        let answer = waits.then_some(answer);
+        let answer = session.state.lock().is_settled.then_some(answer);
         let length = match change.end {
             u64::MAX => 0,
             end => i64::try_from(end - change.start).unwrap_or(0),
         };
         let offset = i64::try_from(change.start).unwrap_or(i64::MAX);
         for other in others {
-            other.hears(Notice::Inode { node: change.node, offset, length, settled: mark }, answer.as_ref());
+            let notice = Notice::Inode { node: change.node, offset, length, settled: mark };
+            other.hears(Some(notice), answer.as_ref());
         }
     }
 
     /// Content was written.
     fn wrote(self, change: Change, answer: &RemoteAnswer<'_>) {
         let (session, definite) = (Arc::clone(&self.session), Arc::clone(&self.session.definite));
-        let follows = self.append.is_some() && session.sharing.follows_another(change.tag, change.node, change.start);
         let (mark, others) = session.sharing.wrote(&session, change, || definite.mark(self.written.max(1)));
-        if !follows {
-            return self.finish_when_heard(&others, change, mark, answer.bytes, answer.place);
-        }
-        let (bytes, place) = (answer.bytes.to_vec(), answer.place);
-        definite.tell_when(
-            Need::File(change.node),
-            Box::new(move |errno| match errno {
-                None => {
-                    session.sharing.appended(change.node, change.end);
-                    self.finish_when_heard(&others, change, mark, &bytes, place);
-                }
-                Some(errno) => self.finish(errno, &[], 0),
-            }),
-        );
+        self.finish_when_heard(&others, change, mark, answer.bytes, answer.place);
     }
 
     /// Everybody has heard of it.
@@ -580,7 +572,7 @@ impl Work {
     }
 
     fn finish_as(self, errno: i32, bytes: &[u8], place: u64, is_map: bool) {
-        let Work { session, number, opcode, mark, charge, .. } = self;
+        let Work { session, number, opcode, mark, charge, append, .. } = self;
         let errno = u16::try_from(errno).unwrap_or(libc::EIO as u16);
         let mark = mark.unwrap_or_else(|| session.definite.mark(0));
         let bytes = if errno == 0 { bytes } else { &[] };
@@ -596,5 +588,7 @@ impl Work {
         if let Some(connection) = connection {
             connection.send(frame, Some(charge));
         }
+        // Whoever waits for it hears from the client that it has the answer, which is queued now.
+        drop(append);
     }
 }

@@ -30,58 +30,15 @@ struct Span<W> {
     mark: u64,
 }
 
-/// A file with writes that are not durable.
-struct File<W> {
-    spans: Vec<Span<W>>,
-    /// All up to here is durable: of appends.
-    durable_end: u64,
-}
-
-impl<W> Default for File<W> {
-    fn default() -> File<W> {
-        File { spans: Vec::new(), durable_end: 0 }
-    }
-}
-
 /// Writes that are not durable, of all sessions (or of what a test puts in their place).
 pub(crate) struct Sharing<W = Session> {
-    files: Mutex<HashMap<u64, File<W>>>,
-    /// Who appends to which file: asked for, and not answered.
-    appending: Mutex<HashMap<u64, Vec<u64>>>,
+    files: Mutex<HashMap<u64, Vec<Span<W>>>>,
     is_over: AtomicBool,
-}
-
-/// An append that is under way.
-pub(crate) struct Appending {
-    sharing: Arc<Sharing>,
-    tag: u64,
-    node: u64,
-}
-
-impl Drop for Appending {
-    fn drop(&mut self) {
-        let mut appending = self.sharing.appending.lock();
-        let Some(tags) = appending.get_mut(&self.node) else { return };
-        if let Some(index) = tags.iter().position(|tag| *tag == self.tag) {
-            tags.swap_remove(index);
-        }
-        if tags.is_empty() {
-            appending.remove(&self.node);
-        }
-    }
-}
-
-impl Sharing {
-    /// A session is going to append to a file.
-    pub fn appends(self: &Arc<Self>, tag: u64, node: u64) -> Appending {
-        self.appending.lock().entry(node).or_default().push(tag);
-        Appending { sharing: Arc::clone(self), tag, node }
-    }
 }
 
 impl<W> Default for Sharing<W> {
     fn default() -> Sharing<W> {
-        Sharing { files: Mutex::default(), appending: Mutex::default(), is_over: AtomicBool::new(false) }
+        Sharing { files: Mutex::default(), is_over: AtomicBool::new(false) }
     }
 }
 
@@ -133,7 +90,7 @@ impl<W> Sharing<W> {
         assert!(change.start <= change.end, "a write of {change:?} ends behind its beginning");
         let mut files = self.files.lock();
         let mark = mark();
-        let File { spans, .. } = files.entry(change.node).or_default();
+        let spans = files.entry(change.node).or_default();
         let others = take_over(spans, &change, mark);
         let Change { tag, start, end, .. } = change;
         spans.push(Span { writer: Arc::downgrade(writer), tag, start, end, mark });
@@ -146,9 +103,7 @@ impl<W> Sharing<W> {
     /// A file is durable as it was at this mark. Gives who else has written it before.
     pub fn settled(&self, tag: u64, node: u64, mark: u64) -> Vec<Arc<W>> {
         let mut files = self.files.lock();
-        let Some(File { spans, durable_end }) = files.get_mut(&node) else { return Vec::new() };
-        // It may be shorter now.
-        *durable_end = 0;
+        let Some(spans) = files.get_mut(&node) else { return Vec::new() };
         let others = take_over(spans, &Change { tag, node, start: 0, end: u64::MAX }, mark);
         if spans.is_empty() {
             files.remove(&node);
@@ -156,28 +111,8 @@ impl<W> Sharing<W> {
         others
     }
 
-    /// Whether what lies before an append may be another's and not durable. If that was not answered, nobody but this owner knows that it
-    /// is there: the next one would have a hole before what was appended after it.
-    pub fn follows_another(&self, tag: u64, node: u64, place: u64) -> bool {
-        // Asked first: whoever is not under way any more has its span in the table.
-        let others_append = self.appending.lock().get(&node).is_some_and(|tags| tags.iter().any(|other| *other != tag));
-        let files = self.files.lock();
-        let Some(file) = files.get(&node) else { return others_append };
-        let before = |span: &&Span<W>| span.start < place && span.end >= place;
-        let is_own = file.spans.iter().filter(before).any(|span| span.tag == tag);
-        let is_others = file.spans.iter().filter(before).any(|span| span.tag != tag);
-        file.durable_end < place && (is_others || (others_append && !is_own))
-    }
-
-    /// An append is durable, with all before it.
-    pub fn appended(&self, node: u64, end: u64) {
-        if let Some(file) = self.files.lock().get_mut(&node) {
-            file.durable_end = file.durable_end.max(end);
-        }
-    }
-
     fn retain(&self, is_kept: impl Fn(&Span<W>) -> bool) {
-        self.files.lock().retain(|_, File { spans, .. }| {
+        self.files.lock().retain(|_, spans| {
             spans.retain(&is_kept);
             !spans.is_empty()
         });
@@ -220,7 +155,8 @@ impl Drop for HeldAnswer {
 }
 
 struct Unconfirmed {
-    notice: Notice,
+    /// None: only that it has heard all before.
+    notice: Option<Notice>,
     /// Waits for it; nobody does while the client is away, which hears it when it comes back.
     answer: Option<Arc<HeldAnswer>>,
 }
@@ -239,11 +175,11 @@ pub(crate) type Released = Vec<Arc<HeldAnswer>>;
 
 impl Untold {
     /// Tells a client, and has the answer wait until it has heard.
-    pub fn tell(&mut self, connection: Option<&Connection>, notice: Notice, answer: Option<&Arc<HeldAnswer>>) {
+    pub fn tell(&mut self, connection: Option<&Connection>, notice: Option<Notice>, answer: Option<&Arc<HeldAnswer>>) {
         self.next += 1;
         let number = self.next;
         let answer = connection.and_then(|connection| {
-            connection.tell(&Frame::Notify(notice.clone()));
+            notice.iter().for_each(|notice| connection.tell(&Frame::Notify(notice.clone())));
             connection.tell(&Frame::Confirm { number });
             answer.cloned()
         });
@@ -263,7 +199,7 @@ impl Untold {
         // It hears the next one.
         self.definite.clear();
         for (number, unconfirmed) in &self.notices {
-            connection.tell(&Frame::Notify(unconfirmed.notice.clone()));
+            unconfirmed.notice.iter().for_each(|notice| connection.tell(&Frame::Notify(notice.clone())));
             connection.tell(&Frame::Confirm { number: *number });
         }
     }

@@ -65,22 +65,6 @@ fn a_file_that_is_durable_is_nobodys_to_write_again() {
 }
 
 #[test]
-fn an_append_behind_anothers_is_known_until_that_is_durable() {
-    let mut site = Site::new();
-    site.write(0, 0, 100);
-    assert!(site.sharing.follows_another(1, 5, 100) && !site.sharing.follows_another(0, 5, 100));
-    assert!(!site.sharing.follows_another(1, 5, 0) && !site.sharing.follows_another(1, 5, 101));
-    site.write(1, 100, 200);
-    site.sharing.appended(5, 200);
-    assert!(!site.sharing.follows_another(2, 5, 200), "all before is durable");
-    site.write(2, 200, 300);
-    assert!(site.sharing.follows_another(0, 5, 300));
-    site.sharing.appended(5, 300);
-    site.sharing.settled(2, 5, 2);
-    assert!(site.sharing.follows_another(0, 5, 300), "it was cut");
-}
-
-#[test]
 fn a_session_that_is_over_hears_nothing() {
     let mut site = Site::new();
     site.write(0, 0, 100);

@@ -1,10 +1,11 @@
 //! An owner is replaced by another one over the same pool (P-239): clients wait, tell it what they have, and go on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fuse_wire::abi::opcode;
 
-use crate::site::{ROOT, Site, until};
+use crate::site::{Kernel, ROOT, Site, until};
 
 #[test]
 fn open_files_go_on_and_what_was_not_synced_comes_back() {
@@ -72,6 +73,49 @@ fn names_are_changed_while_owners_come_and_go() {
         }
     }
     site.hand_over(serving);
+}
+
+/// A program that writes a new file and renames it over the old one, and again.
+fn replace_until(kernel: &Kernel, name: &str, is_over: &AtomicBool) -> usize {
+    let new = format!("new-{name}");
+    for round in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            return round;
+        }
+        assert_eq!(kernel.lookup(ROOT, &new), Err(libc::ENOENT), "round {round}: it was renamed");
+        let (node, handle) = kernel.create(ROOT, &new, libc::O_WRONLY | libc::O_TRUNC).expect("a new file");
+        kernel.write(node, handle, 0, &vec![round as u8; 5000]).expect("written");
+        kernel.release(node, handle).expect("closed");
+        assert_eq!(kernel.lookup(ROOT, &new), Ok((node, 5000)), "round {round}: it is there");
+        let renamed = kernel.rename(ROOT, &new, ROOT, name);
+        assert_eq!(renamed, Ok(()), "round {round}");
+        assert_eq!(kernel.lookup(ROOT, name).map(|(node, _)| node), Ok(node), "round {round}: it has the name");
+    }
+    unreachable!("it ends when it is told to")
+}
+
+#[test]
+fn files_are_replaced_while_owners_come_and_go() {
+    let site = Site::new();
+    let mut serving = Some(site.serve());
+    let kernels = [site.client(1), site.client(2)];
+    let is_over = AtomicBool::new(false);
+    let rounds: usize = std::thread::scope(|scope| {
+        let replace = |(kernel, name): (_, &'static str)| {
+            let is_over = &is_over;
+            scope.spawn(move || replace_until(kernel, name, is_over))
+        };
+        let threads: Vec<_> = kernels.iter().zip(["one", "other"]).map(replace).collect();
+        for number in 0..16 {
+            std::thread::sleep(Duration::from_millis(40 + number * 3));
+            site.crash(serving.take().expect("an owner"));
+            serving = Some(site.serve_with_grace(Duration::from_secs(20)));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    assert!(rounds > 16, "{rounds} files were replaced");
+    site.hand_over(serving.expect("an owner"));
 }
 
 #[test]
