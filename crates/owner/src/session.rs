@@ -472,7 +472,9 @@ impl Work {
             session.appends.placed(&append, change.node, (change.start, change.end), mark, &answer);
         }
         // What is written again was answered before, and those who tell what they have hear nothing meanwhile.
-        let answer = session.state.lock().is_settled.then_some(answer);
+        let is_settled = session.state.lock().is_settled;
+        // Given here, if nobody is waited for: without a lock.
+        let answer = is_settled.then_some(answer);
         let length = match change.end {
             u64::MAX => 0,
             end => i64::try_from(end - change.start).unwrap_or(0),
