@@ -35,6 +35,8 @@ const SESSIONS_MAX: usize = 256;
 const GREETING_MAX: usize = 64;
 /// How long who connects may wait for it to be noticed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// An owner that leaves waits so long until its clients know what is durable.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 /// A client that takes nothing for so long is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -176,6 +178,12 @@ impl Owner {
         self.shared.definite.has_failed()
     }
 
+    /// Answers nobody any more, as after a commit that failed.
+    pub fn fail(&self) {
+        self.shared.definite.fail();
+        self.shared.cut_all();
+    }
+
     /// Breaks all connections; their clients come back.
     pub fn cut_all(&self) {
         self.shared.cut_all();
@@ -187,6 +195,7 @@ impl Owner {
         if self.threads.is_empty() {
             return;
         }
+        self.shared.make_all_definite();
         self.shared.is_over.store(true, Ordering::Release);
         self.shared.sharing.end();
         self.shared.definite.end();
@@ -453,6 +462,23 @@ impl Shared {
                 self.door.forget_here(changes);
             }
         });
+    }
+
+    /// Makes durable what clients keep and has them know it, so that they need no other owner for that.
+    fn make_all_definite(&self) {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        if sessions.is_empty() || self.definite.has_failed() {
+            return;
+        }
+        let mark = self.definite.mark(0);
+        if let Err(error) = self.door.sync() {
+            return tracing::warn!(%error, "what other machines wrote could not be made durable; they keep it");
+        }
+        self.tell_definite(mark);
+        let deadline = Instant::now() + CONFIRMED_WITHIN;
+        while sessions.iter().any(|session| session.is_hearing()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn tell_definite(&self, mark: u64) {

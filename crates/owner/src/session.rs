@@ -304,6 +304,12 @@ impl Session {
         notices.into_iter().for_each(|notice| connection.tell(&Frame::Notify(notice)));
     }
 
+    /// Whether the client was told what is durable, and has not confirmed it.
+    pub fn is_hearing(&self) -> bool {
+        let state = self.state.lock();
+        state.connection.is_some() && state.untold.has_definite()
+    }
+
     /// All up to this mark is durable: what the client drops then, others need not tell it.
     pub fn tell_definite(&self, mark: u64) {
         let mut state = self.state.lock();

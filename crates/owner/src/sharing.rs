@@ -194,6 +194,10 @@ impl Untold {
         self.definite.insert(self.next, mark);
     }
 
+    pub fn has_definite(&self) -> bool {
+        !self.definite.is_empty()
+    }
+
     /// The client is back.
     pub fn tell_again(&mut self, connection: &Connection) {
         // It hears the next one.

@@ -1,7 +1,7 @@
 //! An owner is replaced by another one over the same pool (P-239): clients wait, tell it what they have, and go on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
 
@@ -227,5 +227,23 @@ fn more_than_is_kept_is_made_durable_on_the_way() {
     for at in [0, 50, 99] {
         assert!(kernel.read(node, handle, at << 20, 1 << 20).is_ok_and(|read| read == part), "MiB {at}");
     }
+    site.hand_over(next);
+}
+
+#[test]
+fn an_owner_that_leaves_makes_durable_what_machines_keep() {
+    let site = Site::new();
+    let serving = site.serve();
+    let kernel = site.client(1);
+    let (node, handle) = kernel.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    kernel.write(node, handle, 0, b"not synced").expect("written");
+    assert!(kernel.link.has_unsynced());
+    site.hand_over(serving);
+    assert!(!kernel.link.has_unsynced());
+    let begun = Instant::now();
+    assert_eq!(kernel.link.finish(Duration::from_secs(30)), stere_client::Finished::Durable);
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waits for no other owner");
+    let next = site.serve();
+    assert_eq!(site.client(2).lookup(ROOT, "file"), Ok((node, 10)));
     site.hand_over(next);
 }

@@ -153,7 +153,7 @@ impl Site {
         *self.owner.lock().expect("no panic") = None;
         let Serving { mut owner, door } = serving;
         // Nobody is answered any more.
-        owner.cut_all();
+        owner.fail();
         // What it still does goes to devices that nobody looks at any more.
         let mut device = self.device.lock().expect("no panic");
         *device = Arc::new(device.copy_as_flushed());
