@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::network::{Link, within};
 use crate::node_servers::Kind;
@@ -269,4 +269,26 @@ fn an_engine_lets_go_of_a_machine_that_was_cut_off() {
     sessions("= 0");
     site.network().mend(site.host_of(0));
     take_away(owner);
+}
+
+/// An owner that leaves tells what is durable first, so that nobody needs another one to leave, too.
+#[test]
+fn all_machines_are_unmounted_one_after_the_other() {
+    let test = "all_machines_are_unmounted_one_after_the_other";
+    let links = Links { nodes: &[Link::Fast; 3], machines: &[Link::Fast; 2], ..Links::default() };
+    let Some(site) = Site::on_network(test, Kind::Stere, &links) else { return };
+    let [owner, standby] = &site.machines[..] else { panic!("two machines") };
+    owner.ok("mount lab mount --standby");
+    until("an owner", || owns(owner));
+    standby.ok("mount lab mount --standby");
+    fs::write(standby.mountpoint().join("file"), "not synced").unwrap();
+    owner.ok("umount mount");
+    let begun = Instant::now();
+    let said = standby.run("umount mount");
+    println!("unmounted in {:?}: {} {}", begun.elapsed(), said.out, said.err);
+    assert!(begun.elapsed() < Duration::from_secs(25) && said.code == 0, "{}", said.err);
+    assert!(!said.err.contains("lost") && !said.out.contains("lost"), "{} {}", said.out, said.err);
+    owner.ok("mount lab mount");
+    assert_eq!(fs::read(owner.mountpoint().join("file")).unwrap(), b"not synced");
+    owner.ok("umount mount");
 }
