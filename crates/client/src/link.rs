@@ -1,8 +1,8 @@
 //! The link to the owner: finds it, stays connected, sends requests and takes answers.
 //!
 //! One thread connects and receives; another sends pings and looks whether there is a newer owner; a third confirms what it heard, a
-//! fourth tells the kernel what others changed. Requests are sent by the threads that bring them. Invariant: while there is no owner requests wait in the table, and all of
-//! them are sent when there is one. Read next: `state.rs`, `restore.rs`.
+//! fourth tells the kernel what others changed. Requests are sent by the threads that bring them. Invariant: while there is no owner
+//! requests wait in the table, and all of them are sent when there is one. Read next: `state.rs`, `restore.rs`.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -327,9 +327,12 @@ impl State {
         }
     }
 
-    /// The owner has what was written past it: noted before anything else that it says.
+    /// The owner has what was written past it: noted before anything else that it says. What is only offered it has not.
     fn note_entered(&mut self, message: &[u8], answer: &Answer) {
         let Some(header) = raw::header(message).filter(|_| answer.errno == 0) else { return };
+        if header.opcode == opcode::OFFER_WRITE {
+            return;
+        }
         if let Some((offset, length)) = raw::written_range(message) {
             self.retained.entered(header.nodeid, offset, length, answer.mark);
         }

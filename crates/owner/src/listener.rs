@@ -385,8 +385,8 @@ impl Shared {
                     session.request(&asked, message, charge).map_err(offended)?;
                 }
                 Frame::Hold { node, count } => session.hold(node, count).map_err(offended)?,
-                // Others may have to tell first what they had at the owner before.
                 Frame::Confirmed { number } => session.confirmed(number),
+                // Others may have to tell first what they had at the owner before.
                 Frame::Settled => {
                     session.settled();
                     let awaited = {

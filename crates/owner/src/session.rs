@@ -472,6 +472,9 @@ impl Work {
 
     /// Whoever wrote there before hears of it, and whoever appended before has its answer; then this is answered.
     fn finish_when_heard(self, others: &[Arc<Session>], change: Change, mark: u64, bytes: &[u8], place: u64) {
+        if others.is_empty() && self.append.is_none() {
+            return Work { mark: Some(mark), ..self }.finish_shared(bytes, place);
+        }
         let (session, append) = (Arc::clone(&self.session), self.append.as_ref().map(Appending::under_way));
         let answer = HeldAnswer::new(Work { mark: Some(mark), ..self }, bytes, place);
         if let Some(append) = append {

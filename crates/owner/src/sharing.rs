@@ -53,9 +53,14 @@ pub(crate) struct Change {
 
 /// Takes what `change` covers out of the spans that are older than `mark`; tells who else has any there, perhaps some that are older.
 fn take_over<W>(spans: &mut Vec<Span<W>>, change: &Change, mark: u64) -> Vec<Arc<W>> {
+    let covers = |span: &Span<W>| span.start < change.end && change.start < span.end;
     let (mut tags, mut writers) = (Vec::new(), Vec::new());
+    // Most writes are the first ones where they go.
+    if !spans.iter().any(covers) {
+        return writers;
+    }
     for span in std::mem::take(spans) {
-        let is_covered = span.start < change.end && change.start < span.end;
+        let is_covered = covers(&span);
         if is_covered && span.tag != change.tag && !tags.contains(&span.tag) {
             tags.push(span.tag);
             writers.extend(span.writer.upgrade());

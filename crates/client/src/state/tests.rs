@@ -156,3 +156,21 @@ fn a_lock_that_a_killed_process_may_have_is_taken_back() {
     assert!(state.end_lock(&another, false).is_none(), "what the process has it keeps");
     another.reply_error(libc::EINTR);
 }
+
+/// P-278: what is on its way past the owner is kept until that has it, whatever is offered meanwhile.
+#[test]
+fn an_offer_enters_nothing() {
+    let mut state = State::default();
+    state.retained.keep(5, 0, b"on its way", crate::retained::UNENTERED);
+    let own = |state: &mut State, operation, arguments: [u64; 4]| {
+        let message = raw::message(operation, 5, &[&arguments.map(u64::to_ne_bytes).concat()]);
+        let number = state.enter(Asker::Own(message, mpsc::channel().0));
+        assert!(state.answered(number, done(&[])).is_none());
+    };
+    own(&mut state, opcode::OFFER_WRITE, [1, 0, 10, 0]);
+    assert!(state.retained.has_unentered(5, 0, 10));
+    own(&mut state, opcode::ENTER_WRITE, [1, 0, 10, 1]);
+    assert!(state.retained.has_unentered(5, 0, 10), "it was given up");
+    own(&mut state, opcode::ENTER_WRITE, [1, 0, 10, 0]);
+    assert!(!state.retained.has_unentered(5, 0, 10));
+}

@@ -51,3 +51,20 @@ fn forgets_are_told() {
     });
     assert_eq!(told, [(3, 1), (4, 2)]);
 }
+
+#[test]
+fn what_is_written_and_whose_locks_a_close_ends_is_told_of_whole_messages_only() {
+    let words = |words: [u64; 4]| words.map(u64::to_ne_bytes).concat();
+    // Behind the size of a WRITE are its flags.
+    let write = message(opcode::WRITE, 5, &[&words([1, 4096, 7 << 32 | 10, 0])]);
+    assert_eq!(written_range(&write), Some((4096, 10)));
+    let enter = |is_withdrawn| message(opcode::ENTER_WRITE, 5, &[&words([1, 4096, 1 << 20, is_withdrawn])]);
+    assert_eq!((written_range(&enter(0)), written_range(&enter(1))), (Some((4096, 1 << 20)), None));
+    let close = close_message(5, 1, 77);
+    assert_eq!((closed_by(&close), closed_by(&write), written_range(&close)), (Some((5, 77)), None, None));
+    for whole in [&write, &enter(0), &close] {
+        for length in 0..HEADER_BYTES + 16 {
+            assert_eq!((written_range(&whole[..length]), closed_by(&whole[..length])), (None, None), "{length} bytes");
+        }
+    }
+}
