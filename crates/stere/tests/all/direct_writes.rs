@@ -97,23 +97,24 @@ fn what_is_written_does_not_pass_the_owner() {
     println!("of {FILE_BYTES} bytes the owner's host sent and got {heard}");
     assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
     assert!(fs::read(owner.mountpoint().join("large")).unwrap() == content(1, FILE_BYTES));
-    // As the policy wants it encoded, which the machine learns from the owner.
-    owner.ok("policy set mount compress=zstd checksum=blake3");
+    // As the policy wants it encoded, which the machine learns from the owner. Nothing is there that the owner would store anew by it.
+    fs::create_dir(owner.mountpoint().join("packed")).unwrap();
+    owner.ok("policy set mount/packed compress=zstd checksum=blake3");
     let text: Vec<u8> = b"words that are the same, and again ".iter().copied().cycle().take(FILE_BYTES).collect();
-    let heard = writes_past_owner(&site, "text", &text);
+    let heard = writes_past_owner(&site, "packed/text", &text);
     println!("of {FILE_BYTES} bytes that compress well the owner's host sent and got {heard}");
     assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
-    assert!(fs::read(owner.mountpoint().join("text")).unwrap() == text);
+    assert!(fs::read(owner.mountpoint().join("packed/text")).unwrap() == text);
     // Programs that know nothing of it write in large pieces.
     let before = traffic(&site, 0);
     fs::write(site.machines[1].path("copied"), content(4, FILE_BYTES)).unwrap();
-    let copied = site.machines[1].mountpoint().join("copied");
+    let copied = site.machines[1].mountpoint().join("packed/copied");
     let done = std::process::Command::new("cp").arg(site.machines[1].path("copied")).arg(&copied).status().unwrap();
     assert!(done.success());
     let heard = traffic(&site, 0) - before;
     println!("of {FILE_BYTES} bytes that cp wrote the owner's host sent and got {heard}");
     assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
-    assert!(fs::read(owner.mountpoint().join("copied")).unwrap() == content(4, FILE_BYTES));
+    assert!(fs::read(owner.mountpoint().join("packed/copied")).unwrap() == content(4, FILE_BYTES));
     // Over what is there, past the end, and with other writes between.
     let file = File::options().write(true).open(site.machines[1].mountpoint().join("large")).unwrap();
     write_in_pieces(&file, 3 * MIB as u64 + 4096, &content(2, 2 * MIB));
