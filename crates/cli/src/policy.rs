@@ -5,7 +5,9 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use stere_policy::{Classes, List, RuleError, RuleSet, Setting, Vocabulary, lockable_keys, policy_key, settable_keys};
+use stere_policy::{
+    Classes, List, RuleError, RuleSet, Setting, Vocabulary, lockable_keys, node_attribute, policy_key, settable_keys,
+};
 
 use crate::arguments::PolicyCommand;
 use crate::json::to_json;
@@ -72,7 +74,7 @@ fn attribute(key: &str) -> String {
 }
 
 /// All settings are looked at before the first is set.
-fn pairs(settings: &[String]) -> Result<Vec<(&'static str, &str)>> {
+fn pairs(settings: &[String]) -> Result<Vec<(&str, &str)>> {
     let mut pairs = Vec::new();
     for setting in settings {
         let (key, value) = setting
@@ -140,7 +142,8 @@ fn why_not(key: &str, value: &str) -> String {
             ),
         };
     }
-    let expected = policy_key(key).map_or("another value", |known| known.expected);
+    let whole = if key.starts_with("node.") { "node" } else { key };
+    let expected = policy_key(whole).map_or("another value", |known| known.expected);
     format!("{key} cannot be '{value}'; give {expected}")
 }
 
@@ -185,7 +188,8 @@ fn is_redundancy(key: &str) -> bool {
 /// The attribute that locks a key.
 fn lock_attribute(key: &str) -> Result<String> {
     check_key(key)?;
-    let setting = Setting::from_word(key).map(Setting::lock_attribute);
+    let of_nodes = key.strip_prefix("node.").map(|setting| node_attribute(setting, true));
+    let setting = Setting::from_word(key).map(Setting::lock_attribute).or(of_nodes);
     let retain = (key == RETAIN).then(|| RETAIN_LOCK.to_owned());
     match setting.or(List::from_word(key).map(List::lock_attribute)).or(retain) {
         Some(attribute) => Ok(attribute),
@@ -228,9 +232,13 @@ fn unlock(path: &Path, keys: &[String]) -> Result<u8> {
     Ok(DONE)
 }
 
-fn check_key(key: &str) -> Result<&'static str> {
-    let known = policy_key(key).map(|known| known.word);
-    known.ok_or_else(|| Error::Usage(format!("'{key}' is not a key of policy; the keys are {}", settable_keys())))
+fn check_key(key: &str) -> Result<&str> {
+    // Which settings a node knows, it says itself.
+    let is_of_nodes = key.strip_prefix("node.").is_some_and(|setting| !setting.is_empty());
+    let is_known = policy_key(if is_of_nodes { "node" } else { key }).is_some();
+    is_known
+        .then_some(key)
+        .ok_or_else(|| Error::Usage(format!("'{key}' is not a key of policy; the keys are {}", settable_keys())))
 }
 
 fn not_here<T>(path: &Path) -> Result<T> {

@@ -194,6 +194,22 @@ pub trait Device: Send + Sync {
         let _ = epoch;
     }
 
+    /// Tells whoever keeps the device what to do with the bytes of a range, in settings `KEY=VALUE` with commas between them; none for nothing.
+    /// No byte changes by it, and nobody waits for it. Nothing is done where nobody listens.
+    fn tell(&self, offset: u64, length: u64, settings: &str) {
+        let _ = (offset, length, settings);
+    }
+
+    /// Whether somebody listens to what is told.
+    fn hears(&self) -> bool {
+        false
+    }
+
+    /// Settings of which not all were taken, if there were such.
+    fn told_in_vain(&self) -> Option<String> {
+        None
+    }
+
     /// The newest epoch that whoever keeps the device knew of when it was opened; 0 for none.
     fn kept_epoch(&self) -> u64 {
         0

@@ -58,6 +58,7 @@ impl Places<'_> {
         for (number, words) in &*self.engine.places.lock() {
             let is_meant = |entry: &&DeviceEntry| words.iter().any(|word| is_known_by(entry, word));
             let meant: BTreeSet<DeviceIndex> = devices.iter().filter(is_meant).map(|entry| entry.index).collect();
+            self.engine.log.stripe.set_told(*number, words.join(","));
             if self.engine.log.stripe.slots.set_place(*number, meant) {
                 self.engine.changed_places.lock().insert(*number);
             }
@@ -94,7 +95,7 @@ impl Places<'_> {
     /// Which devices of the table these are.
     pub fn devices_allowed(&self, only: u8) -> Vec<DeviceIndex> {
         let devices = self.engine.devices.lock();
-        let site = Site { on: 0, only };
+        let site = Site { only, ..Site::ANYWHERE };
         devices
             .iter()
             .map(|entry| entry.index)

@@ -125,6 +125,9 @@ impl<'a> Chunks<'a> {
         let filled = slots.iter().filter(is_own).count();
         assert_eq!(filled + taken.len(), slots.len(), "a chunk is filled where it lies, or a slot is taken for it");
         let bytes = task.bytes_of_chunk() * slots.len() as u64;
+        // Also where it is filled: whoever keeps the device may have been away when it was told.
+        let told: Vec<ChunkPlace> = slots.iter().map(|(_, slot)| *slot).collect();
+        self.engine.log.stripe.tell_slots(task.segment.site, &told);
         let (segment, place) = (task.segment.clone(), task.place.clone());
         (!slots.is_empty()).then_some(Written { segment, place, slots, taken, bytes })
     }

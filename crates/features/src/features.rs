@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use stere_namespace::error::Error;
 use stere_namespace::namespace::Namespace;
 use stere_residency::residency::Residency;
@@ -101,6 +103,7 @@ fn editor(
         offload: residency.offload.clone(),
         eviction: residency.eviction.clone(),
         flagged: below.flagged.clone(),
+        node_values: Mutex::default(),
     }
 }
 

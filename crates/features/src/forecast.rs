@@ -207,7 +207,8 @@ impl Forecasts {
                 && (setting != Setting::Record || effective.wish.record != RecordSize::USUAL)
                 && (setting != Setting::Checksum || effective.wish.checksum != Checksum::default());
             let value = effective.value(setting, devices).filter(|_| is_told)?;
-            let is_named = matches!(setting, Setting::Class | Setting::Tier | Setting::On | Setting::Only);
+            let is_named =
+                matches!(setting, Setting::Class | Setting::Tier | Setting::On | Setting::Only | Setting::Node);
             let value = if is_named { self.words.with_name(setting, value) } else { value };
             Some(format!("{}={value}", setting.word()))
         });

@@ -9,6 +9,8 @@ mod residency;
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use stere_file::{Keys, inode_if_any, set_own_stack, set_own_versions};
 use stere_format::{FileKind, InodeValue, Key, RulesValue, key};
 use stere_namespace::call::{Caller, ROOT};
@@ -24,7 +26,7 @@ use stere_namespace::xattr::{Say, SetMode, check_mode, contradicts_a_lock};
 use stere_namespace::{classes, rules, tiers, xattr};
 use stere_policy::{
     Class, Classes, Definition, Encryption, List, Name, Own, PolicyError, ResidencySetting, ResidencySettings, Rule,
-    Setting, Switches, is_class_name,
+    Setting, Switches, is_class_name, node_settings, node_value, with_node_value,
 };
 use stere_residency::eviction::Eviction;
 use stere_residency::offload::Offload;
@@ -49,6 +51,7 @@ pub struct PolicyEditor {
     pub offload: Arc<Offload>,
     pub eviction: Arc<Eviction>,
     pub flagged: Arc<FlaggedInodes>,
+    pub node_values: Mutex<()>,
 }
 
 impl PolicyEditor {
@@ -313,6 +316,40 @@ impl PolicyEditor {
         match value.kind() {
             Some(FileKind::File) => self.versions.pass_on(caller, inode, &value),
             _ => Ok(()),
+        }
+    }
+
+    /// Sets, or takes away, one of the settings that nodes are told, and leaves the others.
+    pub fn set_node_value(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        told: Option<(&str, bool)>,
+        value: Option<&[u8]>,
+        mode: SetMode,
+    ) -> Result<(), Error> {
+        let (key, is_lock) = told.ok_or(Error::NoAttribute)?;
+        // Nobody else changes the others meanwhile.
+        let _one_at_a_time = self.node_values.lock();
+        let say = if is_lock { Say::Lock } else { Say::Own };
+        let name = if is_lock { Name::Lock(Setting::Node) } else { Name::Setting(Setting::Node) };
+        let known = self.core.store.view(caller.io, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let number = say.of(&known).get(Setting::Node);
+        let known = number.map(|number| self.words.with_name(Setting::Node, number)).unwrap_or_default();
+        check_mode(mode, node_value(&known, key).is_some())?;
+        let wrong = |value: &[u8]| PolicyError::BadValue {
+            key: Setting::Node.word(),
+            value: format!("{key}={}", String::from_utf8_lossy(value)),
+            expected: Setting::Node.expected(),
+        };
+        let text = value.map(|value| std::str::from_utf8(value).map_err(|_| wrong(value))).transpose()?;
+        if let Some(text) = text.filter(|text| node_settings(&format!("{key}={text}")).is_none_or(|all| all.len() != 1))
+        {
+            return Err(wrong(text.as_bytes()).into());
+        }
+        match with_node_value(&known, key, text) {
+            none if none.is_empty() => self.set_policy(caller, inode, name, None, SetMode::Any),
+            told => self.set_policy(caller, inode, name, Some(told.as_bytes()), SetMode::Any),
         }
     }
 

@@ -10,7 +10,7 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHasher};
-use stere_format::FileKind;
+use stere_format::{FileKind, Site};
 use stere_store::Store;
 
 use crate::context::Context;
@@ -203,7 +203,8 @@ fn candidate(domain: u64, extent: &StoredExtent) -> u64 {
     let scheme = extent.blob.scheme();
     hasher.write_u16(u16::from_le_bytes([scheme.data, scheme.parity]));
     hasher.write_u16(extent.blob.home().map_or(u16::MAX, |home| home));
-    hasher.write_u16(u16::from_le_bytes([extent.blob.site().on, extent.blob.site().only]));
+    let Site { on, only, node } = extent.blob.site();
+    hasher.write_u32(u32::from_le_bytes([on, only, node, 0]));
     value.checksums.iter().for_each(|checksum| hasher.write_u32(*checksum));
     hasher.finish()
 }

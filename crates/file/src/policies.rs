@@ -73,7 +73,7 @@ impl Policies {
             true => self.devices_for(effective),
             false => stere_format::WIDTH_MAX,
         };
-        let site = Site { on: wish.on, only: wish.only };
+        let site = Site { on: wish.on, only: wish.only, node: wish.node };
         let (data, parity) = wish.scheme.scheme(devices);
         Placement { scheme: Scheme { data, parity }, class: wish.class.code(), site }
     }

@@ -55,7 +55,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(policy.switches.own));
     let (record, plugins, versions) = (policy.switches.record.own, policy.plugins, own_versions(value));
     let checksum = policy.checksum.own;
-    let Site { on, only } = policy.places.own;
+    let Site { on, only, node } = policy.places.own;
     Own {
         copies,
         parity_data,
@@ -70,6 +70,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
         checksum,
         on,
         only,
+        node,
         plugins,
         versions,
         residency: ResidencySettings::default(),
@@ -82,9 +83,15 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
     let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
     let encryption = u16::from(encryption);
     let (parity_data, parity) = (parity_k, parity_m);
-    let decided = Decided::from_bytes([decided, switches.decided, switches.record.decided, checksum.decided]);
+    let decided = Decided::from_bytes([
+        decided,
+        switches.decided,
+        switches.record.decided,
+        checksum.decided,
+        places.node_decided,
+    ]);
     let (record, checksum) = (switches.record.ruled, checksum.ruled);
-    let Site { on, only } = places.ruled;
+    let Site { on, only, node } = places.ruled;
     let switches = Switches(switches.ruled);
     let ruled_more = if is_planted(Bug::RuledListForgotten) { RuledMore::default() } else { ruled_more };
     let (plugins, versions) = (ruled_more.plugins, ruled_more.versions.and_then(wished));
@@ -102,6 +109,7 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
         checksum,
         on,
         only,
+        node,
         plugins,
         versions,
         residency: ResidencySettings::default(),
@@ -111,7 +119,7 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
 
 /// Where something is said to lie, as inodes and classes note it.
 fn site_of(own: &Own) -> Site {
-    Site { on: own.on, only: own.only }
+    Site { on: own.on, only: own.only, node: own.node }
 }
 
 /// Notes what an inode says about its policy itself.
@@ -137,8 +145,8 @@ pub fn own_locks(value: &InodeValue) -> Own {
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(switches.locked));
     let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, ..Own::default() };
     let (plugins, versions) = (locked_more.plugins, locked_more.versions.and_then(wished));
-    let Site { on, only } = places.locked;
-    Own { tiers, switches, record, checksum: checksum.locked, on, only, plugins, versions, ..own }
+    let Site { on, only, node } = places.locked;
+    Own { tiers, switches, record, checksum: checksum.locked, on, only, node, plugins, versions, ..own }
 }
 
 /// Notes what the administrator locked at an inode.
@@ -198,7 +206,7 @@ pub fn check_changeable(value: &InodeValue, now: Timestamp) -> Result<(), Error>
 pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
     let own = decision.own;
     let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, .. } = own;
-    let [decided, decided_switches, decided_record, decided_checksum] = decision.decided.to_bytes();
+    let [decided, decided_switches, decided_record, decided_checksum, node_decided] = decision.decided.to_bytes();
     let encryption = u8::try_from(own.encryption).expect("a rule says yes or no, not which key");
     let ruled = RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption };
     let known = value.policy.unwrap_or_default();
@@ -206,7 +214,7 @@ pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
     let switches = SwitchesPolicy { ruled: own.switches.0, decided: decided_switches, record, ..known.switches };
     let ruled_more = RuledMore { plugins: own.plugins, versions: own.versions.map(stored_wish) };
     let checksum = ChecksumPolicy { ruled: own.checksum, decided: decided_checksum, ..known.checksum };
-    let places = PlacesPolicy { ruled: site_of(&own), ..known.places };
+    let places = PlacesPolicy { ruled: site_of(&own), node_decided, ..known.places };
     let policy = InodePolicy { ruled, switches, ruled_more, checksum, places, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }

@@ -350,7 +350,7 @@ impl Converter {
 /// yet, who comes gets a blob of his own.
 fn judge_site(blob: &BlobHandle, wanted: Site, shared: &mut SharedWishes) -> Judgement {
     let now = blob.site();
-    let is_stricter = now.is_anywhere() || (now.only == 0 && wanted.only != 0);
+    let is_stricter = now == Site::ANYWHERE || (now.only == 0 && wanted.only != 0);
     let is_contradiction = now.only != 0 && wanted.only != 0 && now.only != wanted.only;
     if is_contradiction && shared.is_separating && blob.value.references > 1 {
         return Judgement::Apart;

@@ -94,7 +94,8 @@ impl ClassValue {
         let parts = if has_more { HAS_MORE } else { 0 } | if has_residency { HAS_RESIDENCY } else { 0 };
         out.extend_from_slice(&[self.switches, self.record, parts, self.checksum]);
         self.places.encode_to(&mut out);
-        out.put_zeros(2);
+        out.put_u8(self.places.node);
+        out.put_zeros(1);
         assert_eq!(out.len(), Self::FIXED_BYTES, "the name begins where the page says");
         out.extend_from_slice(self.name.as_bytes());
         if has_more {
@@ -121,8 +122,9 @@ impl ClassValue {
         let encryption = reader.u16()?;
         let [switches, record, parts, checksum] = reader.array()?;
         reader.check(parts <= HAS_MORE | HAS_RESIDENCY, "parts", u64::from(parts))?;
-        let places = Site::read(&mut reader)?;
-        reader.zeros(2)?;
+        let mut places = Site::read(&mut reader)?;
+        places.node = reader.u8()?;
+        reader.zeros(1)?;
         let name = reader.name(name_bytes, "name")?;
         let more = if parts & HAS_MORE != 0 { RuledMore::read(&mut reader)? } else { RuledMore::default() };
         let residency =
@@ -167,7 +169,7 @@ mod tests {
             switches: 0x0a,
             record: 3,
             checksum: 2,
-            places: Site { on: 2, only: 3 },
+            places: Site { on: 2, only: 3, node: 4 },
             more: RuledMore { plugins: 4, versions: None },
             residency: ClassResidency { pin: 2, unit: 1, names: 1, names_seconds: 0 },
         };

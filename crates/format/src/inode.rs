@@ -70,6 +70,24 @@ pub struct PlacesPolicy {
     pub ruled: Site,
     /// What the administrator locked.
     pub locked: Site,
+    /// Whether what rules decided of nodes counts (1), and goes before what is said (16).
+    pub node_decided: u8,
+}
+
+impl PlacesPolicy {
+    fn sites(&self) -> [Site; 3] {
+        [self.own, self.ruled, self.locked]
+    }
+
+    /// Whether the tenth part is needed.
+    fn has_places(&self) -> bool {
+        self.sites().iter().any(|site| !site.is_anywhere())
+    }
+
+    /// Whether the eleventh part is needed.
+    fn has_node(&self) -> bool {
+        self.node_decided != 0 || self.sites().iter().any(|site| site.node != 0)
+    }
 }
 
 /// How content is known to be right; zero means that nothing is said. Meaning is the policy layer's.
@@ -256,12 +274,16 @@ impl InodePolicy {
             }
             if checksum != 0 {
                 let ChecksumPolicy { own, ruled, decided, locked } = self.checksum;
-                let places = if self.places == PlacesPolicy::default() { 0 } else { HAS_PLACES };
-                out.extend_from_slice(&[own, ruled, decided | places, locked]);
+                let places = if self.places.has_places() { HAS_PLACES } else { 0 };
+                let node = if self.places.has_node() { HAS_NODE } else { 0 };
+                out.extend_from_slice(&[own, ruled, decided | places | node, locked]);
                 self.locked_more.encode_to(out);
                 if places != 0 {
-                    let PlacesPolicy { own, ruled, locked } = self.places;
-                    [own, ruled, locked].into_iter().for_each(|site| site.encode_to(out));
+                    self.places.sites().into_iter().for_each(|site| site.encode_to(out));
+                }
+                if node != 0 {
+                    out.extend(self.places.sites().map(|site| site.node));
+                    out.put_u8(self.places.node_decided);
                 }
             }
         }
@@ -346,12 +368,17 @@ impl InodePolicy {
             }
             if decided & HAS_CHECKSUM != 0 {
                 let [own, ruled, decided, locked] = reader.array()?;
-                policy.checksum = ChecksumPolicy { own, ruled, decided: decided & !HAS_PLACES, locked };
+                policy.checksum = ChecksumPolicy { own, ruled, decided: decided & !(HAS_PLACES | HAS_NODE), locked };
                 policy.locked_more = RuledMore::read_if_any(reader)?;
                 if decided & HAS_PLACES != 0 {
                     let (own, ruled, locked) = (Site::read(reader)?, Site::read(reader)?, Site::read(reader)?);
-                    policy.places = PlacesPolicy { own, ruled, locked };
-                    reader.check(policy.places != PlacesPolicy::default(), "tenth part of the policy", 0)?;
+                    policy.places = PlacesPolicy { own, ruled, locked, node_decided: 0 };
+                    reader.check(policy.places.has_places(), "tenth part of the policy", 0)?;
+                }
+                if decided & HAS_NODE != 0 {
+                    let PlacesPolicy { own, ruled, locked, node_decided } = &mut policy.places;
+                    [own.node, ruled.node, locked.node, *node_decided] = reader.array()?;
+                    reader.check(policy.places.has_node(), "eleventh part of the policy", 0)?;
                 }
                 reader.check(policy.has_checksum(), "ninth part of the policy", 0)?;
             }
@@ -407,6 +434,8 @@ const HAS_RULED_MORE: u8 = 128;
 const HAS_CHECKSUM: u8 = 8;
 /// In the byte of the ninth part that tells what counts of checksums: the tenth part.
 const HAS_PLACES: u8 = 8;
+/// In the same byte: the eleventh part.
+const HAS_NODE: u8 = 128;
 const HAS_MORE_PARTS: u8 = HAS_RULED_MORE | HAS_CHECKSUM;
 /// In the flags: a number follows the volume. No layer sees it.
 const HAS_CHARGE: u32 = 1 << 16;

@@ -133,6 +133,7 @@ pub struct SegmentValue {
 impl SegmentValue {
     pub const VERSION: u8 = 1;
     const SITE_FLAG: u8 = 2;
+    const NODE_FLAG: u8 = 4;
     const STRUCTURE: &'static str = "segment table entry";
 
     pub fn encode(&self) -> Vec<u8> {
@@ -146,6 +147,7 @@ impl SegmentValue {
         let (kind, state) = (self.kind as u8, self.state as u8);
         let mut flags = if self.tertiary.is_none() { 0 } else { Tertiary::FLAG };
         flags |= if self.site.is_anywhere() { 0 } else { Self::SITE_FLAG };
+        flags |= if self.site.node == 0 { 0 } else { Self::NODE_FLAG };
         out.extend_from_slice(&[
             Self::VERSION,
             scheme.data,
@@ -166,6 +168,9 @@ impl SegmentValue {
         }
         if !self.site.is_anywhere() {
             self.site.encode_to(out);
+        }
+        if self.site.node != 0 {
+            out.put_u8(self.site.node);
         }
         match self.state {
             SegmentState::Released => assert!(self.place.chunks.is_empty(), "what was released has no place"),
@@ -188,7 +193,7 @@ impl SegmentValue {
         let state = SegmentState::read(reader)?;
         let temperature = reader.u8()?;
         let flags = reader.u8()?;
-        reader.check(flags & !(Tertiary::FLAG | Self::SITE_FLAG) == 0, "flags", u64::from(flags))?;
+        reader.check(flags & !(Tertiary::FLAG | Self::SITE_FLAG | Self::NODE_FLAG) == 0, "flags", u64::from(flags))?;
         let written_blocks = reader.u32()?;
         reader.check(written_blocks <= CHUNK_BLOCKS_MAX, "count of written blocks", u64::from(written_blocks))?;
         let missing = reader.u32()?;
@@ -206,6 +211,10 @@ impl SegmentValue {
         if flags & Self::SITE_FLAG != 0 {
             site = Site::read(reader)?;
             reader.check(!site.is_anywhere(), "site", 0)?;
+        }
+        if flags & Self::NODE_FLAG != 0 {
+            site.node = reader.u8()?;
+            reader.check(site.node != 0, "what nodes are told", 0)?;
         }
         let place = match state {
             SegmentState::Released => {

@@ -1,6 +1,7 @@
-//! On which devices data shall lie: two numbers of places, and the words that a place stands for.
+//! On which devices data shall lie, and what their nodes shall do with it: numbers, and the words that each stands for.
 //!
-//! What devices a place means follows from their tags, classes and names as they are now; stored are only the words.
+//! What devices a place means follows from their tags, classes and names as they are now; stored are only the words. Settings for nodes have
+//! their words (`compress=zstd`) under such numbers, too.
 //! Invariant: numbers from [`PLACE_NUMBER_MIN`] on have a [`PlaceValue`] in the pool for ever. Read next: `docs/design/placement.md`.
 
 use crate::error::DecodeError;
@@ -14,32 +15,35 @@ pub const PLACE_ANYWHERE: u8 = 1;
 /// Words for classes of devices, by their number in the device table; 0 is not known, and no place.
 pub const DEVICE_CLASS_WORDS: [&str; 5] = ["unknown", "ssd", "hdd", "object", "media"];
 
-/// Where data shall lie: numbers of places.
+/// Where data shall lie, and how nodes shall keep it: numbers of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Site {
     /// Rather there; 0 anywhere.
     pub on: u8,
     /// There and nowhere else; 0 anywhere.
     pub only: u8,
+    /// What its nodes are told of it; 0 nothing.
+    pub node: u8,
 }
 
 impl Site {
     pub const SIZE: usize = 2;
-    /// Wherever there is room.
-    pub const ANYWHERE: Site = Site { on: 0, only: 0 };
+    /// Wherever there is room, and nodes are told nothing.
+    pub const ANYWHERE: Site = Site { on: 0, only: 0, node: 0 };
 
-    /// Whether nothing is asked for.
+    /// Whether no devices are asked for.
     pub fn is_anywhere(self) -> bool {
-        self == Site::ANYWHERE
+        self.on == 0 && self.only == 0
     }
 
+    /// The places; what nodes are told stands elsewhere.
     pub(crate) fn encode_to(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[self.on, self.only]);
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let [on, only] = reader.array()?;
-        Ok(Self { on, only })
+        Ok(Self { on, only, node: 0 })
     }
 }
 

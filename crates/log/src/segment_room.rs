@@ -147,6 +147,7 @@ impl SegmentRoom {
         };
         assert_eq!(place.scheme, key.scheme, "a segment has the scheme that was asked for");
         assert!(key.home.is_none_or(|home| place.chunks[0].device == home), "a home takes its own segments");
+        self.stripe.tell_slots(key.site, &place.chunks);
         Ok(place)
     }
 }

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use stere_device::{Completion, DeviceError};
 use stere_faults::{Bug, is_planted};
 use stere_format::{
-    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, SummaryEntry,
+    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, Site,
+    SummaryEntry,
 };
 use stere_stripe::{split_tag, write_tag};
 
@@ -322,7 +323,7 @@ impl Log {
     /// Seals what the streams of single devices and of places have not appended to for `rounds_max` calls of this, so that no
     /// segment stays open for what gets no files any more.
     pub fn seal_idle_homes(&self, rounds_max: u32) {
-        let may_end = |key: &StreamKey| key.home.is_some() || !key.site.is_anywhere();
+        let may_end = |key: &StreamKey| key.home.is_some() || key.site != Site::ANYWHERE;
         let streams: Vec<_> =
             self.streams.read().iter().filter(|(key, _)| may_end(key)).map(|(_, s)| s.clone()).collect();
         for stream in streams {

@@ -14,7 +14,7 @@ use stere_file::inode_if_any;
 use stere_format::{ClassResidency, ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
 use stere_policy::{
     CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Own, PolicyError, ResidencySetting, ResidencySettings, Setting,
-    Switches, Versions,
+    Switches, Versions, with_node_value,
 };
 use stere_store::{Io, Store, Transaction};
 
@@ -78,6 +78,7 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 checksum: value.checksum,
                 on: value.places.on,
                 only: value.places.only,
+                node: value.places.node,
                 plugins: value.more.plugins,
                 versions: value.more.versions.and_then(stere_file::wished),
                 residency: residency_of(value.residency),
@@ -114,7 +115,7 @@ pub fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
         switches,
         record,
         checksum: definition.own.checksum,
-        places: Site { on: definition.own.on, only: definition.own.only },
+        places: Site { on: definition.own.on, only: definition.own.only, node: definition.own.node },
         more: RuledMore { plugins, versions },
         residency: stored_residency(definition.own.residency),
         ..ClassValue::default()
@@ -172,6 +173,9 @@ pub fn index_member(transaction: &mut Transaction<'_>, inode: u64, before: Named
     before.difference(&after).for_each(|key| transaction.delete(*key));
     after.difference(&before).for_each(|key| transaction.put(*key, &[1]));
 }
+
+/// What keys of single settings for nodes begin with.
+const NODE_KEY_PREFIX: &str = "node.";
 
 const REDUNDANCY: [Setting; 3] = [Setting::Copies, Setting::Parity, Setting::Redundancy];
 
@@ -238,12 +242,15 @@ impl PolicyClasses {
         };
         let (lists, others): (Vec<_>, Vec<_>) = settings.iter().partition(is_list);
         let numbered = |(key, value): &(String, String)| {
-            let place = Setting::from_word(key).filter(|setting| matches!(setting, Setting::On | Setting::Only));
+            let place = Setting::from_word(key)
+                .filter(|setting| matches!(setting, Setting::On | Setting::Only | Setting::Node));
             let number = place.map(|setting| self.words.with_place_number(setting, value.as_bytes())).transpose()?;
             let value = number.map_or_else(|| value.clone(), |number| String::from_utf8_lossy(&number).into_owned());
             Ok::<_, Error>((key.clone(), value))
         };
-        let others = others.into_iter().map(numbered).collect::<Result<Vec<_>, Error>>()?;
+        let told = self.told_of_class(before, &others)?;
+        let others = others.into_iter().filter(|(key, _)| !key.starts_with(NODE_KEY_PREFIX)).chain(&told);
+        let others = others.map(numbered).collect::<Result<Vec<_>, Error>>()?;
         let mut own = with_settings(class, before, &others)?;
         for (key, value) in lists {
             if let Some(keep) = ResidencySetting::from_word(key) {
@@ -259,6 +266,18 @@ impl PolicyClasses {
         Ok(own)
     }
 
+    /// Single settings for nodes, as the whole of them that the class then has.
+    fn told_of_class(&self, before: Own, settings: &[&(String, String)]) -> Result<Option<(String, String)>, Error> {
+        let single = settings.iter().filter_map(|(key, value)| Some((key.strip_prefix(NODE_KEY_PREFIX)?, value)));
+        let known = before.get(Setting::Node).map(|number| self.words.with_place_words(Setting::Node, number));
+        let (mut told, mut is_changed) = (known.unwrap_or_default(), false);
+        for (key, value) in single {
+            told = with_node_value(&told, key, Some(value.as_str()).filter(|value| !value.is_empty()));
+            is_changed = true;
+        }
+        Ok(is_changed.then(|| (Setting::Node.word().to_owned(), told)))
+    }
+
     /// All classes in use.
     pub fn list_classes(&self, io: Io<'_>) -> Result<Vec<ClassInfo>, Error> {
         let classes = self.core.files.resolver().classes();
@@ -270,7 +289,9 @@ impl PolicyClasses {
                 rules += u64::from(self.rules.name_class(one));
             }
             let settings = definition.settings().into_iter().map(|(setting, value)| match setting {
-                Setting::On | Setting::Only => (setting.word(), self.words.with_place_words(value)),
+                Setting::On | Setting::Only | Setting::Node => {
+                    (setting.word(), self.words.with_place_words(setting, value))
+                }
                 _ => (setting.word(), value),
             });
             let plugins = self.registry.plugins_wish_text(definition.own.plugins).map(|text| ("plugins", text));

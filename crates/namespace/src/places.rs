@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use stere_format::PlaceValue;
-use stere_policy::{ANYWHERE_WORD, Places};
+use stere_policy::{ANYWHERE_WORD, Places, node_settings};
 use stere_store::Store;
 
 /// Tags, classes or names of devices with commas (or `|`) between them, each once and in order.
@@ -28,6 +28,10 @@ impl Places for Known {
     fn place(&self, text: &str) -> Option<u8> {
         self.0.places().find_place(&words_of(text)?)
     }
+
+    fn node(&self, text: &str) -> Option<u8> {
+        self.0.places().find_place(&node_settings(text)?)
+    }
 }
 
 /// The same for rules that somebody sets now: words that have no number yet get one.
@@ -35,7 +39,17 @@ pub struct Numbering<'a>(pub &'a Store);
 
 impl Places for Numbering<'_> {
     fn place(&self, text: &str) -> Option<u8> {
-        let number = self.0.places().place_number(&words_of(text)?);
-        number.map_err(|error| tracing::error!(text, %error, "a place that rules name has no number")).ok()
+        self.number(&words_of(text)?)
+    }
+
+    fn node(&self, text: &str) -> Option<u8> {
+        self.number(&node_settings(text)?)
+    }
+}
+
+impl Numbering<'_> {
+    fn number(&self, words: &[String]) -> Option<u8> {
+        let number = self.0.places().place_number(words);
+        number.map_err(|error| tracing::error!(?words, %error, "what rules name has no number")).ok()
     }
 }

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use stere_policy::{ANYWHERE_WORD, Class, Encryption, PolicyError, Setting};
+use stere_policy::{
+    ANYWHERE_WORD, Class, Encryption, NOTHING_WORD, PolicyError, Setting, node_settings, stored_node_word,
+};
 
 use crate::error::Error;
 use crate::inode::Core;
@@ -45,7 +47,7 @@ impl PolicyWords {
         if setting == Setting::Tier {
             return self.tier_numbers(value);
         }
-        if matches!(setting, Setting::On | Setting::Only) {
+        if matches!(setting, Setting::On | Setting::Only | Setting::Node) {
             return self.with_place_number(setting, value);
         }
         if setting != Setting::Encrypt || matches!(value, b"" | b"no") {
@@ -69,8 +71,8 @@ impl PolicyWords {
         if setting == Setting::Tier {
             return self.tier_names(text);
         }
-        if matches!(setting, Setting::On | Setting::Only) {
-            return self.with_place_words(text);
+        if matches!(setting, Setting::On | Setting::Only | Setting::Node) {
+            return self.with_place_words(setting, text);
         }
         if setting != Setting::Encrypt {
             return text;
@@ -79,13 +81,16 @@ impl PolicyWords {
         number.and_then(|number| self.core.files.keyring().name_of(number)).unwrap_or(text)
     }
 
-    /// The number of a place for its words.
+    /// The number of a place, or of what nodes are told, for its words.
     pub fn with_place_number(&self, setting: Setting, value: &[u8]) -> Result<Vec<u8>, Error> {
-        if matches!(value, b"") || value == ANYWHERE_WORD.as_bytes() {
-            return Ok(value.to_vec());
-        }
         let text = String::from_utf8_lossy(value).into_owned();
-        let Some(words) = words_of(&text) else {
+        let is_of_nodes = setting == Setting::Node;
+        let stored = if is_of_nodes { stored_node_word(&text) } else { &text };
+        if matches!(stored, "" | ANYWHERE_WORD) {
+            return Ok(stored.as_bytes().to_vec());
+        }
+        let words = if is_of_nodes { node_settings(&text) } else { words_of(&text) };
+        let Some(words) = words else {
             let (key, expected) = (setting.word(), setting.expected());
             return Err(PolicyError::BadValue { key, value: text, expected }.into());
         };
@@ -93,7 +98,10 @@ impl PolicyWords {
     }
 
     /// The other way.
-    pub fn with_place_words(&self, text: String) -> String {
+    pub fn with_place_words(&self, setting: Setting, text: String) -> String {
+        if setting == Setting::Node && text == ANYWHERE_WORD {
+            return NOTHING_WORD.to_owned();
+        }
         let number = text.strip_prefix('#').and_then(|number| number.parse().ok());
         number.and_then(|number| self.core.store.places().place_words(number)).map_or(text, |words| words.join(","))
     }

@@ -66,6 +66,8 @@ pub enum Waiter {
     Trim(Ticket),
     /// Nobody: what follows on the connection fails if it did.
     Fence,
+    /// Nobody: what a range is told changes none of its bytes.
+    Tell,
 }
 
 /// What a read has received so far.

@@ -346,6 +346,22 @@ impl Device for NbdDevice {
         self.node.fence.epoch.store(epoch, Ordering::Release);
     }
 
+    fn tell(&self, offset: u64, length: u64, settings: &str) {
+        let node = &self.node;
+        if !node.export.is_stere || node.access == Access::ReadOnly {
+            return;
+        }
+        node.tell(offset, length, settings);
+    }
+
+    fn hears(&self) -> bool {
+        self.node.export.is_stere
+    }
+
+    fn told_in_vain(&self) -> Option<String> {
+        self.node.told_in_vain.lock().clone()
+    }
+
     fn kept_epoch(&self) -> u64 {
         self.node.fence.kept
     }

@@ -17,6 +17,7 @@ use crate::error::NbdError;
 use crate::replay::{KEPT_BYTES_MAX, Replay};
 use crate::session::{Export, Session};
 use crate::wire::Command;
+use crate::wire::extension::Told;
 use crate::witness::{self, Witnesses};
 
 /// Connections to a server that flushes them all at once.
@@ -61,7 +62,8 @@ pub struct Fence {
 impl Fence {
     /// What a connection has to say before it changes anything; none if nothing.
     pub fn wanted(&self, command: Command) -> Option<u64> {
-        let changes = matches!(command, Command::Write | Command::Trim | Command::Flush | Command::Fence);
+        let changes =
+            matches!(command, Command::Write | Command::Trim | Command::Flush | Command::Fence | Command::Tell);
         let epoch = self.epoch.load(Ordering::Acquire);
         (self.is_heard && changes && epoch != 0).then_some(epoch)
     }
@@ -88,6 +90,8 @@ pub struct Node {
     /// Another machine makes durable what is written here.
     pub is_flushed_by_others: AtomicBool,
     pub fence: Arc<Fence>,
+    /// What it did not take of that.
+    pub told_in_vain: Mutex<Option<String>>,
 }
 
 impl Node {
@@ -108,6 +112,7 @@ impl Node {
             replay: Mutex::default(),
             is_flushed_by_others: AtomicBool::new(false),
             fence: Arc::new(Fence { is_heard: export.is_stere, kept: kept_epoch, epoch: AtomicU64::new(kept_epoch) }),
+            told_in_vain: Mutex::default(),
         }
     }
 
@@ -233,6 +238,17 @@ impl Node {
         }
     }
 
+    /// Tells a stere node what to do with a range. Nobody waits for it: no byte of the range depends on when it comes.
+    pub fn tell(&self, offset: u64, length: u64, settings: &str) {
+        let payload = Buffer::copy_of(&Told { length, settings: settings.to_owned() }.encode()).share();
+        let mut pending = self.pending(Command::Tell, offset, payload.len(), Waiter::Tell);
+        let end = payload.len();
+        pending.pieces = vec![Piece::new(payload, 0..end)];
+        if let Some(pending) = self.submit(pending) {
+            self.refuse(pending);
+        }
+    }
+
     pub fn refuse(&self, mut pending: Pending) {
         self.latency.end(pending.begun, pending.length);
         if let Some(waiter) = pending.waiter.take() {
@@ -249,7 +265,8 @@ impl Node {
                 ticket.finish(Err(self.silent()));
             }
             Waiter::Write(ticket) | Waiter::Trim(ticket) => ticket.finish(Err(self.silent())),
-            Waiter::Fence => {}
+            // Whoever writes there once more tells it again.
+            Waiter::Fence | Waiter::Tell => {}
         }
     }
 
@@ -417,7 +434,18 @@ impl Node {
                 ticket.finish(told(Operation::Flush));
             }
             Waiter::Trim(ticket) => ticket.finish(told(Operation::Discard)),
+            Waiter::Tell => self.note_told(&pending, outcome.err()),
             Waiter::Fence => unreachable!("it was told before"),
+        }
+    }
+
+    fn note_told(&self, pending: &Pending, error: Option<i32>) {
+        let payload = pending.pieces.first().map(Piece::bytes).and_then(|bytes| Told::decode(bytes).ok());
+        let settings = payload.map(|told| told.settings).unwrap_or_default();
+        let Some(error) = error else { return };
+        if self.told_in_vain.lock().replace(settings.clone()).is_none() {
+            let error = io::Error::from_raw_os_error(error);
+            tracing::warn!(device = self.name, settings, %error, "a node does not take all that it is told; its own log says why");
         }
     }
 

@@ -239,6 +239,8 @@ pub enum Command {
     Trim = 4,
     /// Of stere's own: see `extension.rs`.
     Fence = extension::FENCE,
+    /// The same.
+    Tell = extension::TELL,
 }
 
 pub const REQUEST_BYTES: usize = 28;

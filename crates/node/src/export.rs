@@ -18,6 +18,7 @@ use stere_nbd::wire::server::error_number;
 
 use crate::error::NodeError;
 use crate::fence::{Fence, sync_folder_of};
+use crate::ranges::{Part, Ranges};
 
 const OWN_FOLDER: &str = ".stere-node";
 const EXPORTS_MAX: usize = 1024;
@@ -27,6 +28,7 @@ const SIZE_UNIT: u64 = 4096;
 const ZEROS_BYTES: u64 = 1 << 20;
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
+const EINVAL: u32 = 22;
 
 /// A directory that this process serves.
 pub struct Directory {
@@ -115,7 +117,8 @@ impl Directory {
     pub fn flush(&self) -> Result<(), NodeError> {
         let exports: Vec<Arc<Export>> = self.exports.lock().values().cloned().collect();
         exports.iter().try_for_each(|export| {
-            export.file.sync_data().map_err(NodeError::file("flush", self.path.join(&export.name)))
+            let flushed = export.file.sync_data().and_then(|()| export.ranges.flush());
+            flushed.map_err(NodeError::file("flush", self.path.join(&export.name)))
         })
     }
 }
@@ -141,7 +144,9 @@ pub struct Standing {
 /// One file that is served.
 pub struct Export {
     pub name: String,
+    /// All bytes but those of ranges.
     file: File,
+    ranges: Ranges,
     pub size_bytes: u64,
     /// Held for reading while something is changed, and for writing while the owner is.
     fence: RwLock<Fence>,
@@ -168,6 +173,7 @@ impl Export {
         Ok(Export {
             name: name.to_owned(),
             file,
+            ranges: Ranges::load(&path)?,
             size_bytes: facts.len(),
             fence: RwLock::new(fence),
             is_flush_failed: AtomicBool::new(false),
@@ -181,14 +187,18 @@ impl Export {
 
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), u32> {
         assert!(offset + into.len() as u64 <= self.size_bytes, "a read is within its export");
-        self.file.read_exact_at(into, offset).map_err(|error| error_number(&error))
+        let steady = self.ranges.steady();
+        let read = steady.with_parts(&self.file, offset, into.len() as u64, |file, part| {
+            file.read_exact_at(&mut into[part.bytes.start as usize..part.bytes.end as usize], part.at)
+        });
+        read.map_err(|error| error_number(&error))
     }
 
     /// Changes something, if the connection may.
-    fn change(&self, standing: &Standing, work: impl FnOnce(&File) -> io::Result<()>) -> Result<(), u32> {
+    fn change(&self, standing: &Standing, work: impl FnOnce() -> io::Result<()>) -> Result<(), u32> {
         let fence = self.fence.read();
         self.check(&fence, standing)?;
-        work(&self.file).map_err(|error| {
+        work().map_err(|error| {
             tracing::warn!(name = self.name, %error, "an export could not be written");
             error_number(&error)
         })
@@ -211,20 +221,56 @@ impl Export {
 
     pub fn write(&self, standing: &Standing, offset: u64, bytes: &[u8]) -> Result<(), u32> {
         assert!(offset + bytes.len() as u64 <= self.size_bytes, "a write is within its export");
-        self.change(standing, |file| file.write_all_at(bytes, offset))
+        self.change_bytes(standing, offset, bytes.len() as u64, |file, part| {
+            file.write_all_at(&bytes[part.bytes.start as usize..part.bytes.end as usize], part.at)
+        })
+    }
+
+    /// Changes bytes, each in its file.
+    fn change_bytes(
+        &self,
+        standing: &Standing,
+        offset: u64,
+        length: u64,
+        mut work: impl FnMut(&File, &Part) -> io::Result<()>,
+    ) -> Result<(), u32> {
+        self.change(standing, || {
+            let steady = self.ranges.steady();
+            steady.with_parts(&self.file, offset, length, |file, part| {
+                steady.note_written(part);
+                work(file, part)
+            })
+        })
+    }
+
+    fn punch_range(&self, standing: &Standing, offset: u64, length: u64) -> Result<(), u32> {
+        self.change_bytes(standing, offset, length, |file, part| {
+            punch(file, part.at, part.bytes.end - part.bytes.start)
+        })
+    }
+
+    /// Tells a range of the export what is wanted of it.
+    pub fn tell(&self, standing: &Standing, offset: u64, length: u64, settings: &str) -> Result<(), u32> {
+        let is_within = offset.checked_add(length).is_some_and(|end| end <= self.size_bytes);
+        if !is_within || !offset.is_multiple_of(SIZE_UNIT) || !length.is_multiple_of(SIZE_UNIT) {
+            return Err(EINVAL);
+        }
+        self.change(standing, || self.ranges.tell(&self.file, offset, length, settings))
     }
 
     /// Advice: a file system that cannot do it keeps what was there.
     pub fn trim(&self, standing: &Standing, offset: u64, length: u64) -> Result<(), u32> {
-        self.change(standing, |file| match punch(file, offset, length) {
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => Ok(()),
-            outcome => outcome,
+        self.change_bytes(standing, offset, length, |file, part| {
+            match punch(file, part.at, part.bytes.end - part.bytes.start) {
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => Ok(()),
+                outcome => outcome,
+            }
         })
     }
 
     /// Zeros, as a hole where that is allowed and possible.
     pub fn zero(&self, standing: &Standing, offset: u64, length: u64, may_be_hole: bool) -> Result<(), u32> {
-        if may_be_hole && self.change(standing, |file| punch(file, offset, length)).is_ok() {
+        if may_be_hole && self.punch_range(standing, offset, length).is_ok() {
             return Ok(());
         }
         let zeros = vec![0; ZEROS_BYTES.min(length) as usize];
@@ -244,7 +290,7 @@ impl Export {
         if self.is_flush_failed.load(Ordering::Acquire) {
             return Err(EIO);
         }
-        self.file.sync_data().map_err(|error| {
+        self.file.sync_data().and_then(|()| self.ranges.flush()).map_err(|error| {
             tracing::error!(name = self.name, %error, "an export could not be flushed; start the node again to use it");
             self.is_flush_failed.store(true, Ordering::Release);
             error_number(&error)
@@ -260,9 +306,11 @@ impl Export {
             _ if epoch < kept => Err(EPERM),
             _ => Ok(()),
         };
-        let outcome = outcome.and_then(|()| match epoch == kept {
-            true => Ok(()),
-            false => fence.store(epoch).map_err(|error| error_number(&error)),
+        let outcome = outcome.and_then(|()| match epoch {
+            _ if epoch == kept => Ok(()),
+            // A new pool begins, whose chunks may be of another size.
+            0 => self.ranges.forget().and_then(|()| fence.store(epoch)).map_err(|error| error_number(&error)),
+            _ => fence.store(epoch).map_err(|error| error_number(&error)),
         });
         assert!(outcome.is_ok() || fence.epoch() == kept, "what was refused changes nothing");
         *standing = match outcome {
@@ -279,7 +327,7 @@ impl Export {
 }
 
 /// Gives a range back to the file system; it reads as zeros.
-fn punch(file: &File, offset: u64, length: u64) -> io::Result<()> {
+pub fn punch(file: &File, offset: u64, length: u64) -> io::Result<()> {
     if length == 0 {
         return Ok(());
     }

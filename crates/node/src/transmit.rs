@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use stere_nbd::wire::extension::{self, Told};
 use stere_nbd::wire::server::{FORCED_ACCESS, NO_HOLE, Order, Request, simple_reply};
 use stere_nbd::wire::{REQUEST_BYTES, SIMPLE_BYTES};
 
@@ -35,9 +36,10 @@ pub fn transmit(agreed: &Agreed, socket: &TcpStream, is_ending: &AtomicBool) -> 
             return Ok(());
         }
         buffer.clear();
-        if request.order == Order::Write {
-            if request.length > PAYLOAD_BYTES_MAX {
-                return Err(io::Error::other(format!("a write of {} bytes", request.length)));
+        if matches!(request.order, Order::Write | Order::Tell) {
+            let most = if request.order == Order::Tell { extension::TOLD_BYTES_MAX as u32 } else { PAYLOAD_BYTES_MAX };
+            if request.length > most {
+                return Err(io::Error::other(format!("a payload of {} bytes", request.length)));
             }
             buffer.resize(request.length as usize, 0);
             reader.read_exact(&mut buffer)?;
@@ -97,7 +99,11 @@ fn carry_out(agreed: &Agreed, standing: &mut Standing, request: Request, buffer:
         Order::Trim => export.trim(standing, offset, length.into()),
         Order::Flush => export.flush(standing),
         Order::Fence if agreed.is_stere => export.fence(standing, offset),
-        Order::Fence | Order::Other(_) | Order::Disconnect => Err(EINVAL),
+        Order::Tell if agreed.is_stere => {
+            let told = Told::decode(buffer).map_err(|_| EINVAL)?;
+            export.tell(standing, offset, told.length, &told.settings)
+        }
+        Order::Fence | Order::Tell | Order::Other(_) | Order::Disconnect => Err(EINVAL),
     }?;
     let is_forced = flags & FORCED_ACCESS != 0 && matches!(order, Order::Write | Order::WriteZeroes | Order::Trim);
     if is_forced { export.flush(standing) } else { Ok(()) }

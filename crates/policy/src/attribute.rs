@@ -112,6 +112,8 @@ pub enum Setting {
     On,
     /// `only`: where data lies and nowhere else.
     Only,
+    /// `node`: what nodes are told of it.
+    Node,
 }
 
 /// Facts that can be read.
@@ -157,7 +159,7 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 15] = [
+    pub const ALL: [Setting; 16] = [
         Setting::Class,
         Setting::Copies,
         Setting::Parity,
@@ -173,6 +175,7 @@ impl Setting {
         Setting::Checksum,
         Setting::On,
         Setting::Only,
+        Setting::Node,
     ];
 
     /// The switch that it is, if it is one.
@@ -204,6 +207,7 @@ impl Setting {
             Setting::Checksum => "checksum",
             Setting::On => "on",
             Setting::Only => "only",
+            Setting::Node => "node",
         }
     }
 
@@ -225,6 +229,7 @@ impl Setting {
             Setting::Checksum => "user.stere.checksum",
             Setting::On => "user.stere.on",
             Setting::Only => "user.stere.only",
+            Setting::Node => "user.stere.node",
         }
     }
 
@@ -247,6 +252,7 @@ impl Setting {
             Setting::On | Setting::Only => {
                 "tags, classes (ssd, hdd, object, media) or names of devices, several with commas between them, or any"
             }
+            Setting::Node => "settings for nodes such as compress=zstd|copies=2, at most 8, or none",
         }
     }
 
@@ -388,6 +394,8 @@ pub struct Own {
     pub on: u8,
     /// Place where data lies and nowhere else, the same.
     pub only: u8,
+    /// What nodes are told, the same.
+    pub node: u8,
     /// Users' plugins: 1 none, 1 and the number of a stack, 0 when not set.
     pub plugins: u16,
     /// Versions.
@@ -448,6 +456,7 @@ impl Own {
             Setting::Checksum => self.checksum = text.and_then(Checksum::from_text).ok_or_else(refused)?.code(),
             Setting::On => self.on = text.and_then(place_number).ok_or_else(refused)?,
             Setting::Only => self.only = text.and_then(place_number).ok_or_else(refused)?,
+            Setting::Node => self.node = text.and_then(place_number).ok_or_else(refused)?,
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = text.and_then(Switches::from_word).ok_or_else(refused)?;
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, Some(is_on)));
@@ -471,6 +480,7 @@ impl Own {
             Setting::Checksum => self.checksum = 0,
             Setting::On => self.on = 0,
             Setting::Only => self.only = 0,
+            Setting::Node => self.node = 0,
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, None));
             }
@@ -494,6 +504,7 @@ impl Own {
             Setting::Checksum => self.checksum().map(|checksum| checksum.text().to_owned()),
             Setting::On => place_text(self.on),
             Setting::Only => place_text(self.only),
+            Setting::Node => place_text(self.node),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = setting.switch().and_then(|switch| self.switches.get(switch))?;
                 Some(Switches::word(is_on).to_owned())
@@ -570,6 +581,11 @@ impl Own {
     /// The place asked for here and no other: 0 is anywhere.
     pub fn only(&self) -> Option<u8> {
         place(self.only)
+    }
+
+    /// What nodes are told by this: 0 is nothing.
+    pub fn node(&self) -> Option<u8> {
+        place(self.node)
     }
 
     /// The encryption asked for here.

@@ -192,6 +192,8 @@ pub struct Wish {
     pub on: u8,
     /// Number of the place where it lies and nowhere else, 0 anywhere.
     pub only: u8,
+    /// Number of what nodes are told of it, 0 nothing.
+    pub node: u8,
 }
 
 impl Wish {

@@ -165,6 +165,11 @@ impl Classes {
         self.own(class)?.only()
     }
 
+    /// What nodes are told of its data, as in [`Wish`].
+    pub fn node(&self, class: Class) -> Option<u8> {
+        self.own(class)?.node()
+    }
+
     /// Which plugins it asks for, as in [`Own`]; 0 if it says nothing.
     pub fn plugins(&self, class: Class) -> u16 {
         self.own(class).map_or(0, |own| own.plugins)
@@ -197,6 +202,7 @@ impl Classes {
             checksum: self.checksum(class).unwrap_or_default(),
             on: self.on(class).unwrap_or_default(),
             only: self.only(class).unwrap_or_default(),
+            node: self.node(class).unwrap_or_default(),
         }
     }
 }

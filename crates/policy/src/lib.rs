@@ -18,6 +18,7 @@ mod encryption;
 mod error;
 mod keys;
 mod moment;
+mod node;
 mod number;
 mod processes;
 mod record;
@@ -40,6 +41,10 @@ pub use keys::{
     PLUGINS_EXPECTED, PolicyKey, class_keys, lockable_keys, policy_key, policy_keys, rule_keys, settable_keys,
 };
 pub use moment::{parse_length, parse_moment, show_length, show_moment};
+pub use node::{
+    NODE_SETTINGS_MAX, NOTHING_WORD, node_attribute, node_key, node_settings, node_value, stored_node_word,
+    with_node_value,
+};
 pub use processes::{Process, Processes, is_named, names_of};
 pub use record::RecordSize;
 pub use residency::{KeptBy, MatchedRules, ResidencySetting, ResidencySettings, Said, Statements};

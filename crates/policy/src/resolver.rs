@@ -78,6 +78,8 @@ pub struct Effective {
     pub on_source: Source,
     /// Who decided where it lies and nowhere else.
     pub only_source: Source,
+    /// Who decided what nodes are told.
+    pub node_source: Source,
     /// Number of the stack of users' plugins, 0 for none.
     pub plugins: u16,
     /// Who decided that.
@@ -114,6 +116,7 @@ impl Effective {
             Setting::Checksum => Some(self.wish.checksum.text().to_owned()),
             Setting::On => place_text(self.wish.on),
             Setting::Only => place_text(self.wish.only),
+            Setting::Node => place_text(self.wish.node),
             Setting::Tier => match self.wish.tier {
                 TierWish::Unsaid => None,
                 TierWish::Nowhere => Some("none".to_owned()),
@@ -138,6 +141,7 @@ impl Effective {
             Setting::Checksum => self.checksum_source,
             Setting::On => self.on_source,
             Setting::Only => self.only_source,
+            Setting::Node => self.node_source,
             Setting::Provenance => self.switches[Switch::Provenance as usize].1,
             Setting::Audit => self.switches[Switch::Audit as usize].1,
             Setting::Dedup => self.switches[Switch::Dedup as usize].1,
@@ -157,6 +161,7 @@ impl Effective {
             Setting::Checksum => own.checksum() == Some(self.wish.checksum),
             Setting::On => own.on() == Some(self.wish.on),
             Setting::Only => own.only() == Some(self.wish.only),
+            Setting::Node => own.node() == Some(self.wish.node),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().is_some_and(|switch| own.switches.get(switch) == Some(self.is_on(switch)))
             }
@@ -229,6 +234,7 @@ fn unsaid(classes: &Classes, default: Class) -> Effective {
         checksum_source: Source::Pool,
         on_source: Source::Pool,
         only_source: Source::Pool,
+        node_source: Source::Pool,
         plugins: classes.plugins(default).saturating_sub(1),
         plugins_source: Source::Pool,
         versions: classes.versions(default),
@@ -257,6 +263,7 @@ struct Findings {
     checksum: Option<(Checksum, Source)>,
     on: Option<(u8, Source)>,
     only: Option<(u8, Source)>,
+    node: Option<(u8, Source)>,
     plugins: Option<(u16, Source)>,
     versions: Option<(Option<Versions>, Source)>,
     switches: [Option<(bool, Source)>; Switch::ALL.len()],
@@ -295,6 +302,9 @@ impl Findings {
         }
         if let Some(only) = decision.only().filter(|_| self.only.is_none() && counts(Decided::ONLY)) {
             self.only = Some((only, Source::Rule));
+        }
+        if let Some(node) = decision.node().filter(|_| self.node.is_none() && counts(Decided::NODE)) {
+            self.node = Some((node, Source::Rule));
         }
         let plugins = decision.plugins().filter(|_| self.plugins.is_none() && counts(Decided::PLUGINS));
         if let Some(plugins) = plugins {
@@ -350,6 +360,10 @@ impl Findings {
             let wish = own.only().or(speaks.and_then(|class| classes.only(class)));
             self.only = wish.map(|wish| (wish, source));
         }
+        if self.node.is_none() {
+            let wish = own.node().or(speaks.and_then(|class| classes.node(class)));
+            self.node = wish.map(|wish| (wish, source));
+        }
         if self.plugins.is_none() {
             let of_class = speaks.map_or(0, |class| classes.plugins(class));
             let wish = if own.plugins == 0 { of_class } else { own.plugins };
@@ -381,7 +395,8 @@ impl Findings {
         let (checksum, checksum_source) = nearer(self.checksum, (above.wish.checksum, above.checksum_source));
         let (on, on_source) = nearer(self.on, (above.wish.on, above.on_source));
         let (only, only_source) = nearer(self.only, (above.wish.only, above.only_source));
-        let wish = Wish { class, scheme, compression, encryption, tier, record, checksum, on, only };
+        let (node, node_source) = nearer(self.node, (above.wish.node, above.node_source));
+        let wish = Wish { class, scheme, compression, encryption, tier, record, checksum, on, only, node };
         let (plugins, plugins_source) = nearer(self.plugins, (above.plugins, above.plugins_source));
         let (versions, versions_source) = nearer(self.versions, (above.versions, above.versions_source));
         let switches =
@@ -397,6 +412,7 @@ impl Findings {
             checksum_source,
             on_source,
             only_source,
+            node_source,
             plugins,
             plugins_source,
             versions,

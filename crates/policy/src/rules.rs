@@ -45,10 +45,12 @@ pub trait Stacks {
     fn stack(&self, text: &str) -> Option<u16>;
 }
 
-/// Places on devices, as the pool knows them.
+/// Places on devices, and settings for nodes, as the pool knows them.
 pub trait Places {
     /// The number of the place that is written so.
     fn place(&self, text: &str) -> Option<u8>;
+    /// The number of the settings for nodes that are written so.
+    fn node(&self, text: &str) -> Option<u8>;
 }
 
 /// What words in rules may mean.

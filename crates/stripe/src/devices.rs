@@ -81,6 +81,18 @@ impl PoolDevice {
         &self.layout
     }
 
+    /// Tells whoever keeps the device what to do with a range, as soon as that may be written to.
+    pub(crate) fn tell(&self, offset: u64, length: u64, settings: &str) {
+        if !self.device.hears() {
+            return;
+        }
+        let Some(grants) = &self.grants else { return self.device.tell(offset, length, settings) };
+        let (device, settings) = (self.device.clone(), settings.to_owned());
+        let tell =
+            move |may: Result<(), DeviceError>| may.into_iter().for_each(|()| device.tell(offset, length, &settings));
+        grants.pass(self.slot_at(offset), Box::new(tell));
+    }
+
     /// The bare device, for what must not be counted.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
@@ -283,6 +295,14 @@ impl Device for PoolDevice {
 
     fn kept_epoch(&self) -> u64 {
         self.device.kept_epoch()
+    }
+
+    fn hears(&self) -> bool {
+        self.device.hears()
+    }
+
+    fn told_in_vain(&self) -> Option<String> {
+        self.device.told_in_vain()
     }
 
     fn forget_epochs(&self) -> Result<(), DeviceError> {

@@ -27,6 +27,7 @@ mod recover;
 mod repair;
 mod scrub;
 mod slots;
+mod told;
 mod whole;
 mod write;
 
@@ -61,6 +62,7 @@ pub struct Stripe {
     buffers: BufferPool,
     /// One stripe unit, to fill up what a row leaves empty.
     zeros: SharedBuffer,
+    told: told::Told,
 }
 
 /// Read cost of a device that is as good as any.
@@ -79,6 +81,7 @@ impl Stripe {
             coder: ParityCoder::default(),
             buffers,
             zeros: Buffer::zeroed(STRIPE_UNIT_BYTES).share(),
+            told: told::Told::default(),
         }
     }
 

@@ -9,7 +9,10 @@ use stere_namespace::error::Error;
 use stere_namespace::visibility::NOT_SHOWN;
 use stere_namespace::xattr::{HAS_ATTRIBUTES, Say};
 use stere_namespace::{plugins, rules, xattr};
-use stere_policy::{KeptBy, List, Name, ResidencySetting, ResidencySettings, Setting, Source, parse_name};
+use stere_policy::{
+    KeptBy, List, NOTHING_WORD, Name, Own, ResidencySetting, ResidencySettings, Setting, Source, node_attribute,
+    node_key, node_value, parse_name,
+};
 use stere_residency::residency_policy;
 use stere_store::Lies;
 
@@ -20,6 +23,12 @@ use crate::{retention, versions};
 impl PolicyProvenance {
     /// The value of an attribute.
     pub fn attribute(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
+        if let Some((key, is_lock)) = node_key(name) {
+            let say = if is_lock { Say::Lock } else { Say::Own };
+            let told = String::from_utf8(self.own_setting(caller, inode, Setting::Node, say)?);
+            let value = told.ok().and_then(|told| node_value(&told, key).map(|value| value.as_bytes().to_vec()));
+            return value.ok_or(Error::NoAttribute);
+        }
         if let Some(parsed) = parse_name(name) {
             return match parsed {
                 Ok(Name::Setting(setting)) => self.own_setting(caller, inode, setting, Say::Own),
@@ -46,7 +55,8 @@ impl PolicyProvenance {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let (own, locked) = (stere_file::own_policy(&value), stere_file::own_locks(&value));
             let mut list = if value.flags & HAS_ATTRIBUTES == 0 { Vec::new() } else { xattr::names(view, inode)? };
-            for setting in Setting::ALL {
+            list.extend(self.names_of_told(own, false).chain(self.names_of_told(locked, true)));
+            for setting in Setting::ALL.into_iter().filter(|setting| *setting != Setting::Node) {
                 if own.get(setting).is_some() {
                     list.push(setting.attribute().as_bytes().to_vec());
                 }
@@ -78,6 +88,20 @@ impl PolicyProvenance {
 }
 
 impl PolicyProvenance {
+    /// The attributes of what nodes are told: one for each setting, or one that says that they are told nothing.
+    fn names_of_told(&self, own: Own, is_lock: bool) -> impl Iterator<Item = Vec<u8>> + use<> {
+        let told = own.get(Setting::Node).map(|number| self.words.with_name(Setting::Node, number));
+        let names = told.map(|told| match told.as_str() {
+            NOTHING_WORD if is_lock => vec![Setting::Node.lock_attribute()],
+            NOTHING_WORD => vec![Setting::Node.attribute().to_owned()],
+            told => {
+                let keys = told.split(',').filter_map(|setting| setting.split_once('='));
+                keys.map(|(key, _)| node_attribute(key, is_lock)).collect()
+            }
+        });
+        names.unwrap_or_default().into_iter().map(String::into_bytes)
+    }
+
     /// What holds for an inode, and who says so.
     pub fn effective_keep(
         &self,

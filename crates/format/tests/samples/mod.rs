@@ -447,7 +447,18 @@ pub fn samples() -> Vec<Sample> {
     let with_records = InodePolicy { switches: SwitchesPolicy { record, ..switches }, ..InodePolicy::default() };
     let checksum = ChecksumPolicy { own: 2, ruled: 3, decided: 0x11, locked: 4 };
     let with_checksum = InodePolicy { checksum, locked_more: ruled_more, ..InodePolicy::default() };
-    let places = PlacesPolicy { own: Site { on: 2, only: 3 }, locked: Site { on: 0, only: 4 }, ..Default::default() };
+    let places = PlacesPolicy {
+        own: Site { on: 2, only: 3, node: 0 },
+        locked: Site { on: 0, only: 4, node: 0 },
+        ..Default::default()
+    };
+    let told = PlacesPolicy {
+        own: Site { on: 2, node: 3, ..Site::ANYWHERE },
+        ruled: Site { node: 4, ..Site::ANYWHERE },
+        locked: Site { node: 1, ..Site::ANYWHERE },
+        node_decided: 0x11,
+    };
+    let told_policy = InodePolicy { places: told, ..InodePolicy::default() };
     let placed_policy = InodePolicy { places, ..InodePolicy::default() };
     let switched_policy = InodePolicy { switches, ..InodePolicy::default() };
     let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
@@ -486,7 +497,12 @@ pub fn samples() -> Vec<Sample> {
         ("segment-meta", "segment", meta_segment().encode()),
         ("segment-archived", "segment", archived_segment().encode()),
         ("segment-released", "segment", released_segment().encode()),
-        ("segment-placed", "segment", SegmentValue { site: Site { on: 2, only: 3 }, ..segment(1, 1) }.encode()),
+        (
+            "segment-placed",
+            "segment",
+            SegmentValue { site: Site { on: 2, only: 3, node: 0 }, ..segment(1, 1) }.encode(),
+        ),
+        ("segment-told", "segment", SegmentValue { site: Site { on: 2, only: 0, node: 4 }, ..segment(1, 1) }.encode()),
         ("place", "place", PlaceValue { words: vec!["nvme".into(), "Übung".into()] }.encode()),
         ("chunk-header", "chunk", chunk.encode()),
         ("backup", "backup", backup().encode()),
@@ -494,7 +510,8 @@ pub fn samples() -> Vec<Sample> {
         ("class-deleted", "class", class(Some(3)).encode()),
         ("class-more", "class", ClassValue { record: 4, more: ruled_more, ..class(None) }.encode()),
         ("class-checksum", "class", ClassValue { checksum: 3, ..class(None) }.encode()),
-        ("class-placed", "class", ClassValue { places: Site { on: 0, only: 2 }, ..class(None) }.encode()),
+        ("class-told", "class", ClassValue { places: Site { on: 0, only: 0, node: 5 }, ..class(None) }.encode()),
+        ("class-placed", "class", ClassValue { places: Site { on: 0, only: 2, node: 0 }, ..class(None) }.encode()),
         (
             "class-residency",
             "class",
@@ -522,6 +539,7 @@ pub fn samples() -> Vec<Sample> {
         ("inode-retained", "inode", inode(0o100_644, Some(retained_policy), b"").encode()),
         ("inode-versions", "inode", inode(0o040_755, versions(2, 10, 2_592_000), b"").encode()),
         ("inode-version", "inode", inode(0o100_644, versions(3, 0, 6_194_967_296), b"").encode()),
+        ("inode-told", "inode", inode(0o100_644, Some(told_policy), b"").encode()),
         ("inode-placed", "inode", inode(0o100_644, Some(placed_policy), b"").encode()),
         ("inode-switched", "inode", inode(0o100_644, Some(switched_policy), b"").encode()),
         ("inode-ruled-more", "inode", inode(0o100_644, Some(with_ruled_more), b"").encode()),

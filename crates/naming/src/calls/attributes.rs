@@ -8,7 +8,7 @@ use stere_namespace::call::Caller;
 use stere_namespace::error::Error;
 use stere_namespace::names::check_name;
 use stere_namespace::xattr::SetMode;
-use stere_policy::parse_name;
+use stere_policy::{node_key, parse_name};
 
 use crate::filesystem::FileSystem;
 use crate::pipeline::{Done, Kind, Op};
@@ -108,7 +108,9 @@ impl FileSystem {
     ) -> Result<(), Error> {
         self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::SetExtended);
+        let told = node_key(name);
         let set = || match parse_name(name) {
+            _ if told.is_some() => self.features.editor.set_node_value(caller, inode, told, Some(value), mode),
             Some(parsed) => self.features.editor.set_policy(caller, inode, parsed?, Some(value), mode),
             None => self.features.attributes.put_attribute(caller, inode, (name, value), mode, acl_kill_sgid),
         };
@@ -119,7 +121,9 @@ impl FileSystem {
     pub fn removexattr(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
         self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::RemoveExtended);
+        let told = node_key(name);
         let remove = || match parse_name(name) {
+            _ if told.is_some() => self.features.editor.set_node_value(caller, inode, told, None, SetMode::Replace),
             Some(parsed) => {
                 let parsed = parsed.map_err(|_| Error::NoAttribute)?;
                 self.features.editor.set_policy(caller, inode, parsed, None, SetMode::Replace)

@@ -1,4 +1,4 @@
-//! What stere nodes and their clients have besides NBD: who is there, exports that are made, and owners that are refused.
+//! What stere nodes and their clients have besides NBD: who is there, exports that are made, owners that are refused, and what ranges are told.
 //!
 //! `docs/format/node-extension.md` describes it. Numbers are big-endian, as all of NBD. Invariant: a client sends none of this before the server
 //! has answered `HELLO`.
@@ -6,13 +6,17 @@
 use super::{Reader, WireError, broken};
 
 /// The version of the extension.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The option that asks whether the server is a stere node.
 pub const HELLO: u32 = 0x7374_0001;
 /// The option that asks for an export's facts, and makes the export where it is not there.
 pub const PROVIDE: u32 = 0x7374_0002;
 /// The command that says for which owner the connection writes: its epoch stands where others have an offset.
 pub const FENCE: u16 = 0x7374;
+/// The command that tells what the node shall do with a range; a [`Told`] is its payload, whose length stands where others have theirs.
+pub const TELL: u16 = 0x7375;
+/// The longest payload of it.
+pub const TOLD_BYTES_MAX: usize = 1024;
 /// The longest name of an export.
 pub const NAME_BYTES_MAX: usize = 255;
 
@@ -56,6 +60,34 @@ impl Provide {
     }
 }
 
+/// What a range of an export is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub length: u64,
+    /// `KEY=VALUE`, with commas between them; empty for nothing.
+    pub settings: String,
+}
+
+impl Told {
+    pub fn encode(&self) -> Vec<u8> {
+        let bytes = [&self.length.to_be_bytes()[..], self.settings.as_bytes()].concat();
+        assert!(bytes.len() <= TOLD_BYTES_MAX, "settings are few and short");
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Told, WireError> {
+        if bytes.len() > TOLD_BYTES_MAX {
+            return broken("a range is told more than 1024 bytes");
+        }
+        let mut reader = Reader(bytes);
+        let length = reader.u64()?;
+        match std::str::from_utf8(reader.0) {
+            Ok(settings) if length > 0 => Ok(Told { length, settings: settings.to_owned() }),
+            _ => broken("what a range is told is no text, or the range is empty"),
+        }
+    }
+}
+
 /// What a node says of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Provided {
@@ -87,6 +119,9 @@ pub fn fuzz(bytes: &[u8]) {
     }
     if let Ok(provide) = Provide::decode(bytes) {
         assert_eq!(provide.encode(), bytes, "a request is written as it was read");
+    }
+    if let Ok(told) = Told::decode(bytes) {
+        assert_eq!(told.encode(), bytes, "what is told is written as it was read");
     }
     if let Ok(provided) = Provided::decode(bytes) {
         assert_eq!(provided.encode(), bytes, "an answer is written as it was read");

@@ -157,6 +157,7 @@ pub enum Order {
     Trim,
     WriteZeroes,
     Fence,
+    Tell,
     /// One that is not known here; it has no payload.
     Other(u16),
 }
@@ -186,6 +187,7 @@ impl Request {
             4 => Order::Trim,
             6 => Order::WriteZeroes,
             extension::FENCE => Order::Fence,
+            extension::TELL => Order::Tell,
             other => Order::Other(other),
         };
         let (cookie, offset, length) = (reader.u64()?, reader.u64()?, reader.u32()?);

@@ -76,7 +76,10 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
                 format!("it takes {latency_ms} ms for 64 KiB, many times what the others take, for {slow_for} now")
             }),
             None if state == "sick" => why_not_given_up(running, index),
-            None => left_out.filter(|_| !is_attached).map(|left_out| left_out.why),
+            None if !is_attached => left_out.map(|left_out| left_out.why),
+            None => device.as_ref().and_then(|device| device.told_in_vain()).map(|settings| {
+                format!("it does not take all of {settings} (node); the log of `stere node serve` there says why")
+            }),
         },
     }
 }

@@ -91,6 +91,8 @@ impl Effective {
         let (on, on_source) = stricter((a.on, self.on_source), (b.on, other.on_source), |on| rank_of_place(*on));
         let (only, only_source) =
             stricter((a.only, self.only_source), (b.only, other.only_source), |only| rank_of_place(*only));
+        let (node, node_source) =
+            stricter((a.node, self.node_source), (b.node, other.node_source), |node| rank_of_place(*node));
         let (plugins, plugins_source) =
             stricter((self.plugins, self.plugins_source), (other.plugins, other.plugins_source), |stack| {
                 (*stack > 0, Reverse(*stack))
@@ -110,7 +112,7 @@ impl Effective {
         let switches = Switch::ALL
             .map(|switch| stricter(self.switches[switch as usize], other.switches[switch as usize], |is_on| *is_on));
         Effective {
-            wish: Wish { class, scheme, compression, encryption, tier, record, checksum, on, only },
+            wish: Wish { class, scheme, compression, encryption, tier, record, checksum, on, only, node },
             class_source,
             scheme_source,
             compression_source,
@@ -120,6 +122,7 @@ impl Effective {
             checksum_source,
             on_source,
             only_source,
+            node_source,
             plugins,
             plugins_source,
             versions,
@@ -163,6 +166,9 @@ impl Effective {
         }
         if is_lost(self.only_source, other.only_source) {
             locks.only = wish.only.max(ANYWHERE);
+        }
+        if is_lost(self.node_source, other.node_source) {
+            locks.node = wish.node.max(ANYWHERE);
         }
         if is_lost(self.plugins_source, other.plugins_source) {
             locks.plugins = self.plugins + 1;

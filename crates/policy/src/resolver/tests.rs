@@ -157,6 +157,7 @@ fn a_class_of_the_pool_speaks_for_what_it_sets_and_no_more() {
             checksum: crate::Checksum::default(),
             on: 0,
             only: 0,
+            node: 0,
         }
     );
     assert_eq!((effective.scheme_source, effective.compression_source), (Source::Inode(2), Source::Inode(1)));
@@ -195,6 +196,7 @@ fn a_nearer_class_silences_those_further_up_also_on_a_file() {
         checksum: crate::Checksum::default(),
         on: 0,
         only: 0,
+        node: 0,
     };
     for inode in [3, 4, 3] {
         let effective = resolve(&resolver, inode, &entries);

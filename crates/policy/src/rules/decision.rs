@@ -16,9 +16,9 @@ use crate::residency::ResidencySettings;
 use crate::switches::Switch;
 use crate::versions::Versions;
 
-/// Which keys rules decided, a set of bits: four bytes on media, in each of which the upper half says what overrides.
+/// Which keys rules decided, a set of bits: five bytes on media, in each of which the upper half says what overrides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Decided(pub u32);
+pub struct Decided(pub u64);
 
 impl Decided {
     /// The class.
@@ -43,16 +43,20 @@ impl Decided {
     pub const ON: Decided = Decided(0x200_0000);
     /// Where it lies and nowhere else.
     pub const ONLY: Decided = Decided(0x400_0000);
+    /// What nodes are told.
+    pub const NODE: Decided = Decided(0x1_0000_0000);
     const OVERRIDE_SHIFT: u8 = 4;
 
     /// From the bytes on media.
-    pub fn from_bytes(bytes: [u8; 4]) -> Decided {
-        Decided(u32::from_le_bytes(bytes))
+    pub fn from_bytes([a, b, c, d, e]: [u8; 5]) -> Decided {
+        Decided(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
     }
 
-    /// The bytes on media: that of the switches is the second one, that of the size of records the third, that of the checksum the last.
-    pub fn to_bytes(self) -> [u8; 4] {
-        self.0.to_le_bytes()
+    /// The bytes on media: the second one is that of the switches, the third of the size of records, the fourth of the checksum, the last of nodes.
+    pub fn to_bytes(self) -> [u8; 5] {
+        let [a, b, c, d, e, rest @ ..] = self.0.to_le_bytes();
+        assert_eq!(rest, [0; 3], "all keys have their bits in five bytes");
+        [a, b, c, d, e]
     }
 
     /// A switch.
@@ -98,6 +102,9 @@ impl Decided {
         if own.only().or(class.and_then(|class| classes.only(class))).is_some() {
             keys.note(Decided::ONLY, false);
         }
+        if own.node().or(class.and_then(|class| classes.node(class))).is_some() {
+            keys.note(Decided::NODE, false);
+        }
         if own.plugins != 0 || class.is_some_and(|class| classes.plugins(class) != 0) {
             keys.note(Decided::PLUGINS, false);
         }
@@ -110,7 +117,7 @@ impl Decided {
                 keys.note(Decided::switch(switch), false);
             }
         }
-        assert_eq!(keys.0 & 0xf0f0_f0f0, 0, "what an object says itself overrides nothing");
+        assert_eq!(keys.0 & 0xf0_f0f0_f0f0, 0, "what an object says itself overrides nothing");
         keys
     }
 
@@ -120,7 +127,7 @@ impl Decided {
     }
 
     fn note(&mut self, key: Decided, overrides: bool) {
-        assert_eq!(key.0 & 0xf0f0_f0f0, 0, "the upper half of each byte says what overrides");
+        assert_eq!(key.0 & 0xf0_f0f0_f0f0, 0, "the upper half of each byte says what overrides");
         self.0 |= key.0 | if overrides { key.0 << Decided::OVERRIDE_SHIFT } else { 0 };
     }
 }
@@ -180,6 +187,11 @@ impl Decision {
         self.own.only().filter(|_| self.decided.has(Decided::ONLY))
     }
 
+    /// What nodes are told, as it was decided.
+    pub fn node(&self) -> Option<u8> {
+        self.own.node().filter(|_| self.decided.has(Decided::NODE))
+    }
+
     /// The plugins that were decided, as in [`Own`].
     pub fn plugins(&self) -> Option<u16> {
         Some(self.own.plugins).filter(|plugins| *plugins != 0 && self.decided.has(Decided::PLUGINS))
@@ -229,6 +241,10 @@ impl Decision {
             self.own.only = own.only;
             self.decided.note(Decided::ONLY, overrides);
         }
+        if own.node != 0 && is_open(Decided::NODE, self.node().is_some()) {
+            self.own.node = own.node;
+            self.decided.note(Decided::NODE, overrides);
+        }
         if own.plugins != 0 && is_open(Decided::PLUGINS, self.plugins().is_some()) {
             self.own.plugins = own.plugins;
             self.decided.note(Decided::PLUGINS, overrides);
@@ -271,6 +287,7 @@ impl Decision {
         own.checksum = checksums.max().map_or(0, Checksum::code);
         own.on = nearer_place(self.own.on, other.own.on);
         own.only = nearer_place(self.own.only, other.own.only);
+        own.node = nearer_place(self.own.node, other.own.node);
         own.plugins = more_plugins(self.plugins().unwrap_or(0), other.plugins().unwrap_or(0));
         own.versions = more_versions(self.versions(), other.versions());
         own.switches = self.own.switches.or_more(other.own.switches);
@@ -354,6 +371,8 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         merged.on = nearer_place(merged.on, on);
         let only = said(rule.own.only, class.and_then(|class| classes.only(class)));
         merged.only = nearer_place(merged.only, only);
+        let node = said(rule.own.node, class.and_then(|class| classes.node(class)));
+        merged.node = nearer_place(merged.node, node);
         let of_class = class.map_or(0, |class| classes.plugins(class));
         let plugins = if rule.own.plugins == 0 { of_class } else { rule.own.plugins };
         merged.plugins = more_plugins(merged.plugins, plugins);

@@ -11,6 +11,7 @@ use super::{Kind, People, Places, Rule, RuleSet, Stacks, Vocabulary, Weight};
 use crate::attribute::{ANYWHERE_WORD, Own, Setting};
 use crate::class::Class;
 use crate::keys::rule_keys;
+use crate::node::stored_node_word;
 use crate::residency::ResidencySetting;
 use crate::versions::Versions;
 
@@ -254,8 +255,16 @@ impl Builder {
         if settings_of.is_empty() {
             return Err(settings.error("a rule sets something, for example copies=2"));
         }
+        let mut told: Vec<Piece<'_>> = Vec::new();
         for setting in settings_of {
-            set(&mut rule.own, setting, words)?;
+            match setting.text.strip_prefix("node.") {
+                Some(_) => told.push(setting.from("node.".len())),
+                None => set(&mut rule.own, setting, words)?,
+            }
+        }
+        if let Some(first) = told.first() {
+            let text = told.iter().map(|piece| piece.text).collect::<Vec<_>>().join("|");
+            set_place(&mut rule.own, *first, Setting::Node, &text, words)?;
         }
         check_kind(&rule).map_err(|what| piece.error(what))?;
         self.rules.push(rule);
@@ -326,14 +335,23 @@ fn set_place(
     words: &Words<'_>,
 ) -> Result<(), RuleError> {
     words.asked.set(true);
+    if own.get(setting).is_some() {
+        return Err(piece.error(format!("'{}' is set twice in this rule", setting.word())));
+    }
+    let value = if setting == Setting::Node { stored_node_word(value) } else { value };
+    let number_of = |places: &dyn Places| match setting {
+        Setting::Node => places.node(value),
+        _ => places.place(value),
+    };
     let number = match words.places {
         _ if value == ANYWHERE_WORD => ANYWHERE_WORD.to_owned(),
         // Nobody asks what comes of it.
         None => ANYWHERE_WORD.to_owned(),
-        Some(places) => match places.place(value) {
+        Some(places) => match number_of(places) {
             Some(number) => format!("#{number}"),
             None if words.is_new => {
-                return Err(piece.error(format!("'{value}' is no place; give {}", setting.expected())));
+                let (key, expected) = (setting.word(), setting.expected());
+                return Err(piece.error(format!("'{value}' is not understood for {key}; give {expected}")));
             }
             None => return Ok(()),
         },
@@ -400,7 +418,7 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
     if setting == Setting::Encrypt && !matches!(value, "yes" | "no") {
         return Err(piece.error("a rule can say encrypt=yes or encrypt=no; which key it is, a directory says"));
     }
-    if matches!(setting, Setting::On | Setting::Only) {
+    if matches!(setting, Setting::On | Setting::Only | Setting::Node) {
         return set_place(own, piece, setting, value, words);
     }
     if setting == Setting::Class {

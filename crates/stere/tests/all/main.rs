@@ -68,6 +68,7 @@ mod mounted;
 mod multihost;
 mod namespaces;
 mod node;
+mod node_settings;
 mod nodes;
 mod offline;
 mod owner_and_node;

@@ -16,7 +16,7 @@ fn label(store: &Store, index: DeviceIndex, tag: &str) {
 
 fn only(store: &Store, word: &str) -> Placement {
     let only = store.places().place_number(&[word.to_owned()]).unwrap();
-    Placement { site: Site { on: 0, only }, ..placement(1, 1) }
+    Placement { site: Site { only, ..Site::ANYWHERE }, ..placement(1, 1) }
 }
 
 /// Devices of the segments that hold data of this placement.

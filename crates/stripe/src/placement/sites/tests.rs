@@ -20,11 +20,11 @@ fn placement(slot_counts: &[u32]) -> Placement {
 }
 
 fn on(place: u8) -> Site {
-    Site { on: place, only: 0 }
+    Site { on: place, only: 0, node: 0 }
 }
 
 fn only(place: u8) -> Site {
-    Site { on: 0, only: place }
+    Site { on: 0, only: place, node: 0 }
 }
 
 fn devices(places: &SegmentChunks) -> BTreeSet<DeviceIndex> {
@@ -73,7 +73,7 @@ fn a_wish_is_followed_in_part() {
     let places = placement.allocate_at(on(NVME), scheme(1, 1), &[]).unwrap();
     assert!(places.missing == 0 && devices(&places).contains(&0), "the others are there, nothing is deferred");
     // Within what is required.
-    let both = Site { on: NVME, only: DISKS };
+    let both = Site { on: NVME, only: DISKS, node: 0 };
     assert_eq!(devices(&placement.allocate_at(both, scheme(1, 1), &[]).unwrap()), BTreeSet::from([2, 3]));
 }
 
