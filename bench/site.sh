@@ -236,7 +236,7 @@ clients() {
     done
     echo "five bare streams: $(middle raw-out) MB/s out, $(middle raw-in) MB/s in"
     for count in 1 2 4; do
-        echo "$count clients write $(middle "write-$count") MB/s, of 4/5 of the bare streams $(ratio "$(middle "write-$count")" "$(middle raw-out) * 4 / 5"), the owner's host $(middle "write-owner-$count") % of the bytes"
+        echo "$count clients write $(middle "write-$count") MB/s, of 4/5 of the bare streams $(ratio "$(middle "write-$count") * 5 / 4" "$(middle raw-out)"), the owner's host $(middle "write-owner-$count") % of the bytes"
         echo "$count clients read $(middle "read-$count") MB/s, of the bare streams $(ratio "$(middle "read-$count")" "$(middle raw-in)"), the owner's host $(middle "read-owner-$count") % of the bytes"
     done
     for count in 1 4; do echo "$count clients write with a node lost $(middle "write-degraded-$count") MB/s, of healthy $(ratio "$(middle "write-degraded-$count")" "$(middle "write-$count")")"; done

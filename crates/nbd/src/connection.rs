@@ -58,6 +58,21 @@ impl ReadCell {
     }
 }
 
+/// What answers tell of each other: a server that reads may hang when it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Read,
+    Change,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 2] = [Kind::Read, Kind::Change];
+
+    pub fn of(command: Command) -> Kind {
+        if command == Command::Read { Kind::Read } else { Kind::Change }
+    }
+}
+
 /// Who waits for a request.
 pub enum Waiter {
     Read(Arc<ReadCell>),
@@ -218,14 +233,11 @@ impl Connection {
         self.state.lock().pending.len()
     }
 
-    /// When the oldest request began that somebody waits for, and the oldest that nobody does any more.
-    pub fn oldest(&self) -> (Option<Instant>, Option<Instant>) {
+    /// When the oldest request of a kind began that somebody waits for.
+    pub fn oldest(&self, kind: Kind) -> Option<Instant> {
         let state = self.state.lock();
-        let oldest = |is_waited_for: bool| {
-            let those = state.pending.values().filter(|one| one.waiter.is_some() == is_waited_for);
-            those.map(|one| one.begun).min()
-        };
-        (oldest(true), oldest(false))
+        let those = state.pending.values().filter(|one| one.waiter.is_some() && Kind::of(one.command) == kind);
+        those.map(|one| one.begun).min()
     }
 
     /// Takes the waiters of all requests; they are heard of no more.

@@ -12,7 +12,7 @@ use stere_device::latency::Latency;
 use stere_device::{Access, Buffer, Deadline, DeviceError, Operation, Piece, Ticket, length_of};
 
 use crate::address::Address;
-use crate::connection::{Connection, Failure, Filling, Pending, ReadCell, Waiter};
+use crate::connection::{Connection, Failure, Filling, Kind, Pending, ReadCell, Waiter};
 use crate::error::NbdError;
 use crate::replay::{KEPT_BYTES_MAX, Replay};
 use crate::session::{Export, Session};
@@ -24,6 +24,8 @@ use crate::witness::{self, Witnesses};
 pub const CONNECTIONS: usize = 4;
 /// The device is written in units of this many bytes.
 pub const BLOCK_BYTES: u32 = 4096;
+/// A request that waits behind others of a busy server is waited for as many times longer.
+const BUSY_LIMITS: u32 = 3;
 /// How long closing a device waits for what is under way.
 const CLOSE: Duration = Duration::from_secs(1);
 const EIO: i32 = 5;
@@ -90,6 +92,8 @@ pub struct Node {
     /// Another machine makes durable what is written here.
     pub is_flushed_by_others: AtomicBool,
     pub fence: Arc<Fence>,
+    /// When a request of each kind was answered last.
+    pub answered: Mutex<[Option<Instant>; 2]>,
     /// What it did not take of that.
     pub told_in_vain: Mutex<Option<String>>,
 }
@@ -112,6 +116,7 @@ impl Node {
             replay: Mutex::default(),
             is_flushed_by_others: AtomicBool::new(false),
             fence: Arc::new(Fence { is_heard: export.is_stere, kept: kept_epoch, epoch: AtomicU64::new(kept_epoch) }),
+            answered: Mutex::default(),
             told_in_vain: Mutex::default(),
         }
     }
@@ -381,7 +386,21 @@ impl Node {
 }
 
 impl Node {
+    /// Since when a device that takes too long counts as silent; none while it does not. One that answers others of the kind is busy: what waits behind
+    /// them is waited for longer.
+    pub fn silent_since(&self, connections: &[Arc<Connection>], limit: Duration) -> Option<Instant> {
+        let answered = *self.answered.lock();
+        let late = |kind: Kind| {
+            let oldest = connections.iter().filter_map(|connection| connection.oldest(kind)).min()?;
+            let is_busy = answered[kind as usize].is_some_and(|at| at.elapsed() < limit);
+            let limit = if is_busy { limit * BUSY_LIMITS } else { limit };
+            (oldest.elapsed() >= limit).then_some(oldest)
+        };
+        Kind::ALL.into_iter().filter_map(late).min()
+    }
+
     pub fn ended(&self, mut pending: Pending, outcome: Result<Option<Buffer>, i32>) {
+        self.answered.lock()[Kind::of(pending.command) as usize] = Some(Instant::now());
         let Some(waiter) = pending.waiter.take() else {
             // Given up before, and counted then. Whether it was written nobody knows who asked.
             self.changed.notify_all();

@@ -56,14 +56,14 @@ impl Node {
                 self.lose(Instant::now(), "its server closed a connection".into());
                 continue;
             }
-            let oldest = connections.iter().filter_map(|connection| connection.oldest().0).min();
-            match oldest {
-                Some(oldest) if oldest.elapsed() >= limit => {
+            let is_asked = connections.iter().any(|connection| connection.in_flight() > 0);
+            match self.silent_since(&connections, limit) {
+                Some(oldest) => {
                     drop(state);
-                    self.lose(oldest, format!("it has not answered for {:.0} s", limit.as_secs_f64()));
+                    self.lose(oldest, format!("it has not answered for {:.0} s", oldest.elapsed().as_secs_f64()));
                     looked = Instant::now();
                 }
-                Some(_) => drop(self.changed.wait_for(&mut state, TICK)),
+                None if is_asked => drop(self.changed.wait_for(&mut state, TICK)),
                 None => drop(self.changed.wait_for(&mut state, RETRY)),
             }
         }

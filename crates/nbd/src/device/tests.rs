@@ -99,6 +99,50 @@ fn a_server_that_falls_silent_holds_nobody_up() {
     assert_eq!(server.byte(4096), pattern(2, 1)[0]);
 }
 
+/// P-233: a server that has much to do is busy, and not silent, although each request waits for longer than its deadline.
+#[test]
+fn a_busy_server_is_not_silent() {
+    let server = Server::start(true);
+    let device = open(&server);
+    server.set(Manner::Slow(DEADLINE / 10));
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let write = |number: u64| device.write_bytes(number * 8192, &pattern(1, 4096));
+        let writers: Vec<_> = (0..20).map(|number| scope.spawn(move || write(number))).collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+    });
+    assert!(begun.elapsed() > DEADLINE * 3 / 2, "it was busy for longer than a deadline: {:?}", begun.elapsed());
+    assert!(device.silent_because().is_none());
+}
+
+/// P-233: one request that hangs while others are answered is given up, too: after three deadlines. One of which no other of its kind is answered,
+/// after one.
+#[test]
+fn a_request_that_hangs_among_others_is_given_up() {
+    let server = Server::start(true);
+    let device = open(&server);
+    let stuck = |is_asked_beside: &(dyn Fn() + Sync)| {
+        server.set(Manner::SitsOn(65_536));
+        let took = std::thread::scope(|scope| {
+            let begun = Instant::now();
+            let stuck = scope.spawn(|| is_silent(device.write_bytes(65_536, &pattern(1, 4096))));
+            while !stuck.is_finished() {
+                is_asked_beside();
+            }
+            assert!(stuck.join().unwrap());
+            begun.elapsed()
+        });
+        server.set(Manner::Right);
+        until("its return", || device.silent_because().is_none());
+        took
+    };
+    let took = stuck(&|| drop(device.read(0, &mut [0; 4096])));
+    assert!(took >= DEADLINE && took < DEADLINE * 5 / 2, "{took:?}");
+    // Of four connections one hangs; what others write there is answered.
+    let took = stuck(&|| drop(device.write_bytes(131_072, &pattern(2, 4096))));
+    assert!(took >= DEADLINE * 3 && took < DEADLINE * 6, "{took:?}");
+}
+
 /// P-233: whenever the server falls silent or is restarted, between any two steps of a call.
 #[test]
 fn no_call_outlives_its_deadline_while_a_server_comes_and_goes() {

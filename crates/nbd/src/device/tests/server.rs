@@ -17,6 +17,10 @@ pub enum Manner {
     Right,
     /// Takes requests, carries them out when it is right again.
     Silent,
+    /// Does one thing after the other, and takes so long for each.
+    Slow(Duration),
+    /// Carries out what is asked of this place when it is right again, and all else at once.
+    SitsOn(usize),
     /// Fails what it is asked with this error number.
     Fails(u32),
     /// Answers in a way that the protocol does not have.
@@ -47,6 +51,7 @@ struct Inside {
 #[derive(Clone)]
 pub struct Server {
     inside: Arc<Mutex<Inside>>,
+    turn: Arc<Mutex<()>>,
     pub port: u16,
 }
 
@@ -63,7 +68,7 @@ impl Server {
             sockets: Vec::new(),
             connections: 0,
         };
-        let server = Server { inside: Arc::new(Mutex::new(inside)), port };
+        let server = Server { inside: Arc::new(Mutex::new(inside)), turn: Arc::default(), port };
         let serving = server.clone();
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
@@ -156,7 +161,14 @@ impl Server {
             while self.inside.lock().manner == Manner::Silent {
                 thread::sleep(Duration::from_millis(5));
             }
+            while self.inside.lock().manner == Manner::SitsOn(offset) {
+                thread::sleep(Duration::from_millis(5));
+            }
             let manner = self.inside.lock().manner;
+            if let Manner::Slow(each) = manner {
+                let _turn = self.turn.lock();
+                thread::sleep(each);
+            }
             match (manner, command) {
                 (_, 2) => return Ok(()),
                 (Manner::Breaks(breach), _) => {
