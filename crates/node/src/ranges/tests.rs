@@ -130,6 +130,32 @@ fn ranges_are_told_by_the_owner_and_go_with_its_pool() {
     assert!(found.iter().all(|byte| *byte == 0));
 }
 
+/// P-282: a flush covers what was acknowledged before it, also where another one is under way.
+#[test]
+fn ranges_are_flushed_once_they_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let rest = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    rest.set_len(SIZE_BYTES).unwrap();
+    let ranges = Ranges::load(&path).unwrap();
+    let _is_taken = ranges.tell(&rest, 0, SLOT_BYTES, "copies=2");
+    ranges.flush().unwrap();
+    let waiting = || ranges.unflushed.lock().clone();
+    assert!(waiting().is_empty());
+    ranges.steady().parts(0, 4096).iter().for_each(|part| ranges.steady().note_written(part));
+    assert_eq!(waiting(), BTreeSet::from([0]));
+    // Another flush has taken it and is not done: this one waits for that.
+    let under_way = ranges.flushing.lock();
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| ranges.flush());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!flush.is_finished());
+        drop(under_way);
+        flush.join().unwrap().unwrap();
+    });
+    assert!(waiting().is_empty());
+}
+
 #[test]
 fn parts_are_all_of_what_was_asked_for() {
     let ranges = Ranges {
@@ -137,6 +163,7 @@ fn parts_are_all_of_what_was_asked_for() {
         lengths: RwLock::new(BTreeMap::from([(100, 50), (150, 10), (300, 100)])),
         open: Mutex::default(),
         unflushed: Mutex::default(),
+        flushing: Mutex::default(),
     };
     let parts = ranges.steady().parts(90, 240);
     let seen: Vec<_> = parts.iter().map(|part| (part.range, part.at, part.bytes.end - part.bytes.start)).collect();

@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 const FILE_BYTES: usize = 24 * MIB;
 
 /// Bytes of a file that look like no other's.
-fn content(seed: u64, length: usize) -> Vec<u8> {
+pub fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {
@@ -63,7 +63,7 @@ fn write(machine: &World, name: &str, bytes: &[u8]) {
 }
 
 /// Writes the file on a client until the owner hears little of it; how much that was.
-fn writes_past_owner(site: &Site, name: &str, bytes: &[u8]) -> u64 {
+pub fn writes_past_owner(site: &Site, name: &str, bytes: &[u8]) -> u64 {
     let begun = Instant::now();
     loop {
         let before = traffic(site, 0);

@@ -1,7 +1,10 @@
 //! What nodes are told (P-282, P-283): keys `node.*` reach the files in which stere nodes keep the data, and are followed there. With the real binary;
 //! needs root and /dev/fuse, and says loudly when it skips. Read next: `node.rs`, `docs/design/nodes.md`.
 
+use crate::direct_writes::{content, writes_past_owner};
+use crate::network::Link;
 use crate::node_servers::{Kind, Node};
+use crate::site::{Links, Site};
 use crate::support::tier::{forget_cache, until};
 use crate::support::{World, can_mount};
 
@@ -137,6 +140,28 @@ fn what_nodes_are_told_comes_with_the_data() {
     assert_eq!(settings(&at("a")), told(&[("node.compress", "zstd")]));
     world.ok("umount mount");
     world.ok("check tank");
+}
+
+/// P-278, P-283: what a machine writes past the owner is for nodes what the owner's own writes are, and they refuse whoever owned it before.
+#[test]
+fn content_past_the_owner_has_its_settings_too() {
+    let links = Links { nodes: &[Link::Fast; 4], machines: &[Link::Fast; 2], ..Links::default() };
+    let test = "content_past_the_owner_has_its_settings_too";
+    let Some(site) = Site::on_network(test, Kind::Stere, &links) else { return };
+    let [owner, client] = &site.machines[..] else { panic!("two machines") };
+    owner.ok("mount lab mount");
+    owner.ok("policy set mount parity=3+1 node.copies=2");
+    client.ok("mount lab mount -o nostandby");
+    let bytes = content(1, 24 * MIB);
+    let heard = writes_past_owner(&site, "large", &bytes);
+    assert!(heard < bytes.len() as u64 / 50, "the owner's host sent and got {heard} bytes");
+    let is_told = |node: &&Node| is_told(node, &[("copies", "2")]);
+    assert_eq!(site.nodes.iter().filter(is_told).count(), 4, "data and parity");
+    forget_cache();
+    assert!(fs::read(owner.mountpoint().join("large")).unwrap() == bytes);
+    client.ok("umount mount");
+    owner.ok("umount mount");
+    owner.ok("check lab");
 }
 
 /// P-283: a node that is a pool stores what it keeps as it is told: its own copies, and its own compression.

@@ -11,7 +11,10 @@ fn both_sides_understand_each_other() {
     assert_eq!((head.kind, head.length), (7, asked.len() - OPTION_HEAD_BYTES));
     assert_eq!(Asked::decode(head.kind, &asked[OPTION_HEAD_BYTES..]), Ok(Asked::Go("disk".into())));
     let hello = option(OptionKind::Hello, &extension::encode_version());
-    assert_eq!(Asked::decode(extension::HELLO, &hello[OPTION_HEAD_BYTES..]), Ok(Asked::Hello { version: extension::VERSION }));
+    assert_eq!(
+        Asked::decode(extension::HELLO, &hello[OPTION_HEAD_BYTES..]),
+        Ok(Asked::Hello { version: extension::VERSION })
+    );
 
     let facts = option_facts(7, 1 << 30, 8 << 20);
     let reply = OptionReply::decode(facts.first_chunk().unwrap(), OptionKind::Go).unwrap();
