@@ -25,7 +25,7 @@ pub fn watch(daemon: &Arc<Daemon>) -> Result<Arc<AtomicBool>> {
     let (daemon, told, unmounter) = (Arc::downgrade(daemon), gives_way.clone(), daemon.unmounter.clone());
     spawn("give-way", move || {
         while daemon.upgrade().is_some_and(|daemon| !daemon.stop.load(Ordering::Acquire)) {
-            if seek_owner::has_owner(&*log) {
+            if seek_owner::has_owner(&*log, seek_owner::BEAT_SEEN_MAX) {
                 return end(&told, &unmounter);
             }
             std::thread::sleep(LOOK);

@@ -31,7 +31,9 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// How long an owner's process of this machine may take to close the pool.
 const CLOSE_MAX: Duration = Duration::from_secs(60);
 /// A mount that finds an owner which beats within so long is a client at once.
-const BEAT_SEEN_MAX: Duration = Duration::from_millis(1500);
+pub const BEAT_SEEN_MAX: Duration = Duration::from_millis(1500);
+/// An owner that beats no more than this is one that nobody has to reckon with.
+pub const SILENT_MAX: Duration = Duration::from_millis(SILENCE_MS);
 
 /// Opens the log of the pool that a mount is asked for; none where it is not shared.
 pub fn log_of(target: &Target) -> Result<Option<(Arc<dyn SharedLog>, PoolId)>> {
@@ -39,12 +41,12 @@ pub fn log_of(target: &Target) -> Result<Option<(Arc<dyn SharedLog>, PoolId)>> {
     shared_log::open_of(record)
 }
 
-/// Whether somebody owns the pool now, as far as can be seen in a moment.
-pub fn has_owner(log: &dyn SharedLog) -> bool {
+/// Whether somebody owns the pool now, as far as can be seen within so long. A busy owner may beat less often than each second.
+pub fn has_owner(log: &dyn SharedLog, within: Duration) -> bool {
     let mut silence = Silence::new(boot_ms);
     let mut first: Option<Seen> = None;
     let begun = Instant::now();
-    while begun.elapsed() < BEAT_SEEN_MAX {
+    while begun.elapsed() < within {
         match silence.look(log) {
             Ok((seen @ Seen::Owner(_), _)) => match &first {
                 Some(before) if *before != seen => return true,

@@ -241,7 +241,9 @@ fn serve_as_client(registry: &Registry, request: &MountRequest, ready: &mut Read
         Ok(None) => return None,
         Err(error) => return Some(Err(error)),
     };
-    let is_client = request.options.standby.is_some() || (!takes && seek_owner::has_owner(&*log));
+    // A mount that cannot own the pool is refused where nobody does: that must be true.
+    let within = if request.options.maps_ids() { seek_owner::SILENT_MAX } else { seek_owner::BEAT_SEEN_MAX };
+    let is_client = request.options.standby.is_some() || (!takes && seek_owner::has_owner(&*log, within));
     is_client.then(|| serve_client_of(registry, request, log, id, ready))
 }
 

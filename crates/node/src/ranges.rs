@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustix::fs::{OFlags, SeekFrom, XattrFlags};
@@ -28,6 +29,8 @@ const OPEN_MAX: usize = 256;
 const PIECE_BYTES: usize = 1 << 20;
 /// Attributes that settings become.
 const PREFIX: &str = "user.stere.";
+/// Settings that no range is given: files that must stay as they are cannot be written, and a user of the pool would fail its devices with that.
+const NEVER: [&str; 1] = ["retain"];
 /// A name while a file is made.
 const MAKING: &str = "new";
 const NAMES_BYTES_MAX: usize = 64 << 10;
@@ -49,6 +52,8 @@ pub struct Ranges {
     unflushed: Mutex<BTreeSet<u64>>,
     /// Held by the flush that is under way: another one ends after it, whose ranges it finds no more.
     flushing: Mutex<()>,
+    /// Ranges were made since the folder was flushed.
+    is_grown: AtomicBool,
 }
 
 /// The ranges while none comes or goes.
@@ -80,10 +85,13 @@ impl Ranges {
             let offset = name.to_str().filter(|name| name.len() == 16);
             let Some(offset) = offset.and_then(|name| u64::from_str_radix(name, 16).ok()) else { continue };
             let length = entry.metadata().map_err(NodeError::file("look at", entry.path()))?.len();
-            lengths.insert(offset, length);
+            // One that was made and not flushed has nothing yet.
+            if length > 0 {
+                lengths.insert(offset, length);
+            }
         }
         let (lengths, open, unflushed) = (RwLock::new(lengths), Mutex::default(), Mutex::default());
-        Ok(Ranges { folder, lengths, open, unflushed, flushing: Mutex::default() })
+        Ok(Ranges { folder, lengths, open, unflushed, flushing: Mutex::default(), is_grown: AtomicBool::new(false) })
     }
 
     pub fn steady(&self) -> Steady<'_> {
@@ -116,7 +124,11 @@ impl Ranges {
             // It went, with all that was in it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             file => file?.sync_all(),
-        })
+        })?;
+        match self.is_grown.swap(false, Ordering::AcqRel) {
+            true => File::open(&self.folder)?.sync_all().and_then(|()| sync_folder_of(&self.folder)),
+            false => Ok(()),
+        }
     }
 
     /// Tells a range something; `rest` is the file of the export, which has its bytes until then.
@@ -128,6 +140,7 @@ impl Ranges {
             None if !overlaps(&lengths, offset, length) && lengths.len() < RANGES_MAX => {
                 let told = self.make(rest, offset, length, settings)?;
                 lengths.insert(offset, length);
+                self.unflushed.lock().insert(offset);
                 return told;
             }
             // Of a pool with chunks of another size.
@@ -141,22 +154,38 @@ impl Ranges {
     /// Makes the file of a range, with what it was told before it has any bytes, and moves its bytes there. The inner outcome: whether all settings
     /// were taken.
     fn make(&self, rest: &File, offset: u64, length: u64, settings: &str) -> io::Result<io::Result<()>> {
+        let made = self.make_file(rest, offset, length, settings);
+        if made.is_err() {
+            // What of it was written takes no room.
+            drop(fs::remove_file(self.folder.join(MAKING)));
+        }
+        made
+    }
+
+    fn make_file(&self, rest: &File, offset: u64, length: u64, settings: &str) -> io::Result<io::Result<()>> {
         match fs::create_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.and_then(|()| sync_folder_of(&self.folder))?,
+            made => made?,
         }
+        // What was not flushed may go in a crash: so may a range, as long as it has nothing that was flushed in the export.
+        self.is_grown.store(true, Ordering::Release);
         let making = self.folder.join(MAKING);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&making)?;
         let told = set_attributes(&file, settings);
         file.set_len(length)?;
-        move_bytes(rest, offset, &file, length)?;
-        file.sync_all()?;
+        let has_moved = move_bytes(rest, offset, &file, length)?;
+        if has_moved {
+            file.sync_all()?;
+        }
         let path = self.path(offset);
         fs::rename(&making, &path)?;
-        sync_folder_of(&path)?;
-        // Nobody reads them there any more.
-        if let Err(error) = crate::export::punch(rest, offset, length) {
-            tracing::debug!(offset, %error, "the bytes of a range stay in the export, too");
+        if has_moved {
+            sync_folder_of(&path)?;
+            sync_folder_of(&self.folder)?;
+            // Nobody reads them there any more.
+            if let Err(error) = crate::export::punch(rest, offset, length) {
+                tracing::debug!(offset, %error, "the bytes of a range stay in the export, too");
+            }
         }
         Ok(told)
     }
@@ -225,25 +254,26 @@ fn overlaps(lengths: &BTreeMap<u64, u64>, offset: u64, length: u64) -> bool {
     lengths.range(..end).next_back().is_some_and(|(start, length)| start + length > offset)
 }
 
-/// Moves bytes, and no holes.
-fn move_bytes(from: &File, offset: u64, to: &File, length: u64) -> io::Result<()> {
-    let (mut at, end, mut piece) = (offset, offset + length, vec![0; PIECE_BYTES]);
+/// Moves bytes, and no holes. Tells whether there were any.
+fn move_bytes(from: &File, offset: u64, to: &File, length: u64) -> io::Result<bool> {
+    let (mut at, end, mut piece, mut has_moved) = (offset, offset + length, Vec::new(), false);
     while at < end {
         at = match rustix::fs::seek(from, SeekFrom::Data(at)) {
-            Err(Errno::NXIO) => return Ok(()),
+            Err(Errno::NXIO) => return Ok(has_moved),
             // Who knows no holes has bytes everywhere.
             Err(Errno::INVAL) => at,
             found => found?,
         };
         if at >= end {
-            return Ok(());
+            return Ok(has_moved);
         }
         let step = (end - at).min(PIECE_BYTES as u64) as usize;
-        from.read_exact_at(&mut piece[..step], at)?;
-        to.write_all_at(&piece[..step], at - offset)?;
-        at += step as u64;
+        piece.resize(step, 0);
+        from.read_exact_at(&mut piece, at)?;
+        to.write_all_at(&piece, at - offset)?;
+        (at, has_moved) = (at + step as u64, true);
     }
-    Ok(())
+    Ok(has_moved)
 }
 
 /// Gives a file these settings and no others. Those that the file system does not take are named in the log; the rest is set all the same.
@@ -257,6 +287,11 @@ fn set_attributes(file: &File, settings: &str) -> io::Result<()> {
         }
     }
     for (key, value) in wanted {
+        if NEVER.contains(&key) {
+            tracing::warn!(key, value, "a setting is not taken: what a node keeps must be written again");
+            failed = Some(Errno::INVAL);
+            continue;
+        }
         if let Err(error) = rustix::fs::fsetxattr(file, format!("{PREFIX}{key}"), value.as_bytes(), XattrFlags::empty())
         {
             tracing::warn!(key, value, %error, "the file system of this node does not take a setting");

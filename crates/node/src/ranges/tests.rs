@@ -101,6 +101,9 @@ fn a_range_has_what_it_is_told_as_attributes() {
     assert_eq!((attributes(), value("copies")), (vec!["copies".to_owned()], "3".to_owned()));
     export.tell(&standing, SLOT_BYTES, SLOT_BYTES, "").unwrap();
     assert!(attributes().is_empty());
+    // Nobody makes a node's files unchangeable; the rest is taken.
+    assert!(export.tell(&standing, SLOT_BYTES, SLOT_BYTES, "copies=2,retain=10y").is_err());
+    assert_eq!(attributes(), ["copies"]);
     // Another size, or a place beside: of another pool.
     assert!(export.tell(&standing, SLOT_BYTES, 2 * SLOT_BYTES, "copies=2").is_err());
     assert!(export.tell(&standing, SLOT_BYTES / 2, SLOT_BYTES, "copies=2").is_err());
@@ -156,6 +159,28 @@ fn ranges_are_flushed_once_they_are_written() {
     assert!(waiting().is_empty());
 }
 
+/// P-282: a crash may leave a range that was made and not flushed: it has nothing.
+#[test]
+fn a_range_that_was_not_flushed_has_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = Directory::open(folder.path()).unwrap();
+    directory.provide("disk", SIZE_BYTES).unwrap();
+    drop(directory);
+    let ranges = folder_of(&folder.path().join("disk"));
+    fs::create_dir(&ranges).unwrap();
+    for name in ["0000000000008000", "new", "nonsense", "zzzzzzzzzzzzzzzz"] {
+        fs::write(ranges.join(name), b"").unwrap();
+    }
+    let export = Directory::open(folder.path()).unwrap().export("disk").unwrap();
+    let standing = Standing::default();
+    export.write(&standing, 0, &vec![5; SIZE_BYTES as usize]).unwrap();
+    let _is_taken = export.tell(&standing, SLOT_BYTES, SLOT_BYTES, "copies=2");
+    assert_eq!(fs::metadata(ranges.join("0000000000008000")).unwrap().len(), SLOT_BYTES);
+    let mut found = vec![0; SIZE_BYTES as usize];
+    export.read(0, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 5));
+}
+
 #[test]
 fn parts_are_all_of_what_was_asked_for() {
     let ranges = Ranges {
@@ -164,6 +189,7 @@ fn parts_are_all_of_what_was_asked_for() {
         open: Mutex::default(),
         unflushed: Mutex::default(),
         flushing: Mutex::default(),
+        is_grown: AtomicBool::new(false),
     };
     let parts = ranges.steady().parts(90, 240);
     let seen: Vec<_> = parts.iter().map(|part| (part.range, part.at, part.bytes.end - part.bytes.start)).collect();

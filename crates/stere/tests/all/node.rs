@@ -73,6 +73,7 @@ fn an_owner_that_was_replaced_is_refused_by_the_nodes() {
     writer.args(["-c", loops]);
     writer.arg(old.mountpoint()).stdout(fs::File::create(&acknowledged).unwrap()).stderr(Stdio::null());
     let mut writer = writer.spawn().unwrap();
+    until("the old owner to sync", || fs::metadata(&acknowledged).unwrap().len() > 0);
     std::thread::sleep(std::time::Duration::from_millis(300));
     // From now on what it writes stays in the cables.
     cables.iter().for_each(Cable::cut);
