@@ -6,7 +6,8 @@ use std::path::Path;
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use stere_policy::{
-    Classes, List, RuleError, RuleSet, Setting, Vocabulary, lockable_keys, node_attribute, policy_key, settable_keys,
+    Classes, List, NODE_KEY_PREFIX, RuleError, RuleSet, Setting, Vocabulary, lockable_keys, node_attribute, policy_key,
+    settable_keys,
 };
 
 use crate::arguments::PolicyCommand;
@@ -142,7 +143,7 @@ fn why_not(key: &str, value: &str) -> String {
             ),
         };
     }
-    let whole = if key.starts_with("node.") { "node" } else { key };
+    let whole = if key.starts_with(NODE_KEY_PREFIX) { "node" } else { key };
     let expected = policy_key(whole).map_or("another value", |known| known.expected);
     format!("{key} cannot be '{value}'; give {expected}")
 }
@@ -188,7 +189,7 @@ fn is_redundancy(key: &str) -> bool {
 /// The attribute that locks a key.
 fn lock_attribute(key: &str) -> Result<String> {
     check_key(key)?;
-    let of_nodes = key.strip_prefix("node.").map(|setting| node_attribute(setting, true));
+    let of_nodes = key.strip_prefix(NODE_KEY_PREFIX).map(|setting| node_attribute(setting, true));
     let setting = Setting::from_word(key).map(Setting::lock_attribute).or(of_nodes);
     let retain = (key == RETAIN).then(|| RETAIN_LOCK.to_owned());
     match setting.or(List::from_word(key).map(List::lock_attribute)).or(retain) {
@@ -234,7 +235,7 @@ fn unlock(path: &Path, keys: &[String]) -> Result<u8> {
 
 fn check_key(key: &str) -> Result<&str> {
     // Which settings a node knows, it says itself.
-    let is_of_nodes = key.strip_prefix("node.").is_some_and(|setting| !setting.is_empty());
+    let is_of_nodes = key.strip_prefix(NODE_KEY_PREFIX).is_some_and(|setting| !setting.is_empty());
     let is_known = policy_key(if is_of_nodes { "node" } else { key }).is_some();
     is_known
         .then_some(key)

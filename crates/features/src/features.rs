@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-
 use stere_namespace::error::Error;
 use stere_namespace::namespace::Namespace;
 use stere_residency::residency::Residency;

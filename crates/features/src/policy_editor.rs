@@ -10,7 +10,6 @@ mod residency;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-
 use stere_file::{Keys, inode_if_any, set_own_stack, set_own_versions};
 use stere_format::{FileKind, InodeValue, Key, RulesValue, key};
 use stere_namespace::call::{Caller, ROOT};
@@ -324,11 +323,10 @@ impl PolicyEditor {
         &self,
         caller: &Caller<'_>,
         inode: u64,
-        told: Option<(&str, bool)>,
+        (key, is_lock): (&str, bool),
         value: Option<&[u8]>,
         mode: SetMode,
     ) -> Result<(), Error> {
-        let (key, is_lock) = told.ok_or(Error::NoAttribute)?;
         // Nobody else changes the others meanwhile.
         let _one_at_a_time = self.node_values.lock();
         let say = if is_lock { Say::Lock } else { Say::Own };

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use stere_file::inode_if_any;
 use stere_format::{ClassResidency, ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
 use stere_policy::{
-    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Own, PolicyError, ResidencySetting, ResidencySettings, Setting,
-    Switches, Versions, with_node_value,
+    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, NODE_KEY_PREFIX, Own, PolicyError, ResidencySetting,
+    ResidencySettings, Setting, Switches, Versions, with_node_value,
 };
 use stere_store::{Io, Store, Transaction};
 
@@ -173,9 +173,6 @@ pub fn index_member(transaction: &mut Transaction<'_>, inode: u64, before: Named
     before.difference(&after).for_each(|key| transaction.delete(*key));
     after.difference(&before).for_each(|key| transaction.put(*key, &[1]));
 }
-
-/// What keys of single settings for nodes begin with.
-const NODE_KEY_PREFIX: &str = "node.";
 
 const REDUNDANCY: [Setting; 3] = [Setting::Copies, Setting::Parity, Setting::Redundancy];
 

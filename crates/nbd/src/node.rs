@@ -459,9 +459,9 @@ impl Node {
     }
 
     fn note_told(&self, pending: &Pending, error: Option<i32>) {
+        let Some(error) = error else { return };
         let payload = pending.pieces.first().map(Piece::bytes).and_then(|bytes| Told::decode(bytes).ok());
         let settings = payload.map(|told| told.settings).unwrap_or_default();
-        let Some(error) = error else { return };
         if self.told_in_vain.lock().replace(settings.clone()).is_none() {
             let error = io::Error::from_raw_os_error(error);
             tracing::warn!(device = self.name, settings, %error, "a node does not take all that it is told; its own log says why");

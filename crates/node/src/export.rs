@@ -189,7 +189,7 @@ impl Export {
         assert!(offset + into.len() as u64 <= self.size_bytes, "a read is within its export");
         let steady = self.ranges.steady();
         let read = steady.with_parts(&self.file, offset, into.len() as u64, |file, part| {
-            file.read_exact_at(&mut into[part.bytes.start as usize..part.bytes.end as usize], part.at)
+            file.read_exact_at(&mut into[part.of_memory()], part.at)
         });
         read.map_err(|error| error_number(&error))
     }
@@ -222,7 +222,7 @@ impl Export {
     pub fn write(&self, standing: &Standing, offset: u64, bytes: &[u8]) -> Result<(), u32> {
         assert!(offset + bytes.len() as u64 <= self.size_bytes, "a write is within its export");
         self.change_bytes(standing, offset, bytes.len() as u64, |file, part| {
-            file.write_all_at(&bytes[part.bytes.start as usize..part.bytes.end as usize], part.at)
+            file.write_all_at(&bytes[part.of_memory()], part.at)
         })
     }
 
@@ -246,9 +246,7 @@ impl Export {
     }
 
     fn punch_range(&self, standing: &Standing, offset: u64, length: u64) -> Result<(), u32> {
-        self.change_bytes(standing, offset, length, |file, part| {
-            punch(file, part.at, part.bytes.end - part.bytes.start)
-        })
+        self.change_bytes(standing, offset, length, |file, part| punch(file, part.at, part.length()))
     }
 
     /// Tells a range of the export what is wanted of it.
@@ -262,11 +260,9 @@ impl Export {
 
     /// Advice: a file system that cannot do it keeps what was there.
     pub fn trim(&self, standing: &Standing, offset: u64, length: u64) -> Result<(), u32> {
-        self.change_bytes(standing, offset, length, |file, part| {
-            match punch(file, part.at, part.bytes.end - part.bytes.start) {
-                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => Ok(()),
-                outcome => outcome,
-            }
+        self.change_bytes(standing, offset, length, |file, part| match punch(file, part.at, part.length()) {
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => Ok(()),
+            outcome => outcome,
         })
     }
 

@@ -70,6 +70,17 @@ pub struct Part {
     pub bytes: Range<u64>,
 }
 
+impl Part {
+    pub fn length(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+
+    /// The same bytes, of memory.
+    pub fn of_memory(&self) -> Range<usize> {
+        self.bytes.start as usize..self.bytes.end as usize
+    }
+}
+
 impl Ranges {
     /// Finds what is there.
     pub fn load(export: &Path) -> Result<Ranges, NodeError> {
@@ -219,10 +230,7 @@ impl Steady<'_> {
             parts.push(Part { range, at: at - start, bytes: at - offset..until - offset });
             at = until;
         }
-        assert!(
-            parts.iter().map(|part| part.bytes.end - part.bytes.start).sum::<u64>() == length,
-            "all of it has a place"
-        );
+        assert!(parts.iter().map(Part::length).sum::<u64>() == length, "all of it has a place");
         parts
     }
 

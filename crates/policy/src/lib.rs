@@ -42,7 +42,7 @@ pub use keys::{
 };
 pub use moment::{parse_length, parse_moment, show_length, show_moment};
 pub use node::{
-    NODE_SETTINGS_MAX, NOTHING_WORD, node_attribute, node_key, node_settings, node_value, stored_node_word,
+    NODE_KEY_PREFIX, NOTHING_WORD, node_attribute, node_key, node_settings, node_value, stored_node_word,
     with_node_value,
 };
 pub use processes::{Process, Processes, is_named, names_of};

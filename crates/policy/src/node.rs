@@ -6,13 +6,15 @@
 use crate::attribute::ANYWHERE_WORD;
 
 /// Settings that one object may tell nodes.
-pub const NODE_SETTINGS_MAX: usize = 8;
+const NODE_SETTINGS_MAX: usize = 8;
 /// Bytes of one with its value.
 const SETTING_BYTES_MAX: usize = 64;
 /// Says that nodes are told nothing, whatever is said above.
 pub const NOTHING_WORD: &str = "none";
 
-/// What names of single settings begin with.
+/// What keys of single settings begin with, as people write them.
+pub const NODE_KEY_PREFIX: &str = "node.";
+/// What their attributes begin with, and whether those are locks.
 const PREFIXES: [(&str, bool); 4] =
     [("user.stere.node.", false), ("user.attest.node.", false), ("user.pvfs.", false), ("trusted.stere.node.", true)];
 

@@ -108,11 +108,11 @@ impl FileSystem {
     ) -> Result<(), Error> {
         self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::SetExtended);
-        let told = node_key(name);
-        let set = || match parse_name(name) {
-            _ if told.is_some() => self.features.editor.set_node_value(caller, inode, told, Some(value), mode),
-            Some(parsed) => self.features.editor.set_policy(caller, inode, parsed?, Some(value), mode),
-            None => self.features.attributes.put_attribute(caller, inode, (name, value), mode, acl_kill_sgid),
+        let editor = &self.features.editor;
+        let set = || match (node_key(name), parse_name(name)) {
+            (Some(key), _) => editor.set_node_value(caller, inode, key, Some(value), mode),
+            (None, Some(parsed)) => editor.set_policy(caller, inode, parsed?, Some(value), mode),
+            (None, None) => self.features.attributes.put_attribute(caller, inode, (name, value), mode, acl_kill_sgid),
         };
         self.pipeline.run(&op, set, |()| Done::default())
     }
@@ -121,14 +121,14 @@ impl FileSystem {
     pub fn removexattr(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
         self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::RemoveExtended);
-        let told = node_key(name);
-        let remove = || match parse_name(name) {
-            _ if told.is_some() => self.features.editor.set_node_value(caller, inode, told, None, SetMode::Replace),
-            Some(parsed) => {
+        let editor = &self.features.editor;
+        let remove = || match (node_key(name), parse_name(name)) {
+            (Some(key), _) => editor.set_node_value(caller, inode, key, None, SetMode::Replace),
+            (None, Some(parsed)) => {
                 let parsed = parsed.map_err(|_| Error::NoAttribute)?;
-                self.features.editor.set_policy(caller, inode, parsed, None, SetMode::Replace)
+                editor.set_policy(caller, inode, parsed, None, SetMode::Replace)
             }
-            None => self.features.attributes.remove(caller, inode, name),
+            (None, None) => self.features.attributes.remove(caller, inode, name),
         };
         self.pipeline.run(&op, remove, |()| Done::default())
     }

@@ -11,7 +11,7 @@ use super::{Kind, People, Places, Rule, RuleSet, Stacks, Vocabulary, Weight};
 use crate::attribute::{ANYWHERE_WORD, Own, Setting};
 use crate::class::Class;
 use crate::keys::rule_keys;
-use crate::node::stored_node_word;
+use crate::node::{NODE_KEY_PREFIX, stored_node_word};
 use crate::residency::ResidencySetting;
 use crate::versions::Versions;
 
@@ -257,8 +257,8 @@ impl Builder {
         }
         let mut told: Vec<Piece<'_>> = Vec::new();
         for setting in settings_of {
-            match setting.text.strip_prefix("node.") {
-                Some(_) => told.push(setting.from("node.".len())),
+            match setting.text.strip_prefix(NODE_KEY_PREFIX) {
+                Some(_) => told.push(setting.from(NODE_KEY_PREFIX.len())),
                 None => set(&mut rule.own, setting, words)?,
             }
         }
