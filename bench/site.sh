@@ -301,7 +301,7 @@ print("%.0f" % rate(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "%.0f" % rate(os.O_RD
 [os.unlink(name) for name in names]
 P
 cat >"$folder/names.py" <<'P'
-# Calls a second: `names.py DIRECTORY PROCESSES CALLS`: creates, stats and unlinks. Each process has a directory of its own, because a kernel
+# Calls a second: `names.py DIRECTORY PROCESSES CALLS`: creates, stats, the same stats again, and unlinks. Each process has a directory of its own, because a kernel
 # makes and removes names in one directory one after the other, whatever the file system; ONE_DIRECTORY=1 shows that.
 import multiprocessing, os, sys, time
 place, processes, calls = os.path.join(sys.argv[1], "names-%d" % time.time_ns()), int(sys.argv[2]), int(sys.argv[3])
@@ -326,14 +326,14 @@ os.mkdir(place)
 rates = [rate(create)]
 with open("/proc/sys/vm/drop_caches", "w") as file:
     file.write("2")
-rates += [rate(os.stat), rate(os.unlink)]
+rates += [rate(os.stat), rate(os.stat), rate(os.unlink)]
 for entry in os.listdir(place):
     os.rmdir(os.path.join(place, entry))
 os.rmdir(place)
 print(*["%.0f" % rate for rate in rates])
 P
 names() {
-    local places=(client) processes row rates kinds=(create stat unlink)
+    local places=(client) processes row rates kinds=(create stat again unlink)
     if [ -n "${JUICEFS:-}" ]; then
         local meta="postgres://postgres@${at[engine]}:5432/juice?sslmode=disable"
         mkdir -p "$folder"/{m-juicefs,objects}
@@ -346,11 +346,11 @@ names() {
         for processes in 1 4 16; do
             for place in "${places[@]}"; do
                 read -ra rates <<<"$(python3 "$folder/names.py" "$folder/m-$place" $processes $((calls / (processes > 4 ? 4 : 1))))"
-                for number in 0 1 2; do note "${kinds[$number]}-$processes-$place" "${rates[$number]}"; done
+                for number in 0 1 2 3; do note "${kinds[$number]}-$processes-$place" "${rates[$number]}"; done
             done
         done
     done
-    for row in create stat unlink; do
+    for row in "${kinds[@]}"; do
         for processes in 1 4 16; do
             local told="$row, $processes processes: stere $(middle "$row-$processes-client") a second"
             [ -z "${JUICEFS:-}" ] || told+=", JuiceFS $(middle "$row-$processes-juicefs"), ratio $(ratio "$(middle "$row-$processes-client")" "$(middle "$row-$processes-juicefs")")"

@@ -6,7 +6,7 @@
 //!
 //! Invariants: a request is answered once; it waits as long as there is no owner, until the mount ends; what was written and is not known
 //! to be durable is kept; ids of users are those of this machine towards the kernel, and those of the pool towards the owner
-//! (`identities.rs`). Read next: `link.rs` (threads), `state.rs` (requests and answers), `restore.rs` (the next owner),
+//! (`identities.rs`). Read next: `link.rs` (threads), `leased.rs` (what it may believe), `state.rs` (requests and answers), `restore.rs` (the next owner),
 //! `docs/design/machines.md`.
 #![cfg(target_os = "linux")]
 
@@ -16,6 +16,7 @@ mod forwarder;
 mod greet;
 mod handles;
 pub mod identities;
+mod leased;
 mod link;
 mod mapped;
 mod mount;

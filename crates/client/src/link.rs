@@ -59,6 +59,8 @@ pub struct LinkOptions {
     /// Which users and groups of this machine are which of the pool.
     pub users: Ids,
     pub groups: Ids,
+    /// A clock that goes on while the machine sleeps.
+    pub now_ms: fn() -> u64,
 }
 
 /// How a link ended.
@@ -95,6 +97,8 @@ pub(crate) struct Shared {
     pub(crate) direct: Direct,
     /// When something came from the owner last, by the clock of `direct`.
     heard_ms: AtomicU64,
+    /// Requests that were answered without the owner, by a lease.
+    answered_here: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -130,6 +134,7 @@ impl Link {
             mapped: Mapped::new(reading),
             direct: Direct::new(writing),
             heard_ms: AtomicU64::new(0),
+            answered_here: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
         let link = Arc::new(Link { shared, threads: Mutex::default() });
@@ -171,6 +176,12 @@ impl Link {
             Phase::Ready(wire) => Some(wire.epoch),
             Phase::Away => None,
         }
+    }
+
+    /// Questions of the kernel that were answered without the owner, because it had given a lease.
+    #[must_use]
+    pub fn answered_here(&self) -> u64 {
+        self.shared.answered_here.load(Ordering::Relaxed)
     }
 
     /// Whether something was written that may be lost with the owner and this machine together.
@@ -286,20 +297,47 @@ impl Shared {
     fn take_note(&self, request: Request) {
         let message = request.message();
         let mut state = self.state.lock();
-        state.forget(&message);
+        let counted = state.forget(&message);
         let phase = state.phase.clone();
         drop(state);
         request.reply_none();
-        if let Phase::Ready(wire) = phase {
-            wire.send(&untold(&message));
+        if let Phase::Ready(wire) = phase
+            && !counted.is_empty()
+        {
+            wire.send(&untold(&raw::forget_message(&counted)));
         }
     }
 
     /// A request of the kernel, now or after what it waited for.
     pub fn take(&self, request: Request) {
-        let Some(request) = self.admit(request) else { return };
+        let Some(request) = self.admit(request).and_then(|request| self.answer_leased(request)) else { return };
         let has_owner = self.has_owner();
         self.direct.take(request, has_owner).into_iter().for_each(|request| self.pass_on(request));
+    }
+
+    /// Answers what is leased; gives all else back.
+    fn answer_leased(&self, request: Request) -> Option<Request> {
+        if !matches!(request.opcode(), opcode::LOOKUP | opcode::GETATTR) {
+            return Some(request);
+        }
+        let answer = self.state.lock().leased_answer(self.now_ms(), &request);
+        let Some(bytes) = answer else { return Some(request) };
+        self.answered_here.fetch_add(1, Ordering::Relaxed);
+        self.reply(request, 0, bytes);
+        None
+    }
+
+    /// Answers the kernel with what an owner has said.
+    fn reply(&self, request: Request, errno: i32, mut bytes: Vec<u8>) {
+        self.translate_answer(&request, &mut bytes);
+        if self.direct.is_used() {
+            show_block_size(request.opcode(), &mut bytes);
+        }
+        request.reply_raw(errno, &bytes);
+    }
+
+    fn now_ms(&self) -> u64 {
+        (self.options.now_ms)()
     }
 
     fn has_owner(&self) -> bool {
@@ -497,7 +535,10 @@ impl Shared {
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| waiting.into_iter().for_each(|number| self.send(number)));
             let outcome = self.receive(&wire, &mut incoming);
-            self.state.lock().phase = Phase::Away;
+            let mut state = self.state.lock();
+            state.phase = Phase::Away;
+            state.leased.clear();
+            drop(state);
             wire.cut();
             outcome
         });
@@ -511,8 +552,8 @@ impl Shared {
             self.heard_ms.store(self.direct.now_ms(), Ordering::Release);
             match frame {
                 Frame::Reply { number, errno: 0, is_map: true, bytes, .. } => self.take_map(number, bytes),
-                Frame::Reply { number, errno, mark, place, bytes, .. } => {
-                    let answer = Answer { errno: i32::from(errno), mark, place, bytes: bytes.to_vec() };
+                Frame::Reply { number, errno, mark, place, is_leased, bytes, .. } => {
+                    let answer = Answer { errno: i32::from(errno), mark, place, is_leased, bytes: bytes.to_vec() };
                     self.answer(number, answer);
                 }
                 other => self.heard(wire, &other)?,
@@ -550,6 +591,8 @@ impl Shared {
                     let length = if length == 0 { u64::MAX } else { length.unsigned_abs() };
                     self.state.lock().others_wrote((node, offset, length), settled);
                 }
+                self.state.lock().leased.recall(notice);
+                self.doubt(notice);
                 self.notices.push(notice.clone());
             }
             Frame::Definite { mark } => {
@@ -565,7 +608,8 @@ impl Shared {
                 self.state.lock().to_confirm = Some(*number);
                 self.changed.notify_all();
             }
-            Frame::Ping | Frame::Pong => {}
+            Frame::Pong => self.state.lock().leased.heard(),
+            Frame::Ping => {}
             Frame::Refused(refusal) => {
                 tracing::warn!(%refusal, "the owner ends the connection");
                 return Err(StreamError::Ended);
@@ -575,9 +619,20 @@ impl Shared {
         Ok(())
     }
 
+    /// The kernel believes its attributes no longer. That never waits, unlike all else that it can be told.
+    fn doubt(&self, notice: &Notice) {
+        if let (Notice::Inode { node, offset: ..0, .. }, Some(notifier)) = (notice, self.notifier.get())
+            && let Err(error) = notifier.invalidate_inode(*node, -1, 0)
+        {
+            tracing::debug!(%error, "the kernel was not told that attributes have changed");
+        }
+    }
+
     fn answer(&self, number: u64, answer: Answer) {
         let mut state = self.state.lock();
-        let Some(Answered(request, answer)) = state.answered(number, answer) else { return self.let_go(state) };
+        let Some(Answered(request, answer)) = state.answered(self.now_ms(), number, answer) else {
+            return self.let_go(state);
+        };
         if request.opcode() == opcode::WRITE && state.retained.is_full() {
             state.held_back.push(Answered(request, answer));
             drop(state);
@@ -585,12 +640,7 @@ impl Shared {
             return;
         }
         drop(state);
-        let mut bytes = answer.bytes;
-        self.translate_answer(&request, &mut bytes);
-        if self.direct.is_used() {
-            show_block_size(request.opcode(), &mut bytes);
-        }
-        request.reply_raw(answer.errno, &bytes);
+        self.reply(request, answer.errno, answer.bytes);
         self.let_go(self.state.lock());
     }
 
@@ -687,10 +737,20 @@ impl Shared {
         }
     }
 
+    /// Notes that the owner is asked now whether it hears; false: it is not the one who is connected.
+    fn asks(&self, wire: &Arc<Wire>) -> bool {
+        let mut state = self.state.lock();
+        let is_it = matches!(&state.phase, Phase::Ready(current) if Arc::ptr_eq(current, wire));
+        if is_it {
+            state.leased.asks(self.now_ms());
+        }
+        is_it
+    }
+
     /// Tells the owner that this side is there, and looks whether there is a newer one, until the end. For a thread of its own.
     fn ping(&self) {
         let every = Duration::from_secs(PING_EVERY_SECONDS);
-        let mut away_since = None;
+        let (mut away_since, mut last_ping) = (None, Instant::now());
         while !self.is_over() {
             let phase = {
                 let mut state = self.state.lock();
@@ -709,7 +769,8 @@ impl Shared {
             };
             away_since = None;
             self.sync_if_full();
-            if wire.last_sent().elapsed() >= every / 2 {
+            if last_ping.elapsed() >= every - every / 10 && self.asks(&wire) {
+                last_ping = Instant::now();
                 wire.send(&Frame::Ping);
             }
             if (self.find)().is_some_and(|owner| owner.epoch > wire.epoch) {

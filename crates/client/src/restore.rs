@@ -34,8 +34,8 @@ impl<'a> Restoring<'a> {
     /// Tells everything.
     pub fn tell_all(&mut self) -> Result<(), StreamError> {
         let (known, open, locks, pieces, is_new) = {
-            let state = self.shared.state.lock();
-            let known: Vec<(u64, u64)> = state.known.iter().map(|(node, count)| (*node, *count)).collect();
+            let mut state = self.shared.state.lock();
+            let known = state.count_all();
             let is_new = state.written_epoch != self.wire.epoch;
             let pieces = if is_new { state.retained.pieces() } else { Vec::new() };
             (known, state.handles.all(), self.locks(&state), pieces, is_new)
@@ -167,11 +167,12 @@ impl<'a> Restoring<'a> {
             let mut found: Vec<Option<Answer>> = vec![None; window.len()];
             while missing > 0 {
                 match self.incoming.next_frame()? {
-                    Frame::Reply { number, errno, mark, place, is_map: false, bytes } => {
+                    Frame::Reply { number, errno, mark, place, is_map: false, bytes, .. } => {
                         let at = usize::try_from(number.wrapping_sub(first)).unwrap_or(usize::MAX);
                         let slot = found.get_mut(at).ok_or(StreamError::Order)?;
                         missing -= usize::from(slot.is_none());
-                        *slot = Some(Answer { errno: i32::from(errno), mark, place, bytes: bytes.to_vec() });
+                        let (errno, is_leased) = (i32::from(errno), false);
+                        *slot = Some(Answer { errno, mark, place, is_leased, bytes: bytes.to_vec() });
                     }
                     other => self.shared.heard(self.wire, &other)?,
                 }

@@ -11,6 +11,7 @@ use fuse_wire::ranges::{Owner, Ranges, Wanted};
 use fuse_wire::{Operation, Request, Write, raw};
 
 use crate::handles::{Handles, Stale};
+use crate::leased::Leased;
 use crate::retained::Retained;
 use crate::wire::Wire;
 
@@ -23,6 +24,7 @@ pub(crate) struct Answer {
     pub errno: i32,
     pub mark: u64,
     pub place: u64,
+    pub is_leased: bool,
     pub bytes: Vec<u8>,
 }
 
@@ -51,8 +53,18 @@ pub(crate) struct Waiting {
     is_repeated: bool,
     /// What is kept from this order on was written after it was sent.
     order: u64,
+    /// What was recalled before this it was sent after.
+    since: u64,
     /// Of a read: only bytes will do.
     wants_bytes: bool,
+}
+
+/// References of the kernel to an inode.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct References {
+    pub all: u64,
+    /// Of these, those that the owner counts as well.
+    pub given: u64,
 }
 
 /// A request as it is sent.
@@ -81,7 +93,8 @@ pub(crate) struct State {
     pub waiting: BTreeMap<u64, Waiting>,
     next_number: u64,
     pub handles: Handles,
-    pub known: HashMap<u64, u64>,
+    pub known: HashMap<u64, References>,
+    pub leased: Leased,
     pub locks: HashMap<(u64, bool), Ranges>,
     pub retained: Retained,
     /// The owner's term in which the kept writes were written.
@@ -113,6 +126,7 @@ impl Default for State {
             next_number: 1,
             handles: Handles::default(),
             known: HashMap::new(),
+            leased: Leased::default(),
             locks: HashMap::new(),
             retained: Retained::default(),
             written_epoch: 0,
@@ -134,10 +148,41 @@ impl State {
     pub fn enter(&mut self, asker: Asker) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
-        let order = self.retained.order();
+        let (order, since) = (self.retained.order(), self.leased.now());
+        self.forget_what_changes(&asker);
         let wants_bytes = false;
-        self.waiting.insert(number, Waiting { asker, sent_to: None, is_repeated: false, order, wants_bytes });
+        self.waiting.insert(number, Waiting { asker, sent_to: None, is_repeated: false, order, since, wants_bytes });
         number
+    }
+
+    /// What a request changes is not believed: when it is sent, and when it is answered.
+    fn forget_what_changes(&mut self, asker: &Asker) {
+        match asker {
+            Asker::Kernel(request) => self.leased.note(&request.operation()),
+            Asker::Own(message, _) => {
+                let header = raw::header(message).filter(|_| raw::written_range(message).is_some());
+                header.into_iter().for_each(|header| self.leased.change_content(header.nodeid));
+            }
+        }
+    }
+
+    /// The answer to a request of the kernel that is leased, with the kernel's reference noted.
+    pub fn leased_answer(&mut self, now_ms: u64, request: &Request) -> Option<Vec<u8>> {
+        if !matches!(self.phase, Phase::Ready(_)) {
+            return None;
+        }
+        let mut bytes = self.leased.answer(now_ms, &request.operation())?;
+        let mut are_counted = true;
+        // The owner keeps what it counts, and no inode that this kernel alone would know.
+        raw::each_found(request.opcode(), &bytes, |node| are_counted &= self.known.contains_key(&node));
+        if !are_counted {
+            return None;
+        }
+        raw::set_believed(request.opcode(), &mut bytes, self.leased.believed_ms(now_ms));
+        raw::each_found(request.opcode(), &bytes, |node| {
+            self.known.entry(node).and_modify(|references| references.all += 1);
+        });
+        Some(bytes)
     }
 
     /// Takes a read in of which only the bytes will do.
@@ -169,6 +214,7 @@ impl State {
     pub fn goes_on(&mut self, epoch: u64, is_resumed: bool) -> bool {
         // Of another connection; an owner that waits for it says so again.
         self.to_confirm = None;
+        self.leased.clear();
         if self.written_epoch != epoch {
             self.retained.forget_others();
         }
@@ -202,17 +248,44 @@ impl State {
         }
         waiting.is_repeated |= waiting.sent_to.is_some_and(|before| before != self.incarnation);
         waiting.sent_to = Some(self.incarnation);
+        waiting.since = self.leased.now();
         let is_read = raw::header(&message).is_some_and(|header| header.opcode == opcode::READ);
         let (is_repeated, takes_map) = (waiting.is_repeated, is_read && !waiting.wants_bytes);
         Ok(Some(Prepared { number, acknowledged, is_repeated, takes_map, message }))
     }
 
     /// An answer came. Gives it on to the kernel, if it waits for it.
-    pub fn answered(&mut self, number: u64, answer: Answer) -> Option<Answered> {
-        let Waiting { asker, order, .. } = self.waiting.remove(&number)?;
+    pub fn answered(&mut self, now_ms: u64, number: u64, mut answer: Answer) -> Option<Answered> {
+        let Waiting { asker, order, since, .. } = self.waiting.remove(&number)?;
+        let may_learn = match &asker {
+            Asker::Kernel(request) => self.may_learn((now_ms, since), request, &answer),
+            Asker::Own(..) => false,
+        };
+        self.forget_what_changes(&asker);
+        if let Asker::Kernel(request) = &asker {
+            self.learn(now_ms, may_learn, request, &mut answer);
+        }
         let answered = self.note_answer(asker, order, answer);
         self.retained.answered_below(self.first_waiting());
         answered
+    }
+
+    /// Whether what an answer tells may be believed.
+    fn may_learn(&self, asked: (u64, u64), request: &Request, answer: &Answer) -> bool {
+        answer.is_leased && self.leased.may_learn(asked, &request.operation(), request.opcode(), &answer.bytes)
+    }
+
+    /// What an answer tells is believed, by this side and for a moment by the kernel, or by none.
+    fn learn(&mut self, now_ms: u64, may_learn: bool, request: &Request, answer: &mut Answer) {
+        let operation = request.opcode();
+        if answer.errno != 0 || operation == opcode::READ {
+            return;
+        }
+        if may_learn {
+            self.leased.learn(now_ms, &request.operation(), operation, &answer.bytes);
+        }
+        let believed_ms = if may_learn { self.leased.believed_ms(now_ms) } else { 0 };
+        raw::set_believed(operation, &mut answer.bytes, believed_ms);
     }
 
     /// All requests with lower numbers are answered, but for those that wait for locks.
@@ -265,7 +338,11 @@ impl State {
         if answer.errno != 0 {
             return;
         }
-        raw::each_found(operation, &answer.bytes, |node| *self.known.entry(node).or_insert(0) += 1);
+        raw::each_found(operation, &answer.bytes, |node| {
+            let references = self.known.entry(node).or_default();
+            references.all += 1;
+            references.given += 1;
+        });
         self.note_opened(request, answer);
         match request.operation() {
             Operation::Write(Write { node, data, .. }) => {
@@ -360,16 +437,33 @@ impl State {
         }
     }
 
-    /// The kernel takes references back.
-    pub fn forget(&mut self, message: &[u8]) {
+    /// The kernel takes references back. Gives those that the owner has counted.
+    pub fn forget(&mut self, message: &[u8]) -> Vec<(u64, u64)> {
+        let mut counted = Vec::new();
         raw::each_forgotten(message, |node, count| {
-            if let Some(known) = self.known.get_mut(&node) {
-                *known = known.saturating_sub(count);
-                if *known == 0 {
-                    self.known.remove(&node);
-                }
+            let Some(known) = self.known.get_mut(&node) else { return };
+            assert!(known.given <= known.all, "the owner counts what the kernel has: {known:?} of inode {node}");
+            known.all = known.all.saturating_sub(count);
+            let given = known.given.saturating_sub(known.all);
+            known.given -= given;
+            if given > 0 {
+                counted.push((node, given));
+            }
+            if known.all == 0 {
+                self.known.remove(&node);
+                self.leased.forget(node);
             }
         });
+        counted
+    }
+
+    /// An owner is told of all references: it counts them from now on.
+    pub fn count_all(&mut self) -> Vec<(u64, u64)> {
+        let count = |(node, references): (&u64, &mut References)| {
+            references.given = references.all;
+            (*node, references.all)
+        };
+        self.known.iter_mut().map(count).collect()
     }
 
     /// Whether the kernel will not use a handle again, which is noted.

@@ -1,7 +1,6 @@
 //! A connection to an owner, as those who send over it see it.
 
 use std::net::{Shutdown, TcpStream};
-use std::time::Instant;
 
 use parking_lot::Mutex;
 use stere_machine_tls::{TlsReader, TlsWriter};
@@ -17,29 +16,21 @@ pub(crate) struct Wire {
     socket: TcpStream,
     /// Of the owner at the other end.
     pub epoch: u64,
-    last_sent: Mutex<Instant>,
 }
 
 impl Wire {
     pub fn new(outgoing: Outgoing<ToOwner>, socket: TcpStream, epoch: u64) -> Wire {
-        Wire { outgoing: Mutex::new(outgoing), socket, epoch, last_sent: Mutex::new(Instant::now()) }
+        Wire { outgoing: Mutex::new(outgoing), socket, epoch }
     }
 
     /// Sends a frame. If that fails the connection is cut, which its reader notices, and all is sent again elsewhere.
     pub fn send(&self, frame: &Frame<'_>) {
         let encoded = frame.encode();
         let sent = self.outgoing.lock().send_encoded(encoded);
-        match sent {
-            Ok(()) => *self.last_sent.lock() = Instant::now(),
-            Err(error) => {
-                tracing::debug!(%error, "nothing can be sent to the owner any more");
-                self.cut();
-            }
+        if let Err(error) = sent {
+            tracing::debug!(%error, "nothing can be sent to the owner any more");
+            self.cut();
         }
-    }
-
-    pub fn last_sent(&self) -> Instant {
-        *self.last_sent.lock()
     }
 
     pub fn cut(&self) {

@@ -54,7 +54,7 @@ pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>, Unmounter)) ->
     };
     let (pool_name, key) = (request.pool.clone(), request.key);
     let (pool, machine, users, groups) = (request.pool_id, request.machine_id, request.users, request.groups);
-    let link = LinkOptions { pool, pool_name, machine, key, users, groups };
+    let link = LinkOptions { pool, pool_name, machine, key, users, groups, now_ms: stere_multihost::boot_ms };
     let mount =
         Mount::new(request.find, link, request.content, &request.mountpoint, &options.wire(is_root)).map_err(told)?;
     // Who still has files open, or waits for an owner, gets a little time.

@@ -90,6 +90,7 @@ impl Device {
             origin: Origin::Device(Arc::clone(self)),
             shared: Arc::clone(&dispatcher.shared),
             answered: false,
+            companion: None,
         });
     }
 

@@ -42,7 +42,9 @@ pub use init::{InitOptions, Negotiated, RECOMMENDED, Transport};
 pub use interrupt::Cancel;
 pub use mount::{BlockDevice, MountOptions, Unmount, Unmounter};
 pub use notify::Notifier;
-pub use operation::{AttributeChanges, CopyFileRange, Forgets, Ioctl, Lock, OfferWrite, Operation, TimeChange, Write};
+pub use operation::{
+    AttributeChanges, Changed, CopyFileRange, Forgets, Ioctl, Lock, OfferWrite, Operation, TimeChange, Write,
+};
 pub use remote::RemoteSession;
 pub use remote_id::RemoteId;
 pub use remote_memory::{RemoteAnswer, RemoteReply};

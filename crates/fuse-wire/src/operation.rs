@@ -8,9 +8,12 @@ use crate::abi::structs::{ForgetOne, split};
 use crate::reply::Timestamp;
 
 pub(crate) mod arguments;
+mod changed;
 pub(crate) mod decode;
 #[cfg(test)]
 mod tests;
+
+pub use changed::Changed;
 
 /// One request of the kernel. `node` and `parent` are node ids, as given out in entries; the root is 1.
 #[derive(Clone, Copy, Debug)]

@@ -182,8 +182,8 @@ pub fn attribute_places(operation: u32, answer: &[u8]) -> Vec<usize> {
     }
 }
 
-/// Tells each node that an answer gives the kernel one more reference to.
-pub fn each_found(operation: u32, answer: &[u8], mut each: impl FnMut(u64)) {
+/// Tells each entry that an answer has: in a listing with its name, else of the name that was asked for. Node 0 is none.
+pub fn each_entry(operation: u32, answer: &[u8], mut each: impl FnMut(Option<&[u8]>, &EntryOut)) {
     match operation {
         opcode::LOOKUP
         | opcode::CREATE
@@ -191,27 +191,75 @@ pub fn each_found(operation: u32, answer: &[u8], mut each: impl FnMut(u64)) {
         | opcode::MKNOD
         | opcode::MKDIR
         | opcode::SYMLINK
-        | opcode::LINK => {
-            split::<EntryOut>(answer)
-                .into_iter()
-                .filter(|(entry, _)| entry.nodeid != 0)
-                .for_each(|(entry, _)| each(entry.nodeid));
-        }
+        | opcode::LINK => split::<EntryOut>(answer).into_iter().for_each(|(entry, _)| each(None, &entry)),
         opcode::READDIRPLUS => {
             let mut rest = answer;
             while let Some((entry, after)) = split::<EntryOut>(rest) {
                 let Some((name, after)) = split::<Dirent>(after) else { return };
-                if entry.nodeid != 0 {
-                    each(entry.nodeid);
-                }
+                let length = name.namelen as usize;
+                let Some(shown) = after.get(..length) else { return };
+                each(Some(shown), &entry);
                 // Records begin on 8 bytes, and so do both structures end.
-                let padded = (name.namelen as usize).next_multiple_of(8);
-                let Some(next) = after.get(padded..) else { return };
+                let Some(next) = after.get(length.next_multiple_of(8)..) else { return };
                 rest = next;
             }
         }
         _ => {}
     }
+}
+
+/// Tells each node that an answer gives the kernel one more reference to.
+pub fn each_found(operation: u32, answer: &[u8], mut each: impl FnMut(u64)) {
+    each_entry(operation, answer, |_, entry| {
+        if entry.nodeid != 0 {
+            each(entry.nodeid);
+        }
+    });
+}
+
+/// Sets how long the kernel may believe what an answer says: names of directories and attributes for so long, other names not at all.
+pub fn set_believed(operation: u32, answer: &mut [u8], believed_ms: u64) {
+    assert!(believed_ms <= 60_000, "nobody believes an answer for {believed_ms} ms");
+    let (seconds, nanoseconds) = (believed_ms / 1000, (believed_ms % 1000) as u32 * 1_000_000);
+    match operation {
+        opcode::GETATTR | opcode::SETATTR | opcode::STATX => {
+            set_number(answer, offset_of!(AttrOut, attr_valid), seconds);
+            set_half(answer, offset_of!(AttrOut, attr_valid_nsec), nanoseconds);
+        }
+        _ => {
+            for place in attribute_places(operation, answer) {
+                let entry = place - offset_of!(EntryOut, attr);
+                let is_directory = half_at(answer, place + offset_of!(FileAttr, mode))
+                    .is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFDIR);
+                let name = if is_directory { (seconds, nanoseconds) } else { (0, 0) };
+                set_number(answer, entry + offset_of!(EntryOut, entry_valid), name.0);
+                set_half(answer, entry + offset_of!(EntryOut, entry_valid_nsec), name.1);
+                set_number(answer, entry + offset_of!(EntryOut, attr_valid), seconds);
+                set_half(answer, entry + offset_of!(EntryOut, attr_valid_nsec), nanoseconds);
+            }
+        }
+    }
+}
+
+fn half_at(bytes: &[u8], place: usize) -> Option<u32> {
+    bytes.get(place..)?.first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn set_half(bytes: &mut [u8], place: usize, number: u32) {
+    if let Some(room) = bytes.get_mut(place..).and_then(|rest| rest.get_mut(..4)) {
+        room.copy_from_slice(&number.to_ne_bytes());
+    }
+}
+
+/// A message that takes references back, some of each node.
+#[must_use]
+pub fn forget_message(forgotten: &[(u64, u64)]) -> Vec<u8> {
+    assert!(!forgotten.is_empty(), "something is forgotten");
+    let count = u32::try_from(forgotten.len()).unwrap_or(u32::MAX);
+    let head = BatchForgetIn { count, ..BatchForgetIn::default() };
+    let one = |(nodeid, nlookup): &(u64, u64)| ForgetOne { nodeid: *nodeid, nlookup: *nlookup };
+    let all: Vec<u8> = forgotten.iter().flat_map(|forget| one(forget).as_bytes().to_vec()).collect();
+    message(opcode::BATCH_FORGET, 0, &[head.as_bytes(), &all])
 }
 
 /// Tells each node that a message takes references back from, and how many.

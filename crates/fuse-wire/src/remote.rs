@@ -65,7 +65,7 @@ impl RemoteSession {
         let (reply, place) = (Mutex::new(Some(reply)), AtomicU64::new(0));
         let remote = Remote { tag: self.tag, id, takes_map, message, arena, reply, place };
         let (shared, origin) = (Arc::clone(&self.shared), Origin::Remote(Box::new(remote)));
-        Some(Request { header, slot: 0, message_bytes, origin, shared, answered: false })
+        Some(Request { header, slot: 0, message_bytes, origin, shared, answered: false, companion: None })
     }
 
     /// Nobody waits for any answer any more.

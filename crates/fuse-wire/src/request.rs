@@ -68,6 +68,16 @@ pub struct Request {
     pub(crate) origin: Origin,
     pub(crate) shared: Arc<Shared>,
     pub(crate) answered: bool,
+    pub(crate) companion: Option<Companion>,
+}
+
+/// What lives as long as a request is not answered.
+pub(crate) struct Companion(#[allow(dead_code, reason = "only dropped")] Box<dyn Send>);
+
+impl std::fmt::Debug for Companion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Companion")
+    }
 }
 
 // SAFETY: the raw memory behind a request belongs to it alone until it is answered.
@@ -165,6 +175,11 @@ impl Request {
             Origin::Remote(remote) => remote.id,
             _ => None,
         }
+    }
+
+    /// Keeps this until the request is answered; the answer is sent before it is dropped.
+    pub fn accompany(&mut self, companion: Box<dyn Send>) {
+        self.companion = Some(Companion(companion));
     }
 
     /// Whether a read may be answered with where the bytes lie.

@@ -331,6 +331,7 @@ impl RingThread {
             origin: Origin::Ring(Arc::clone(&self.shared)),
             shared: Arc::clone(&dispatcher.shared),
             answered: false,
+            companion: None,
         });
     }
 

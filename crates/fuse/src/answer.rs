@@ -10,6 +10,8 @@ use crate::belief::Belief;
 /// One answer.
 pub(crate) enum Answer {
     Done,
+    /// Names of these inodes were removed or moved.
+    Moved([Option<u64>; 2]),
     /// For what wants none.
     Silence,
     Entry(Entry),
@@ -69,7 +71,7 @@ impl Answer {
     /// Answers the request.
     pub fn send(self, request: Request, belief: &Belief) {
         match self {
-            Answer::Done => request.reply_ok(),
+            Answer::Done | Answer::Moved(_) => request.reply_ok(),
             Answer::Silence => request.reply_none(),
             Answer::Entry(entry) => request.reply_entry(&entry),
             Answer::NoEntry => request.reply_entry(&Entry::negative(belief.absence)),

@@ -1,9 +1,12 @@
-//! What a request that was done has changed, for kernels of other machines that may have it in memory.
+//! What a request changes, for kernels of other machines that may have it in memory.
 //!
-//! Read next: `door.rs`, through which others hear of it.
+//! They hear of it twice: before it is done, so that nobody believes any longer what is about to change ([`Observer::before`]), and when
+//! it was done. Either may have to wait for them. Read next: `door.rs`, through which others hear of it.
 
 use fuse_wire::abi::opcode;
 use fuse_wire::{CopyFileRange, OfferWrite, Operation, Request, Write, raw};
+
+use crate::answer::Answer;
 
 /// Attributes of an inode, and content from `offset` for `length` bytes (0: to the end; a negative offset: attributes only).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,33 @@ pub struct Changes {
     pub names: Vec<(u64, Vec<u8>)>,
     /// That kernel may have something else in memory than was done, anywhere in these inodes.
     pub tell_own: bool,
+    /// Others heard of it before it was done.
+    pub is_begun: bool,
+    /// Inodes whose attributes changed as well, which was known only when it was done: those that lost a name, or moved.
+    pub late: Vec<u64>,
+}
+
+/// What is done when all have heard, on whatever thread.
+pub type Next = Box<dyn FnOnce() + Send>;
+
+/// Does something when all who have to hear of a change have heard; at once, if that is nobody.
+pub type WhenHeard = Box<dyn FnOnce(Next) + Send>;
+
+/// A change that is about to be made.
+#[derive(Default)]
+pub struct Begun {
+    /// Kept until it is made or has failed.
+    pub guard: Option<Box<dyn Send>>,
+    /// Whom it waits for; `None`: nobody.
+    pub when_heard: Option<WhenHeard>,
+}
+
+/// Hears of all that requests change.
+pub struct Observer {
+    /// Before it is done, where this machine's kernel asks for it. Those of others are told by whoever serves them ([`changes_of`]).
+    pub before: Box<dyn Fn(&Changes) -> Begun + Send + Sync>,
+    /// When it was done, and before it is answered. Whom the answer waits for; `None`: nobody.
+    pub after: Box<dyn Fn(Changes) -> Option<WhenHeard> + Send + Sync>,
 }
 
 fn attributes_of(node: u64) -> ChangedInode {
@@ -50,32 +80,20 @@ fn may_change(operation: u32) -> bool {
     changes_a_file || raw::changes_names(operation)
 }
 
-/// What a request that was done has changed; `None` if nothing. `appended`: where a write went, and how long it was, that its kernel may
-/// have thought of elsewhere.
+/// What a request changes; `None` if nothing. `appended`: where a write went, and how long it was, that its kernel may have thought of
+/// elsewhere.
 pub(crate) fn of(request: &Request, appended: Option<(u64, u64)>) -> Option<Changes> {
     if !may_change(request.opcode()) {
         return None;
     }
     let mut changes = Changes { by: request.remote_tag(), tell_own: appended.is_some(), ..Changes::default() };
-    let mut name = |parent: u64, name: &[u8]| {
-        changes.names.push((parent, name.to_vec()));
-        changes.inodes.push(attributes_of(parent));
-    };
-    match request.operation() {
-        Operation::Create { parent, name: made, .. }
-        | Operation::Mknod { parent, name: made, .. }
-        | Operation::Mkdir { parent, name: made, .. }
-        | Operation::Symlink { parent, name: made, .. }
-        | Operation::Unlink { parent, name: made }
-        | Operation::Rmdir { parent, name: made } => name(parent, made),
-        Operation::Rename { parent, name: old, new_parent, new_name, .. } => {
-            name(parent, old);
-            name(new_parent, new_name);
-        }
-        Operation::Link { node, new_parent, new_name } => {
-            name(new_parent, new_name);
-            changes.inodes.push(attributes_of(node));
-        }
+    let operation = request.operation();
+    for (directory, name) in operation.changed().names {
+        changes.names.push((directory, name.to_vec()));
+        changes.inodes.push(attributes_of(directory));
+    }
+    match operation {
+        Operation::Link { node, .. } => changes.inodes.push(attributes_of(node)),
         Operation::Write(Write { node, offset, data, .. }) => {
             let (offset, length) = appended.unwrap_or((offset, data.len() as u64));
             changes.inodes.push(content_of(node, offset, length));
@@ -95,7 +113,28 @@ pub(crate) fn of(request: &Request, appended: Option<(u64, u64)>) -> Option<Chan
         Operation::Setxattr { node, .. } | Operation::Removexattr { node, .. } => {
             changes.inodes.push(attributes_of(node));
         }
-        _ => return None,
+        _ if changes.names.is_empty() => return None,
+        _ => {}
+    }
+    Some(changes)
+}
+
+/// What a request is about to change, for whoever tells others by himself; `None` if nothing.
+#[must_use]
+pub fn changes_of(request: &Request) -> Option<Changes> {
+    of(request, None)
+}
+
+/// What a request has changed that was answered so.
+pub(crate) fn done(request: &Request, answer: &Answer) -> Option<Changes> {
+    let appended = match answer {
+        Answer::Appended(place, bytes) => Some((*place, *bytes as u64)),
+        _ => None,
+    };
+    let mut changes = Changes { is_begun: true, ..of(request, appended)? };
+    if let Answer::Moved(inodes) = answer {
+        changes.late.extend(inodes.iter().flatten());
+        changes.inodes.extend(changes.late.iter().map(|inode| attributes_of(*inode)));
     }
     Some(changes)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fuse_wire::{Filesystem, Request};
 use stere_naming::{FileSystem, Io};
 
-use crate::changes::Changes;
+use crate::changes::{Changes, Observer};
 use crate::error::Error;
 use crate::front::Front;
 use crate::options::MountOptions;
@@ -51,9 +51,14 @@ impl Door {
         self.0.filesystem()
     }
 
-    /// `told` hears of all that requests change, before they are answered. Only the first who asks is told.
-    pub fn on_changes(&self, told: Box<dyn Fn(Changes) + Send + Sync>) {
-        self.0.observe(told);
+    /// `observer` hears of all that requests change. Only the first who asks is told.
+    pub fn on_changes(&self, observer: Observer) {
+        self.0.observe(observer);
+    }
+
+    /// Tells this machine's kernel that its attributes of what another one has changed are old; nobody waits for that.
+    pub fn doubt_here(&self, changes: &Changes) {
+        self.0.doubt_attributes(changes.inodes.iter().map(|inode| inode.node));
     }
 
     /// `is_known` tells whether a far kernel knows an inode that this machine's kernel forgets. Only the first who asks is heard.

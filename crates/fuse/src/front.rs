@@ -18,7 +18,7 @@ use stere_store::{Call, Cancellation, PendingRead};
 use crate::answer::{Answer, Failure};
 use crate::beside;
 use crate::cached::{self, CachedRange, Paged};
-use crate::changes::{self, Changes};
+use crate::changes::{self, Changes, Observer, WhenHeard};
 use crate::clock::now;
 use crate::complaints::Complaints;
 use crate::error::Error;
@@ -30,9 +30,6 @@ use crate::removals::Removals;
 use crate::searches::{self, Next, Searches};
 use crate::turns::{Claim, Come, Turn, Turns};
 use crate::waiter::Waiter;
-
-/// Hears of what requests change.
-type Observer = Box<dyn Fn(Changes) + Send + Sync>;
 
 /// Tells whether another kernel knows an inode.
 type Known = Box<dyn Fn(u64) -> bool + Send + Sync>;
@@ -174,18 +171,12 @@ impl Front {
             Err(Failure::WouldBlock) => None,
             outcome => cached::doubtful(&request, outcome.is_ok()),
         };
-        if let (Ok(answer), Some(observer)) = (&outcome, self.observer.get()) {
-            let appended = match answer {
-                Answer::Appended(place, bytes) => Some((*place, *bytes as u64)),
-                _ => None,
-            };
-            changes::of(&request, appended).into_iter().for_each(observer);
-        }
+        let when_heard = match (&outcome, self.observer.get()) {
+            (Ok(answer), Some(observer)) => changes::done(&request, answer).and_then(&observer.after),
+            _ => None,
+        };
         match outcome {
-            Ok(answer) => match self.paged.passed_by(&request) {
-                Some(range) => self.lanes.submit(Lane::Syncing, Job::Passed(request, answer, range)),
-                None => answer.send(request, &self.performer.belief),
-            },
+            Ok(answer) => self.answer_when_heard(request, answer, when_heard),
             Err(Failure::Errno(errno)) => request.reply_error(errno),
             Err(Failure::WouldBlock) if !io.may_recall() => return Some(request),
             Err(Failure::WouldBlock) => {
@@ -202,6 +193,72 @@ impl Front {
         // Not before the answer: the kernel waits for that with the pages locked.
         doubtful.into_iter().for_each(|range| self.lanes.submit(Lane::Syncing, Job::Invalidate(range)));
         None
+    }
+
+    /// Answers, when others have heard of what was done.
+    fn answer_when_heard(&self, request: Request, answer: Answer, when_heard: Option<WhenHeard>) {
+        let own = Weak::clone(&self.own);
+        match when_heard {
+            None => self.answer(request, answer),
+            // Without a front nobody waits any more.
+            Some(when_heard) => when_heard(Box::new(move || {
+                if let Some(front) = own.upgrade() {
+                    front.answer(request, answer);
+                }
+            })),
+        }
+    }
+
+    fn answer(&self, request: Request, answer: Answer) {
+        match self.paged.passed_by(&request) {
+            Some(range) => self.lanes.submit(Lane::Syncing, Job::Passed(request, answer, range)),
+            None => answer.send(request, &self.performer.belief),
+        }
+    }
+
+    /// Performs a request of this machine's kernel when others have heard of what it changes.
+    fn handle_when_heard(&self, mut request: Request) {
+        let is_far = request.remote_tag().is_some();
+        let Some(observer) = self.observer.get().filter(|_| !is_far) else { return self.handle_now(request) };
+        let Some(changes) = changes::of(&request, None) else { return self.handle_now(request) };
+        let begun = (observer.before)(&changes);
+        begun.guard.into_iter().for_each(|guard| request.accompany(guard));
+        let own = Weak::clone(&self.own);
+        match begun.when_heard {
+            None => self.handle_now(request),
+            Some(when_heard) => when_heard(Box::new(move || {
+                if let Some(front) = own.upgrade() {
+                    front.handle_now(request);
+                }
+            })),
+        }
+    }
+
+    fn handle_now(&self, request: Request) {
+        if cached::retains(&request) {
+            return self.lanes.submit(Lane::Syncing, Job::Retain(request));
+        }
+        if is_long(request.opcode()) {
+            return self.lanes.submit(Lane::Syncing, Job::Request(request));
+        }
+        // Both wait, for a grant or a file.
+        if matches!(request.opcode(), opcode::OFFER_WRITE | opcode::ENTER_WRITE) {
+            return self.hand_over(request);
+        }
+        if request.opcode() == opcode::READ {
+            return self.read_beside(request);
+        }
+        if let Some(request) = self.attempt(request, Io::NON_BLOCKING) {
+            self.hand_over(request);
+        }
+    }
+
+    /// What was changed beside all requests: other kernels are told.
+    pub fn changed_here(&self, changes: Changes) {
+        if let Some(observer) = self.observer.get() {
+            // Whoever changed it waits for nobody.
+            (observer.after)(changes).into_iter().for_each(|when_heard| when_heard(Box::new(|| {})));
+        }
     }
 
     /// Makes the kernel write what it has of a range, and forget it.
@@ -235,6 +292,16 @@ impl Front {
             self.searches.iter().for_each(|searches| searches.forget(node, count));
         }
         is_search
+    }
+
+    /// Tells this machine's kernel that attributes which it has are old. It never makes whoever tells it wait.
+    pub fn doubt_attributes(&self, nodes: impl Iterator<Item = u64>) {
+        let Some(notifier) = self.notifier.get() else { return };
+        for node in nodes {
+            if let Err(error) = notifier.invalidate_inode(node, -1, 0) {
+                tracing::debug!(%error, "the kernel was not told that attributes have changed");
+            }
+        }
     }
 
     /// Tells this machine's kernel what another one changed.
@@ -497,22 +564,7 @@ impl fuse_wire::Filesystem for Front {
         if self.is_shared && request.opcode() == opcode::RELEASE {
             self.locks.closed(&request);
         }
-        if cached::retains(&request) {
-            return self.lanes.submit(Lane::Syncing, Job::Retain(request));
-        }
-        if is_long(request.opcode()) {
-            return self.lanes.submit(Lane::Syncing, Job::Request(request));
-        }
-        // Both wait, for a grant or a file.
-        if matches!(request.opcode(), opcode::OFFER_WRITE | opcode::ENTER_WRITE) {
-            return self.hand_over(request);
-        }
-        if request.opcode() == opcode::READ {
-            return self.read_beside(request);
-        }
-        if let Some(request) = self.attempt(request, Io::NON_BLOCKING) {
-            self.hand_over(request);
-        }
+        self.handle_when_heard(request);
     }
 
     fn interrupted(&self, unique: u64) {

@@ -1,12 +1,13 @@
 //! A mounted pool, from `mount` to the last change made durable.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use fuse_wire::{Transport, Unmount, Unmounter};
 use stere_naming::{FileSystem, Io};
 use stere_store::Store;
 
+use crate::changes::{ChangedInode, Changes};
 use crate::door::Door;
 use crate::error::Error;
 use crate::front::Front;
@@ -15,22 +16,33 @@ use crate::performer::Performer;
 use crate::turns::Turns;
 
 /// Makes the kernel forget what it has in memory; for others than those who answer its requests.
-#[derive(Clone, Debug)]
-pub struct Forgetter(fuse_wire::Notifier);
+#[derive(Clone)]
+pub struct Forgetter {
+    notifier: fuse_wire::Notifier,
+    front: Weak<Front>,
+}
 
 impl Forgetter {
-    /// Content and attributes of inodes, and names in directories. What the kernel does not have is no error.
+    /// Content and attributes of inodes, and names in directories. What the kernel does not have is no error. Kernels of other machines
+    /// are told as well.
     pub fn forget(&self, inodes: &[u64], names: &[(u64, Vec<u8>)]) {
+        let whole = |node: &u64| ChangedInode { node: *node, offset: 0, length: 0 };
+        let inodes_changed = inodes.iter().map(whole).collect();
+        self.tell_others(Changes { inodes: inodes_changed, names: names.to_vec(), ..Changes::default() });
         let mut outcome = Ok(());
         for (directory, name) in names {
-            outcome = outcome.and(self.0.invalidate_entry(*directory, name));
+            outcome = outcome.and(self.notifier.invalidate_entry(*directory, name));
         }
         for inode in inodes {
-            outcome = outcome.and(self.0.invalidate_inode(*inode, 0, 0));
+            outcome = outcome.and(self.notifier.invalidate_inode(*inode, 0, 0));
         }
         if let Err(error) = outcome {
             tracing::warn!(%error, "the kernel could not be told to forget all that it should");
         }
+    }
+
+    fn tell_others(&self, changes: Changes) {
+        self.front.upgrade().into_iter().for_each(|front| front.changed_here(changes.clone()));
     }
 
     /// Attributes of an inode and a range of its content, which was changed past the kernel. Waits for what the kernel reads or
@@ -40,7 +52,9 @@ impl Forgetter {
     /// Why the kernel did not take it; a mount that is gone is none.
     pub fn forget_range(&self, inode: u64, offset: u64, length: u64) -> std::io::Result<()> {
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        match self.0.invalidate_inode(inode, signed(offset), signed(length)) {
+        let range = ChangedInode { node: inode, offset: signed(offset), length: signed(length) };
+        self.tell_others(Changes { inodes: vec![range], ..Changes::default() });
+        match self.notifier.invalidate_inode(range.node, range.offset, range.length) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             outcome => outcome,
         }
@@ -140,7 +154,8 @@ impl Session {
     /// For those who lock what the kernel may still know.
     #[must_use]
     pub fn forgetter(&self) -> Option<Forgetter> {
-        self.wire.as_ref().map(|wire| Forgetter(wire.notifier()))
+        let front = Arc::downgrade(&self.front);
+        self.wire.as_ref().map(|wire| Forgetter { notifier: wire.notifier(), front })
     }
 
     /// Whose turn it is to wait for media, for those who read beside the kernel.

@@ -31,6 +31,8 @@ const REPEATED: u8 = 1;
 const TAKES_MAP: u8 = 2;
 /// Content is told as a map.
 const MAP: u8 = 1;
+/// What is told of names and attributes may be believed until it is recalled.
+const LEASED: u8 = 2;
 
 /// Why bytes are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +100,8 @@ pub enum Frame<'a> {
         place: u64,
         /// The bytes are a map of what was to be read (`stere_format::ContentMap`).
         is_map: bool,
+        /// Names and attributes in it are leased: they may be believed until a notice says that they change.
+        is_leased: bool,
         /// What lies behind the header of an answer to the kernel.
         bytes: &'a [u8],
     },
@@ -231,12 +235,13 @@ impl<'a> Frame<'a> {
                 out.extend_from_slice(&[flags, 0, 0, 0, 0, 0, 0, 0]);
                 out.extend_from_slice(message);
             }
-            Frame::Reply { number: own, errno, mark, place, is_map, bytes } => {
+            Frame::Reply { number: own, errno, mark, place, is_map, is_leased, bytes } => {
                 number(*own);
                 number(*mark);
                 number(*place);
                 out.extend_from_slice(&errno.to_le_bytes());
-                out.extend_from_slice(&[u8::from(*is_map) * MAP, 0, 0, 0, 0, 0]);
+                let flags = (u8::from(*is_map) * MAP) | (u8::from(*is_leased) * LEASED);
+                out.extend_from_slice(&[flags, 0, 0, 0, 0, 0]);
                 out.extend_from_slice(bytes);
             }
             Frame::Notify(Notice::Inode { node, offset, length, settled }) => {
@@ -325,14 +330,15 @@ impl<'a> Frame<'a> {
         let (number, mark, place, errno) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u16()?);
         let [flags] = reader.array::<1>()?;
         reader.reserved::<5>()?;
-        if flags & !MAP != 0 {
+        if flags & !(MAP | LEASED) != 0 {
             return Err(FrameError::Reserved);
         }
-        let (is_map, bytes) = (flags & MAP != 0, reader.rest(ANSWER_BYTES_MAX)?);
-        if errno >= ERRNO_END || (errno != 0 && (is_map || !bytes.is_empty())) {
+        let (is_map, is_leased, bytes) = (flags & MAP != 0, flags & LEASED != 0, reader.rest(ANSWER_BYTES_MAX)?);
+        let is_more_than_an_error = is_map || is_leased || !bytes.is_empty();
+        if errno >= ERRNO_END || (errno != 0 && is_more_than_an_error) || (is_map && is_leased) {
             return Err(FrameError::Value);
         }
-        Ok(Frame::Reply { number, errno, mark, place, is_map, bytes })
+        Ok(Frame::Reply { number, errno, mark, place, is_map, is_leased, bytes })
     }
 }
 

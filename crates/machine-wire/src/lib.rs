@@ -21,11 +21,14 @@ pub use random::random;
 pub use stream::{Incoming, Outgoing, StreamError};
 
 /// This version of what is said; another one is refused.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// The owner counts a client's connection as gone when it heard nothing for so long, and the client the owner's.
 pub const SILENCE_SECONDS_MAX: u64 = 5;
 /// Both say something at least this often.
 pub const PING_EVERY_SECONDS: u64 = 1;
+/// For so long after it sent the last ping that was answered a client believes what it was told with a lease.
+pub const LEASE_SECONDS: u64 = 4;
+const _: () = assert!(LEASE_SECONDS < SILENCE_SECONDS_MAX, "a kernel believes its client for a second more");
 /// How long the owner keeps what belongs to a client whose connection is gone.
 pub const SESSION_SECONDS: u64 = 10;
 /// Requests of one client that may be unanswered; the owner ends a connection that has more.

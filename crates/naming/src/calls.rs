@@ -6,3 +6,4 @@ mod direct_writes;
 mod names;
 
 pub use direct_writes::FarWrites;
+pub use names::{move_name, remove_name};

@@ -136,7 +136,7 @@ impl FileSystem {
                 tracing::warn!(%name, %error, "a name in a deleted volume stays for now");
                 Ok(())
             }
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
         }
     }
 

@@ -20,7 +20,7 @@ mod pipeline;
 mod remove;
 mod rename;
 
-pub use calls::FarWrites;
+pub use calls::{FarWrites, move_name, remove_name};
 pub use filesystem::FileSystem;
 pub use listing::DirectoryEntry;
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};

@@ -6,8 +6,8 @@
 //!
 //! Invariants: no client is believed: lengths and handles are checked, and what one does wrong ends its own connection and nothing
 //! else; names are answered when they are durable; what an owner before has done for a request is not done again; after a commit has failed
-//! nobody is answered any more.
-//! Read next: `session.rs` (a client), `connection.rs` (its threads), `definite.rs` (what is durable), `effects.rs` (who is told),
+//! nobody is answered any more; nothing changes before those who may believe the contrary have heard.
+//! Read next: `session.rs` (a client), `connection.rs` (its threads), `definite.rs` (what is durable), `effects.rs` (who is told), `leases.rs` (who may believe what),
 //! `commands.rs` (commands of other machines),
 //! `docs/design/machines.md`.
 
@@ -19,6 +19,7 @@ mod definite;
 mod departed;
 mod effects;
 mod greet;
+mod leases;
 mod listener;
 mod members;
 mod repeated;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use fuse_wire::abi::{init, opcode};
 use fuse_wire::raw;
 use parking_lot::Mutex;
-use stere_fuse::Door;
+use stere_fuse::{Begun, Changes, Door, Next, Observer, WhenHeard};
 use stere_machine_tls::{MachineKey, PublicKey, accept};
 use stere_machine_wire::{Frame, Incoming, Outgoing, Purpose, Refusal, SILENCE_SECONDS_MAX, Secret, StreamError};
 use stere_naming::requests;
@@ -26,6 +26,7 @@ use crate::definite::{Definite, Need};
 use crate::departed::Departed;
 use crate::effects::Effects;
 use crate::greet::{FromClient, Greeted, Identity, ToClient, greet, refuse};
+use crate::leases::{Leases, Recall};
 use crate::members::{Members, ReadMembers};
 use crate::session::{Asked, Session};
 use crate::sharing::{HeldAnswer, Sharing};
@@ -37,6 +38,8 @@ const GREETING_MAX: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// An owner that leaves waits so long until its clients know what is durable.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
+/// A client that does not say for so long that it has heard is given up: others wait for that.
+const HEARS_WITHIN: Duration = Duration::from_secs(SILENCE_SECONDS_MAX);
 /// A client that takes nothing for so long is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -84,6 +87,7 @@ pub(crate) struct Shared {
     definite: Arc<Definite>,
     sharing: Arc<Sharing>,
     appends: Arc<Appends<Session, HeldAnswer>>,
+    leases: Arc<Leases>,
     effects: Effects,
     sessions: Mutex<HashMap<[u8; 16], Arc<Session>>>,
     departed: Departed,
@@ -127,6 +131,7 @@ impl Owner {
             key: options.key,
             members: Members::new(options.members),
             commands: Commands::new(options.commands),
+            leases: Arc::default(),
             effects: Effects::default(),
             sessions: Mutex::default(),
             next_tag: AtomicU64::new(1),
@@ -135,10 +140,13 @@ impl Owner {
             found: Mutex::new(found),
             is_over: AtomicBool::new(false),
         });
-        let told = Arc::downgrade(&shared);
-        shared.door.on_changes(Box::new(move |changes| {
-            told.upgrade().into_iter().for_each(|shared| shared.effects.push(changes.clone()));
-        }));
+        let (before, after) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
+        shared.door.on_changes(Observer {
+            before: Box::new(move |changes| {
+                before.upgrade().map_or_else(Begun::default, |shared| shared.begin(changes))
+            }),
+            after: Box::new(move |changes| after.upgrade().and_then(|shared| shared.changed(changes))),
+        });
         let asked = Arc::downgrade(&shared);
         shared.door.on_forget(Box::new(move |inode| asked.upgrade().is_some_and(|shared| shared.is_known(inode))));
         let mut owner = Owner { shared: Arc::clone(&shared), address, threads: Vec::new() };
@@ -338,7 +346,8 @@ impl Shared {
                 let (id, tag) = (greeted.hello.session, self.next_tag.fetch_add(1, Ordering::Relaxed));
                 let extended = greeted.hello.kernel_flags & init::SETXATTR_EXT != 0;
                 let durability = (Arc::clone(&self.definite), Arc::clone(&self.sharing), Arc::clone(&self.appends));
-                let session = Session::new((id, tag, key), extended, self.door.clone(), durability);
+                let session =
+                    Session::new((id, tag, key), extended, self.door.clone(), durability, Arc::clone(&self.leases));
                 let session = session.map_err(|error| {
                     tracing::error!(%error, "a machine cannot be served");
                     Refusal::Ending
@@ -445,6 +454,8 @@ impl Shared {
             let expired: Vec<_> =
                 self.sessions.lock().values().filter(|session| session.has_expired()).cloned().collect();
             expired.iter().for_each(|session| self.end_session(session));
+            let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+            sessions.iter().for_each(|session| session.cut_if_deaf(HEARS_WITHIN));
             self.departed.forget_old();
             if self.is_grace_over() {
                 let found = std::mem::take(&mut *self.found.lock());
@@ -452,6 +463,29 @@ impl Shared {
             }
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    /// Something is about to change: who believes the contrary hears of it first.
+    fn begin(&self, changes: &Changes) -> Begun {
+        let (changing, recalls) = self.leases.change(changes);
+        Begun { guard: Some(Box::new(changing)), when_heard: when_heard(recalls) }
+    }
+
+    /// Something has changed. Whoever may believe what was not said to change hears of it before it is answered.
+    fn changed(&self, changes: Changes) -> Option<WhenHeard> {
+        assert!(
+            changes.is_begun || changes.late.is_empty(),
+            "all of {changes:?} is told at once, or what was not before"
+        );
+        let recalls = match changes.is_begun {
+            true => self.leases.changed(changes.by, &changes.late),
+            false => self.leases.change(&changes).1,
+        };
+        if changes.by.is_some() {
+            self.door.doubt_here(&changes);
+        }
+        self.effects.push(changes);
+        when_heard(recalls)
     }
 
     fn tell_effects(&self) {
@@ -503,6 +537,17 @@ impl Shared {
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         sessions.iter().for_each(|session| session.cut());
     }
+}
+
+/// Has these machines hear; `None`: there are none.
+pub(crate) fn when_heard(recalls: Vec<Recall<Session>>) -> Option<WhenHeard> {
+    if recalls.is_empty() {
+        return None;
+    }
+    Some(Box::new(move |next: Next| {
+        let held = HeldAnswer::of(next);
+        recalls.iter().for_each(|recall| recall.session.recall(&recall.notices, &held));
+    }))
 }
 
 /// How long the answer to a request may be; what is not told in it is short.

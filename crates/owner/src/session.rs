@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
-use fuse_wire::{RemoteAnswer, RemoteId, RemoteSession, raw};
+use fuse_wire::abi::structs::EntryOut;
+use fuse_wire::{RemoteAnswer, RemoteId, RemoteSession, Request, raw};
 use parking_lot::Mutex;
-use stere_fuse::{Changes, Door};
+use stere_fuse::{Changes, Door, changes_of};
 use stere_machine_tls::PublicKey;
 use stere_machine_wire::frame::ANSWER_BYTES_MAX;
 use stere_machine_wire::{Frame, IN_FLIGHT_MAX, Notice, SESSION_SECONDS};
@@ -20,6 +21,8 @@ use stere_naming::requests::{self, Noted, Slots};
 use crate::appends::{Appending, Appends};
 use crate::connection::{Charge, Connection};
 use crate::definite::{Definite, Need};
+use crate::leases::{Changing, Leases};
+use crate::listener::when_heard;
 use crate::repeated::{self, Rest};
 use crate::sharing::{Change, HeldAnswer, Sharing, Untold};
 
@@ -106,6 +109,7 @@ pub(crate) struct Session {
     definite: Arc<Definite>,
     sharing: Arc<Sharing>,
     appends: Arc<Appends<Session, HeldAnswer>>,
+    leases: Arc<Leases>,
     state: Mutex<State>,
 }
 
@@ -124,6 +128,10 @@ pub(crate) struct Work {
     number: u64,
     opcode: u32,
     node: u64,
+    /// When it came, for leases on what its answer tells; `None`: others may have changed that since.
+    since: Option<u64>,
+    /// Until what it changes is done.
+    changing: Option<Changing<Session>>,
     /// As it came, for one that may have been performed before, and is not noted.
     repeated: Option<Vec<u8>>,
     /// It sets the size.
@@ -144,11 +152,12 @@ impl Session {
         setxattr_extended: bool,
         door: Door,
         (definite, sharing, appends): (Arc<Definite>, Arc<Sharing>, Arc<Appends<Session, HeldAnswer>>),
+        leases: Arc<Leases>,
     ) -> Result<Arc<Session>, stere_naming::requests::Error> {
         let remote = RemoteSession::new(tag, setxattr_extended, ANSWER_BYTES_MAX);
         let noted = requests::of_session(door.filesystem().store(), &id)?;
         let state = Mutex::new(State { slots: Slots::of(&noted), noted, ..State::default() });
-        Ok(Arc::new(Session { id, tag, key, remote, door, definite, sharing, appends, state }))
+        Ok(Arc::new(Session { id, tag, key, remote, door, definite, sharing, appends, leases, state }))
     }
 
     /// From now on answers go there.
@@ -161,6 +170,7 @@ impl Session {
         state.untold.tell_again(&connection);
         let before = state.connection.replace(connection);
         drop(state);
+        self.leases.ended(self.tag);
         before.into_iter().for_each(|before| before.cut());
         true
     }
@@ -173,7 +183,29 @@ impl Session {
             state.gone_since = Some(Instant::now());
             let released = state.untold.release();
             drop(state);
+            self.leases.ended(self.tag);
             drop(released);
+        }
+    }
+
+    /// What this client may believe is about to change, or has changed: that waits until it has heard.
+    pub fn recall(&self, notices: &[Notice], held: &Arc<HeldAnswer>) {
+        let mut state = self.state.lock();
+        // Without a connection it believes nothing.
+        let Some(connection) = state.connection.clone().filter(|_| !state.is_over) else { return };
+        assert!(!notices.is_empty(), "a machine hears of something");
+        notices.iter().for_each(|notice| connection.tell(&Frame::Notify(notice.clone())));
+        state.untold.tell(Some(&connection), None, Some(held));
+    }
+
+    /// Gives its connection up if others have waited for so long until it hears.
+    pub fn cut_if_deaf(&self, patience: Duration) {
+        let state = self.state.lock();
+        let deaf = state.connection.clone().filter(|_| state.untold.is_overdue(patience));
+        drop(state);
+        if let Some(connection) = deaf {
+            tracing::warn!(client = self.tag, "a machine does not say that it has heard: its connection is given up");
+            connection.cut();
         }
     }
 
@@ -218,6 +250,7 @@ impl Session {
             (std::mem::take(&mut state.open), std::mem::take(&mut state.known), state.connection.take(), released)
         };
         self.sharing.ended(self.tag);
+        self.leases.ended(self.tag);
         drop(released);
         connection.into_iter().for_each(|connection| connection.cut());
         self.remote.end();
@@ -270,6 +303,7 @@ impl Session {
             let is_gone = *known == 0;
             if is_gone {
                 state.known.remove(&node);
+                self.leases.forgotten(self.tag, node);
             }
             if !self.door.forget_search(node, count) && is_gone {
                 forgotten.push(node);
@@ -278,7 +312,7 @@ impl Session {
         forgotten
     }
 
-    /// What others changed, as far as this client's kernel may have it in memory.
+    /// What others changed, as far as this client's kernel may have it in memory and was not told before (`recall`).
     pub fn tell(&self, changes: &Changes) {
         if changes.by == Some(self.tag) && !changes.tell_own {
             return;
@@ -286,8 +320,11 @@ impl Session {
         let state = self.state.lock();
         let Some(connection) = state.connection.clone() else { return };
         let knows = |node: u64| node == stere_naming::ROOT || state.known.contains_key(&node);
-        let names = changes.names.iter().filter(|(parent, _)| knows(*parent));
-        let inodes = changes.inodes.iter().filter(|inode| knows(inode.node));
+        // A kernel that keeps a name of a removed file keeps the file.
+        let was_told = |parent: u64| self.leases.has_names(self.tag, parent);
+        let names = changes.names.iter().filter(|(parent, _)| knows(*parent) && !was_told(*parent));
+        // Attributes that are not leased are believed by nobody.
+        let inodes = changes.inodes.iter().filter(|inode| knows(inode.node) && inode.offset >= 0);
         let names = names.map(|(parent, name)| Notice::Entry { parent: *parent, name: name.clone() });
         let is_own = changes.by == Some(self.tag);
         // Of what other sessions write this one hears before they are answered (`sharing.rs`).
@@ -383,6 +420,8 @@ impl Session {
             number,
             opcode: operation,
             node,
+            since: Some(self.leases.now()),
+            changing: None,
             repeated,
             is_cut,
             written,
@@ -432,6 +471,20 @@ impl Session {
         }
     }
 
+    /// Serves a request when all others have heard of what it is about to change.
+    fn serve_when_heard(&self, request: Request, work: &Mutex<Option<Work>>) {
+        let Some(changes) = changes_of(&request) else { return self.door.serve(request) };
+        let (changing, recalls) = self.leases.change(&changes);
+        if let Some(work) = work.lock().as_mut() {
+            work.changing = Some(changing);
+        }
+        let door = self.door.clone();
+        match when_heard(recalls) {
+            None => door.serve(request),
+            Some(when_heard) => when_heard(Box::new(move || door.serve(request))),
+        }
+    }
+
     fn perform(&self, work: Work, id: Option<RemoteId>, takes_map: bool, message: Vec<u8>) {
         let failed = Arc::new(Mutex::new(Some(work)));
         let taken = Arc::clone(&failed);
@@ -439,10 +492,22 @@ impl Session {
             taken.lock().take().into_iter().for_each(|work| work.answered(&answer));
         });
         match self.remote.request_of(id, takes_map, message, answer) {
-            Some(request) => self.door.serve(request),
+            Some(request) => self.serve_when_heard(request, &failed),
             None => failed.lock().take().into_iter().for_each(|work| work.finish(libc::EIO, &[], 0)),
         }
     }
+}
+
+/// The inode that an answer to a change tells of, if it tells of one.
+fn made(operation: u32, bytes: &[u8]) -> Option<u64> {
+    let mut made = None;
+    raw::each_entry(operation, bytes, |_, entry| made = Some(entry.nodeid).filter(|node| *node != 0));
+    made
+}
+
+/// Whether an entry says that there is no such name, and that this may be believed.
+fn is_absence(entry: &EntryOut) -> bool {
+    entry.nodeid == 0 && (entry.entry_valid, entry.entry_valid_nsec) != (0, 0)
 }
 
 /// What has to be durable before a request is answered that was done.
@@ -511,7 +576,11 @@ impl Work {
     }
 
     /// It was performed, on whatever thread that was.
-    fn answered(self, answer: &RemoteAnswer<'_>) {
+    fn answered(mut self, answer: &RemoteAnswer<'_>) {
+        if let Some(changing) = self.changing.take() {
+            let found = made(self.opcode, answer.bytes);
+            self.since = changing.end(found.as_slice());
+        }
         let door = &self.session.door;
         if door.has_panicked() || (answer.errno != 0 && door.has_failed()) {
             // This machine may not be the owner any more, so its errors are nobody's: the client asks the next one.
@@ -582,12 +651,44 @@ impl Work {
         self.finish_as(errno, bytes, place, false);
     }
 
+    /// Whether the client may believe what the answer tells until it hears otherwise.
+    fn is_leased(&self, bytes: &[u8]) -> bool {
+        let Some(since) = self.since else { return false };
+        let mut nodes = Vec::new();
+        let mut is_fleeting = false;
+        raw::each_entry(self.opcode, bytes, |name, entry| {
+            // In a listing those are names alone.
+            if entry.nodeid != 0 {
+                nodes.push(entry.nodeid);
+            }
+            let is_told = entry.nodeid != 0 || name.is_none();
+            is_fleeting |= is_told && (entry.attr_valid, entry.attr_valid_nsec) == (0, 0) && !is_absence(entry);
+        });
+        let directory = match self.opcode {
+            opcode::LOOKUP
+            | opcode::READDIRPLUS
+            | opcode::CREATE
+            | opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::SYMLINK
+            | opcode::LINK => Some(self.node),
+            opcode::GETATTR | opcode::SETATTR => {
+                nodes.push(self.node);
+                is_fleeting = raw::number_at(bytes, 0).is_none_or(|seconds| seconds == 0);
+                None
+            }
+            _ => return false,
+        };
+        !is_fleeting && self.session.leases.give((self.session.tag, &self.session), since, directory, &nodes)
+    }
+
     fn finish_as(self, errno: i32, bytes: &[u8], place: u64, is_map: bool) {
+        let is_leased = errno == 0 && !is_map && self.is_leased(bytes);
         let Work { session, number, opcode, mark, charge, append, .. } = self;
         let errno = u16::try_from(errno).unwrap_or(libc::EIO as u16);
         let mark = mark.unwrap_or_else(|| session.definite.mark(0));
         let bytes = if errno == 0 { bytes } else { &[] };
-        let frame = Frame::Reply { number, errno, mark, place, is_map, bytes }.encode();
+        let frame = Frame::Reply { number, errno, mark, place, is_map, is_leased, bytes }.encode();
         let mut state = session.state.lock();
         state.under_way.remove(&number);
         let is_read_again = matches!(opcode, opcode::READ | opcode::READDIR | opcode::GETATTR | opcode::STATX);

@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use stere_fuse::Next;
 use stere_machine_wire::{Frame, Notice};
 
 use crate::connection::Connection;
@@ -143,23 +145,28 @@ impl<W> Sharing<W> {
     }
 }
 
-/// An answer that waits: it is given when the last one who holds it lets it go.
-pub(crate) struct HeldAnswer(Mutex<Option<(Work, Vec<u8>, u64)>>);
+/// An answer that waits, or a change before it is made: it goes on when the last one who holds it lets it go.
+pub(crate) struct HeldAnswer(Mutex<Option<Next>>);
 
 impl HeldAnswer {
     pub fn new(work: Work, bytes: &[u8], place: u64) -> Arc<HeldAnswer> {
-        Arc::new(HeldAnswer(Mutex::new(Some((work, bytes.to_vec(), place)))))
+        let bytes = bytes.to_vec();
+        HeldAnswer::of(Box::new(move || work.finish_shared(&bytes, place)))
+    }
+
+    pub fn of(next: Next) -> Arc<HeldAnswer> {
+        Arc::new(HeldAnswer(Mutex::new(Some(next))))
     }
 }
 
 impl Drop for HeldAnswer {
     fn drop(&mut self) {
-        let Some((work, bytes, place)) = self.0.get_mut().take() else { return };
-        work.finish_shared(&bytes, place);
+        self.0.get_mut().take().into_iter().for_each(|next| next());
     }
 }
 
 struct Unconfirmed {
+    told: Instant,
     /// None: only that it has heard all before.
     notice: Option<Notice>,
     /// Waits for it; nobody does while the client is away, which hears it when it comes back.
@@ -188,7 +195,13 @@ impl Untold {
             connection.tell(&Frame::Confirm { number });
             answer.cloned()
         });
-        self.notices.insert(number, Unconfirmed { notice, answer });
+        self.notices.insert(number, Unconfirmed { told: Instant::now(), notice, answer });
+    }
+
+    /// Whether somebody has waited for so long until the client hears.
+    pub fn is_overdue(&self, patience: Duration) -> bool {
+        let mut held = self.notices.values().filter(|unconfirmed| unconfirmed.answer.is_some());
+        held.next().is_some_and(|first| first.told.elapsed() > patience)
     }
 
     /// Tells a client that all up to this mark is durable.

@@ -127,7 +127,9 @@ impl Shared {
         let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
         if state.retained.is_full() {
             let bytes = [size.to_ne_bytes(), [0; 4]].concat();
-            state.held_back.push(Answered(request, Answer { errno: 0, mark: 0, place: offset, bytes }));
+            state
+                .held_back
+                .push(Answered(request, Answer { errno: 0, mark: 0, place: offset, is_leased: false, bytes }));
             drop(state);
             return self.tell_changed();
         }

@@ -21,7 +21,7 @@ fn write(node: u64, offset: u64, data: &[u8]) -> Vec<u8> {
 }
 
 fn done(bytes: &[u8]) -> Answer {
-    Answer { errno: 0, mark: 1, place: 0, bytes: bytes.to_vec() }
+    Answer { errno: 0, mark: 1, place: 0, is_leased: false, bytes: bytes.to_vec() }
 }
 
 #[test]
@@ -40,10 +40,10 @@ fn a_request_waits_until_it_is_answered_and_is_repeated_to_another_owner_only() 
     assert_eq!(sent(&mut state, second, 1), (first, false));
     assert_eq!(sent(&mut state, second, 1), (first, false), "the same owner knows what it has performed");
     assert_eq!(sent(&mut state, second, 2), (first, true));
-    let answered = state.answered(first, done(&[3, 0, 0, 0, 0, 0, 0, 0])).expect("the kernel waits");
+    let answered = state.answered(0, first, done(&[3, 0, 0, 0, 0, 0, 0, 0])).expect("the kernel waits");
     answered.0.reply_raw(0, &[]);
     assert_eq!(sent(&mut state, second, 2).0, second);
-    assert!(state.answered(first, done(&[])).is_none(), "answered once");
+    assert!(state.answered(0, first, done(&[])).is_none(), "answered once");
     assert_eq!(state.retained.pieces(), [(5, 0, b"abc".to_vec())]);
     state.give_up().into_iter().for_each(|request| request.reply_error(libc::ENOTCONN));
     assert_eq!(*answers.lock().expect("no panic"), [0, libc::ENOTCONN]);
@@ -55,25 +55,29 @@ fn a_sync_lets_go_of_what_was_answered_before_it_was_sent() {
     let write_and_answer = |state: &mut State, offset| {
         let number = state.enter(Asker::Kernel(request(&answers, write(5, offset, b"abc"))));
         let answer = Answer { place: offset, ..done(&[3, 0, 0, 0, 0, 0, 0, 0]) };
-        state.answered(number, answer).expect("the kernel waits").0.reply_raw(0, &[]);
+        state.answered(0, number, answer).expect("the kernel waits").0.reply_raw(0, &[]);
     };
     write_and_answer(&mut state, 0);
     let (tell, told) = mpsc::channel();
     let sync = state.enter(Asker::Own(raw::message(opcode::FSYNC, 5, &[&[0; 16]]), tell));
     write_and_answer(&mut state, 10);
-    assert!(state.answered(sync, done(&[])).is_none());
+    assert!(state.answered(0, sync, done(&[])).is_none());
     assert_eq!(told.recv().expect("it was answered").errno, 0);
     assert_eq!(state.retained.pieces(), [(5, 10, b"abc".to_vec())]);
 }
 
 #[test]
-fn forgets_are_counted() {
+fn forgets_are_counted_and_the_owner_hears_of_its_own_only() {
     let mut state = State::default();
-    state.known.insert(7, 3);
-    state.forget(&raw::message(opcode::FORGET, 7, &[&2_u64.to_ne_bytes()]));
-    assert_eq!(state.known.get(&7), Some(&1));
-    state.forget(&raw::message(opcode::FORGET, 7, &[&1_u64.to_ne_bytes()]));
+    state.known.insert(7, References { all: 5, given: 2 });
+    let forget =
+        |state: &mut State, count: u64| state.forget(&raw::message(opcode::FORGET, 7, &[&count.to_ne_bytes()]));
+    assert!(forget(&mut state, 2).is_empty(), "three are left, and the owner has counted two");
+    assert_eq!(forget(&mut state, 2), [(7, 1)]);
+    assert_eq!(state.known.get(&7), Some(&References { all: 1, given: 1 }));
+    assert_eq!(forget(&mut state, 1), [(7, 1)]);
     assert!(state.known.is_empty());
+    assert!(forget(&mut state, 1).is_empty());
 }
 
 /// LK_IN: handle, owner, start, end, kind, process, flags.
@@ -92,7 +96,7 @@ fn a_close_is_told_where_something_is_locked() {
     let (mut state, answers) = (State::default(), Answers::default());
     let perform = |state: &mut State, message: Vec<u8>| {
         let number = state.enter(Asker::Kernel(request(&answers, message)));
-        state.answered(number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
+        state.answered(0, number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
     };
     let is_mere = |state: &State, node| {
         let request = request(&Answers::default(), close(node, 77));
@@ -119,7 +123,7 @@ fn is_mere(state: &State, message: Vec<u8>) -> bool {
 fn a_close_by_who_has_nothing_locked_is_told_to_nobody() {
     let (mut state, answers) = (State::default(), Answers::default());
     let number = state.enter(Asker::Kernel(request(&answers, set_lock(5, 77, libc::F_WRLCK))));
-    state.answered(number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
+    state.answered(0, number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
     assert!(is_mere(&state, close(5, 78)) && !is_mere(&state, close(5, 77)));
 }
 
@@ -127,7 +131,7 @@ fn a_close_by_who_has_nothing_locked_is_told_to_nobody() {
 fn a_close_without_an_owner_lets_the_kernel_go_and_is_told_later() {
     let (mut state, answers) = (State::default(), Answers::default());
     let number = state.enter(Asker::Kernel(request(&answers, set_lock(5, 77, libc::F_WRLCK))));
-    state.answered(number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
+    state.answered(0, number, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
     let late = state.enter(Asker::Kernel(request(&answers, close(5, 77))));
     let write = state.enter(Asker::Kernel(request(&answers, write(5, 0, b"abc"))));
     let closes = state.let_closes_go();
@@ -137,9 +141,9 @@ fn a_close_without_an_owner_lets_the_kernel_go_and_is_told_later() {
     assert!(state.let_closes_go().is_empty());
     let Ok(Some(sent)) = state.prepare(late) else { panic!("it is still told") };
     assert_eq!(raw::closed_by(&sent.message), Some((5, 77)));
-    assert!(state.answered(late, done(&[])).is_none(), "nobody waits for it");
+    assert!(state.answered(0, late, done(&[])).is_none(), "nobody waits for it");
     assert!(is_mere(&state, close(5, 77)));
-    state.answered(write, done(&[3, 0, 0, 0, 0, 0, 0, 0])).expect("the kernel waits").0.reply_raw(0, &[]);
+    state.answered(0, write, done(&[3, 0, 0, 0, 0, 0, 0, 0])).expect("the kernel waits").0.reply_raw(0, &[]);
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn a_lock_that_a_killed_process_may_have_is_taken_back() {
     let Ok(Some(sent)) = state.prepare(number) else { panic!("it is told") };
     assert_eq!(raw::closed_by(&sent.message), Some((5, 77)));
     let held = state.enter(Asker::Kernel(request(&answers, set_lock(5, 77, libc::F_WRLCK))));
-    state.answered(held, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
+    state.answered(0, held, done(&[])).expect("the kernel waits").0.reply_raw(0, &[]);
     let another = request(&answers, set_lock(5, 77, libc::F_WRLCK));
     assert!(state.end_lock(&another, false).is_none(), "what the process has it keeps");
     another.reply_error(libc::EINTR);
@@ -165,7 +169,7 @@ fn an_offer_enters_nothing() {
     let own = |state: &mut State, operation, arguments: [u64; 4]| {
         let message = raw::message(operation, 5, &[&arguments.map(u64::to_ne_bytes).concat()]);
         let number = state.enter(Asker::Own(message, mpsc::channel().0));
-        assert!(state.answered(number, done(&[])).is_none());
+        assert!(state.answered(0, number, done(&[])).is_none());
     };
     own(&mut state, opcode::OFFER_WRITE, [1, 0, 10, 0]);
     assert!(state.retained.has_unentered(5, 0, 10));

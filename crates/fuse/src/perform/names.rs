@@ -2,7 +2,7 @@
 
 use fuse_wire::abi::fopen;
 use fuse_wire::{Operation, Request};
-use stere_naming::{Attributes, Error, Handle, Io, OpenFlags};
+use stere_naming::{Attributes, Error, Handle, Io, OpenFlags, move_name, remove_name};
 
 use crate::answer::{Answer, entry};
 use crate::performer::{Outcome, Performer, UNSUPPORTED};
@@ -24,16 +24,13 @@ impl Performer {
                 self.made(&filesystem.mkdir(&caller(umask), parent, name, mode)?)
             }
             Operation::Unlink { parent, name } => {
-                filesystem.unlink(&caller(0), parent, name)?;
-                Ok(Answer::Done)
+                Ok(Answer::Moved([Some(remove_name(filesystem, &caller(0), (parent, name), false)?), None]))
             }
             Operation::Rmdir { parent, name } => {
-                filesystem.rmdir(&caller(0), parent, name)?;
-                Ok(Answer::Done)
+                Ok(Answer::Moved([Some(remove_name(filesystem, &caller(0), (parent, name), true)?), None]))
             }
             Operation::Rename { parent, name, new_parent, new_name, flags } => {
-                filesystem.rename(&caller(0), parent, name, new_parent, new_name, flags)?;
-                Ok(Answer::Done)
+                Ok(Answer::Moved(move_name(filesystem, &caller(0), (parent, name), (new_parent, new_name), flags)?))
             }
             Operation::Link { node, new_parent, new_name } => {
                 self.made(&filesystem.link(&caller(0), node, new_parent, new_name)?)

@@ -25,7 +25,7 @@ fn samples() -> Vec<Frame<'static>> {
         Frame::Welcome(Welcome { is_resumed: true, proof: [8; 32] }),
         Frame::Refused(Refusal::Proof),
         Frame::Request { number: 9, acknowledged: 8, is_repeated: true, takes_map: true, message: MESSAGE },
-        Frame::Reply { number: 9, errno: 0, mark: 10, place: 4096, is_map: true, bytes: b"answer" },
+        Frame::Reply { number: 9, errno: 0, mark: 10, place: 4096, is_map: true, is_leased: false, bytes: b"answer" },
         Frame::Notify(Notice::Inode { node: 11, offset: -1, length: 0, settled: 16 }),
         Frame::Notify(Notice::Entry { parent: 12, name: b"name".to_vec() }),
         Frame::Definite { mark: 13 },
@@ -51,6 +51,7 @@ fn samples() -> Vec<Frame<'static>> {
         Frame::Taken { bytes: 7 },
         Frame::Confirm { number: 17 },
         Frame::Confirmed { number: 18 },
+        Frame::Reply { number: 19, errno: 0, mark: 20, place: 0, is_map: false, is_leased: true, bytes: b"entry" },
     ]
 }
 
@@ -59,9 +60,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_image_is_that_of_version_5() {
+fn the_image_is_that_of_version_6() {
     let image: String = samples().iter().map(|frame| hex(&frame.encode()) + "\n").collect();
-    assert_eq!(image, include_str!("../../golden/v5.hex"), "a released version's frames never change");
+    assert_eq!(image, include_str!("../../golden/v6.hex"), "a released version's frames never change");
 }
 
 #[test]
@@ -103,8 +104,18 @@ fn values_that_mean_nothing_are_refused() {
         let (head, body) = bytes.split_first_chunk().expect("a head");
         assert!(Head::decode(head).and_then(|head| Frame::decode(head, body)).is_err(), "{frame:?}");
     };
-    refuse(Frame::Reply { number: 1, errno: ERRNO_END, mark: 0, place: 0, is_map: false, bytes: &[] });
-    refuse(Frame::Reply { number: 1, errno: 5, mark: 0, place: 0, is_map: false, bytes: b"x" });
+    refuse(Frame::Reply {
+        number: 1,
+        errno: ERRNO_END,
+        mark: 0,
+        place: 0,
+        is_map: false,
+        is_leased: false,
+        bytes: &[],
+    });
+    refuse(Frame::Reply { number: 1, errno: 5, mark: 0, place: 0, is_map: false, is_leased: true, bytes: &[] });
+    refuse(Frame::Reply { number: 1, errno: 0, mark: 0, place: 0, is_map: true, is_leased: true, bytes: b"x" });
+    refuse(Frame::Reply { number: 1, errno: 5, mark: 0, place: 0, is_map: false, is_leased: false, bytes: b"x" });
     refuse(Frame::Notify(Notice::Inode { node: 1, offset: 0, length: -1, settled: 0 }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: b"a/b".to_vec() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: Vec::new() }));
@@ -154,7 +165,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 40..4096),
     ) {
         let request = Frame::Request { number, acknowledged: mark, is_repeated, takes_map: !is_repeated, message: &bytes };
-        let reply = Frame::Reply { number, errno: 0, mark, place, is_map: false, bytes: &bytes };
+        let reply = Frame::Reply { number, errno: 0, mark, place, is_map: false, is_leased: false, bytes: &bytes };
         for frame in [request, reply] {
             let encoded = frame.encode();
             let (head, body) = encoded.split_first_chunk().expect("a head");

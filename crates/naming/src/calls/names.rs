@@ -134,24 +134,12 @@ impl FileSystem {
 
     /// Removes a name of anything but a directory.
     pub fn unlink(&self, caller: &Caller<'_>, parent: u64, name: &[u8]) -> Result<(), Error> {
-        check_name(name)?;
-        if matches!(name, b"." | b"..") {
-            return Err(Error::IsADirectory);
-        }
-        let op = Op::new(caller, parent, Kind::Remove { parent, name });
-        self.pipeline.observe(&op, || self.remove(caller, parent, name, false, true), |()| Done::default())
+        remove_name(self, caller, (parent, name), false).map(drop)
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, caller: &Caller<'_>, parent: u64, name: &[u8]) -> Result<(), Error> {
-        check_name(name)?;
-        match name {
-            b"." => return Err(Error::Invalid("\".\" cannot be removed; name the directory")),
-            b".." => return Err(Error::NotEmpty),
-            _ => {}
-        }
-        let op = Op::new(caller, parent, Kind::Remove { parent, name });
-        self.pipeline.observe(&op, || self.remove(caller, parent, name, true, true), |()| Done::default())
+        remove_name(self, caller, (parent, name), true).map(drop)
     }
 
     /// `by_kernel`: the caller knows the inode, and says when it has forgotten it. Else nothing of it is kept as a version.
@@ -162,14 +150,14 @@ impl FileSystem {
         name: &[u8],
         as_directory: bool,
         by_kernel: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let mut may_keep = by_kernel && self.features.versions.may_keep_removed();
         loop {
             let found = self.changes.to_remove(caller.io, parent, name, as_directory)?;
             let op = Op::new(caller, found.inode, Kind::Remove { parent, name });
             let remove = || self.changes.remove(caller, (parent, name), &found, by_kernel, &mut may_keep);
             if let Attempt::Done(()) = self.pipeline.perform(&op, remove, |_| Done::default())? {
-                return Ok(());
+                return Ok(found.inode);
             }
         }
     }
@@ -184,23 +172,7 @@ impl FileSystem {
         new_name: &[u8],
         flags: u32,
     ) -> Result<(), Error> {
-        let asked = Renaming { parent, name, new_parent, new_name, flags, source: None, target: None };
-        let rename = || {
-            let rename = self.changes.begin_rename(caller, &asked)?;
-            let _until_it_holds = self.namespace.core.reconcile.changing_policy();
-            let mut may_keep = self.features.versions.may_keep_removed();
-            loop {
-                let [source, target] = self.changes.meant_by(caller.io, &rename)?;
-                let kind = Kind::Rename(Renaming { source, target, ..asked });
-                let op = Op::new(caller, source.map_or(parent, |source| source.inode), kind);
-                let attempt = || self.changes.rename(caller, &rename, target, &mut may_keep);
-                if let Attempt::Done(()) = self.pipeline.perform(&op, attempt, |_| Done::default())? {
-                    return Ok(());
-                }
-            }
-        };
-        let op = Op::new(caller, parent, Kind::Rename(asked));
-        self.pipeline.observe(&op, rename, |()| Done::default())
+        move_name(self, caller, (parent, name), (new_parent, new_name), flags).map(drop)
     }
 
     /// Lists the names behind `cookie` (0: from the start) until `visit` breaks. With `plus`, with attributes.
@@ -235,4 +207,49 @@ impl FileSystem {
         let value = self.namespace.core.store.view(io, |view| directory(view, inode))?;
         Ok(value.next_dirent_sequence.max(SEQUENCE_FIRST))
     }
+}
+
+/// Removes a name, of an empty directory or of anything else. Gives the inode whose name it was.
+pub fn remove_name(
+    files: &FileSystem,
+    caller: &Caller<'_>,
+    (parent, name): (u64, &[u8]),
+    as_directory: bool,
+) -> Result<u64, Error> {
+    check_name(name)?;
+    match (name, as_directory) {
+        (b"." | b"..", false) => return Err(Error::IsADirectory),
+        (b".", true) => return Err(Error::Invalid("\".\" cannot be removed; name the directory")),
+        (b"..", true) => return Err(Error::NotEmpty),
+        _ => {}
+    }
+    let op = Op::new(caller, parent, Kind::Remove { parent, name });
+    files.pipeline.observe(&op, || files.remove(caller, parent, name, as_directory, true), |_| Done::default())
+}
+
+/// Renames. Gives the inode that had the name, and the one whose name it has taken or changed with it.
+pub fn move_name(
+    files: &FileSystem,
+    caller: &Caller<'_>,
+    (parent, name): (u64, &[u8]),
+    (new_parent, new_name): (u64, &[u8]),
+    flags: u32,
+) -> Result<[Option<u64>; 2], Error> {
+    let asked = Renaming { parent, name, new_parent, new_name, flags, source: None, target: None };
+    let rename = || {
+        let rename = files.changes.begin_rename(caller, &asked)?;
+        let _until_it_holds = files.namespace.core.reconcile.changing_policy();
+        let mut may_keep = files.features.versions.may_keep_removed();
+        loop {
+            let [source, target] = files.changes.meant_by(caller.io, &rename)?;
+            let kind = Kind::Rename(Renaming { source, target, ..asked });
+            let op = Op::new(caller, source.map_or(parent, |source| source.inode), kind);
+            let attempt = || files.changes.rename(caller, &rename, target, &mut may_keep);
+            if let Attempt::Done(()) = files.pipeline.perform(&op, attempt, |_| Done::default())? {
+                return Ok([source, target].map(|one| one.map(|found| found.inode)));
+            }
+        }
+    };
+    let op = Op::new(caller, parent, Kind::Rename(asked));
+    files.pipeline.observe(&op, rename, |_| Done::default())
 }

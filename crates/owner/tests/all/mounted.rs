@@ -49,7 +49,8 @@ fn mount(site: &Site, name: &str, machine: u8) -> Mounted {
         MountOptions { shared: true, sync_requests: BlockDevice::No, source: name.into(), ..MountOptions::default() };
     let (pool_name, key) = ("test".to_owned(), key_of(machine));
     let (users, groups) = (Ids::Same, Ids::Same);
-    let own = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key, users, groups };
+    let now_ms = crate::site::now_ms;
+    let own = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key, users, groups, now_ms };
     let mount = Mount::new(Box::new(site.finder()), own, (None, None), &path, &options.wire(true)).expect("it mounts");
     Mounted { mount: Some(mount), path }
 }

@@ -52,6 +52,12 @@ pub struct Serving {
     pub door: Door,
 }
 
+/// The clock of all machines.
+pub fn now_ms() -> u64 {
+    static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_millis()).expect("a test is short")
+}
+
 fn store_options() -> StoreOptions {
     StoreOptions { memory_bytes: 64 << 20, hash_key: [7; 16], ..StoreOptions::default() }
 }
@@ -210,7 +216,7 @@ impl Site {
     ) -> Kernel {
         let (pool_name, key) = ("test".to_owned(), key_of(machine));
         let (users, groups) = (Ids::Same, Ids::Same);
-        let options = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key, users, groups };
+        let options = LinkOptions { pool: POOL, pool_name, machine: [machine; 16], key, users, groups, now_ms };
         let link = Link::start(Box::new(finder), options, (None, None)).expect("threads");
         link.set_kernel(45, RECOMMENDED | init::POSIX_LOCKS | init::FLOCK_LOCKS);
         Kernel { link, session: RemoteSession::new(u64::from(machine), true, 1 << 20) }
