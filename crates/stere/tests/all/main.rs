@@ -30,6 +30,7 @@ mod cached;
 mod capabilities;
 mod checksums;
 mod classes;
+mod client_killed;
 mod clients;
 mod coherence;
 mod commands_afar;

@@ -36,11 +36,11 @@ struct Drill {
 }
 
 /// Some time below half a second.
-fn any_moment() -> Duration {
+pub fn any_moment() -> Duration {
     Duration::from_micros(RandomState::new().build_hasher().finish() % 500_000)
 }
 
-fn rounds() -> usize {
+pub fn rounds() -> usize {
     std::env::var("STERE_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
@@ -148,7 +148,7 @@ impl Drill {
     }
 }
 
-fn is_healthy(machine: &World) -> bool {
+pub fn is_healthy(machine: &World) -> bool {
     let status = machine.run("status lab --json");
     status.code == 0 && status.out.contains("\"state\": \"healthy\"")
 }
