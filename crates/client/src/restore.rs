@@ -174,6 +174,8 @@ impl<'a> Restoring<'a> {
                         let (errno, is_leased) = (i32::from(errno), false);
                         *slot = Some(Answer { errno, mark, place, is_leased, bytes: bytes.to_vec() });
                     }
+                    // Nothing else tells the owner meanwhile that this side is there, and its answers may take long.
+                    Frame::Ping => self.wire.send(&Frame::Pong),
                     other => self.shared.heard(self.wire, &other)?,
                 }
             }

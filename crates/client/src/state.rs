@@ -149,21 +149,19 @@ impl State {
         let number = self.next_number;
         self.next_number += 1;
         let (order, since) = (self.retained.order(), self.leased.now());
-        self.forget_what_changes(&asker);
+        match &asker {
+            Asker::Kernel(request) => self.leased.begin(&request.operation()),
+            Asker::Own(message, _) => self.forget_what_changes(message),
+        }
         let wants_bytes = false;
         self.waiting.insert(number, Waiting { asker, sent_to: None, is_repeated: false, order, since, wants_bytes });
         number
     }
 
-    /// What a request changes is not believed: when it is sent, and when it is answered.
-    fn forget_what_changes(&mut self, asker: &Asker) {
-        match asker {
-            Asker::Kernel(request) => self.leased.note(&request.operation()),
-            Asker::Own(message, _) => {
-                let header = raw::header(message).filter(|_| raw::written_range(message).is_some());
-                header.into_iter().for_each(|header| self.leased.change_content(header.nodeid));
-            }
-        }
+    /// What this side changes by itself is not believed: when that is sent, and when it is answered.
+    fn forget_what_changes(&mut self, message: &[u8]) {
+        let header = raw::header(message).filter(|_| raw::written_range(message).is_some());
+        header.into_iter().for_each(|header| self.leased.change_content(header.nodeid));
     }
 
     /// The answer to a request of the kernel that is leased, with the kernel's reference noted.
@@ -257,13 +255,13 @@ impl State {
     /// An answer came. Gives it on to the kernel, if it waits for it.
     pub fn answered(&mut self, now_ms: u64, number: u64, mut answer: Answer) -> Option<Answered> {
         let Waiting { asker, order, since, .. } = self.waiting.remove(&number)?;
-        let may_learn = match &asker {
-            Asker::Kernel(request) => self.may_learn((now_ms, since), request, &answer),
-            Asker::Own(..) => false,
-        };
-        self.forget_what_changes(&asker);
-        if let Asker::Kernel(request) = &asker {
-            self.learn(now_ms, may_learn, request, &mut answer);
+        match &asker {
+            Asker::Kernel(request) => {
+                let may_learn = self.may_learn((now_ms, since), request, &answer);
+                self.leased.end(&request.operation(), answer.errno == 0, may_learn);
+                self.learn(now_ms, may_learn, request, &mut answer);
+            }
+            Asker::Own(message, _) => self.forget_what_changes(message),
         }
         let answered = self.note_answer(asker, order, answer);
         self.retained.answered_below(self.first_waiting());

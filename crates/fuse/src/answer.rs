@@ -31,6 +31,8 @@ pub(crate) enum Answer {
         entry: Entry,
         handle: u64,
         flags: u32,
+        /// It was there before, and may have been emptied.
+        is_emptied: bool,
     },
     /// That many bytes in the request's own buffer.
     InPlace(usize),
@@ -87,7 +89,7 @@ impl Answer {
                 request.reply_statx(&wire_attributes(&attributes), Some(born), belief.in_attributes(&attributes));
             }
             Answer::Opened { handle, flags } => request.reply_open(handle, flags),
-            Answer::Created { entry, handle, flags } => request.reply_create(&entry, handle, flags),
+            Answer::Created { entry, handle, flags, .. } => request.reply_create(&entry, handle, flags),
             Answer::InPlace(bytes) => request.reply_data(bytes),
             Answer::Map(map) => request.reply_map(&map),
             Answer::Bytes(bytes) => request.reply_bytes(&bytes),

@@ -27,7 +27,7 @@ pub struct Changes {
     pub tell_own: bool,
     /// Others heard of it before it was done.
     pub is_begun: bool,
-    /// Inodes whose attributes changed as well, which was known only when it was done: those that lost a name, or moved.
+    /// Inodes whose attributes changed as well, which was known only when it was done: those that lost a name, moved, or were emptied.
     pub late: Vec<u64>,
 }
 
@@ -132,9 +132,16 @@ pub(crate) fn done(request: &Request, answer: &Answer) -> Option<Changes> {
         _ => None,
     };
     let mut changes = Changes { is_begun: true, ..of(request, appended)? };
-    if let Answer::Moved(inodes) = answer {
-        changes.late.extend(inodes.iter().flatten());
-        changes.inodes.extend(changes.late.iter().map(|inode| attributes_of(*inode)));
+    match answer {
+        Answer::Moved(inodes) => {
+            changes.late.extend(inodes.iter().flatten());
+            changes.inodes.extend(changes.late.iter().map(|inode| attributes_of(*inode)));
+        }
+        Answer::Created { entry, is_emptied: true, .. } => {
+            changes.late.push(entry.node);
+            changes.inodes.push(content_of(entry.node, 0, 0));
+        }
+        _ => {}
     }
     Some(changes)
 }

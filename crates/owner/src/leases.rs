@@ -83,7 +83,7 @@ fn let_go<S>(holders: &mut Holders<S>, node: u64, tag: u64) -> usize {
 /// What a machine is to hear before a change goes on.
 #[derive(Debug)]
 pub(crate) struct Recall<S> {
-    tag: u64,
+    pub tag: u64,
     pub session: Arc<S>,
     pub notices: Vec<Notice>,
 }
@@ -167,21 +167,25 @@ impl<S> Leases<S> {
         let mut state = self.state.lock();
         nodes.iter().for_each(|node| *state.changing.entry(*node).or_insert(0) += 1);
         let begun = state.sequence;
-        let recalls = Self::recall(&mut state, changes.by, &changes.names, &nodes);
+        let recalls = Self::recall(&mut state, |tag| changes.by == Some(tag), &changes.names, &nodes);
         drop(state);
         (Changing { leases: Arc::clone(self), nodes, begun }, recalls)
     }
 
-    /// Attributes of these inodes have changed, and nobody said that they would. Who has to hear of it, besides who changed them.
-    pub fn changed(&self, by: Option<u64>, nodes: &[u64]) -> Vec<Recall<S>> {
+    /// Attributes of these inodes have changed, and nobody said that they would. Who has to hear of it; who changed them knows as little.
+    pub fn changed(&self, nodes: &[u64]) -> Vec<Recall<S>> {
         let mut state = self.state.lock();
         nodes.iter().for_each(|node| state.note_changed(*node));
-        Self::recall(&mut state, by, &[], nodes)
+        Self::recall(&mut state, |_| false, &[], nodes)
     }
 
-    fn recall(state: &mut State<S>, by: Option<u64>, names: &[(u64, Vec<u8>)], nodes: &[u64]) -> Vec<Recall<S>> {
+    fn recall(
+        state: &mut State<S>,
+        is_own: impl Fn(u64) -> bool,
+        names: &[(u64, Vec<u8>)],
+        nodes: &[u64],
+    ) -> Vec<Recall<S>> {
         let mut recalls = Recalls(Vec::new());
-        let is_own = |tag: u64| by == Some(tag);
         for (directory, name) in names {
             for (tag, holder) in state.names.get(directory).into_iter().flatten().filter(|(tag, _)| !is_own(*tag)) {
                 recalls.add(*tag, holder, Notice::Entry { parent: *directory, name: name.clone() });
@@ -198,12 +202,12 @@ impl<S> Leases<S> {
         recalls.0
     }
 
-    /// Gives a lease on what the answer to a question tells: names in a directory, and attributes of inodes. False: it may be old.
-    pub fn give(&self, (tag, session): (u64, &Arc<S>), since: u64, directory: Option<u64>, nodes: &[u64]) -> bool {
+    /// Gives a lease on what the answer to a question tells: names in directories, and attributes of inodes. False: it may be old.
+    pub fn give(&self, (tag, session): (u64, &Arc<S>), since: u64, directories: &[u64], nodes: &[u64]) -> bool {
         let mut state = self.state.lock();
         assert!(since <= state.sequence, "a question came at {since}, and it is {}", state.sequence);
-        let may_be_old = directory.iter().chain(nodes).any(|node| state.may_be_old(*node, since));
-        if may_be_old || state.count + nodes.len() >= LEASES_MAX {
+        let may_be_old = directories.iter().chain(nodes).any(|node| state.may_be_old(*node, since));
+        if may_be_old || state.count + directories.len() + nodes.len() > LEASES_MAX {
             return false;
         }
         let State { names, attributes, count, .. } = &mut *state;
@@ -214,7 +218,7 @@ impl<S> Leases<S> {
                 *count += 1;
             }
         };
-        directory.into_iter().for_each(|node| put(names, node));
+        directories.iter().for_each(|node| put(names, *node));
         nodes.iter().for_each(|node| put(attributes, *node));
         assert!(state.count <= LEASES_MAX, "{} leases are given", state.count);
         true

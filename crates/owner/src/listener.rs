@@ -40,6 +40,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 /// A client that does not say for so long that it has heard is given up: others wait for that.
 const HEARS_WITHIN: Duration = Duration::from_secs(SILENCE_SECONDS_MAX);
+/// A client that comes back in time may take so long to tell what it has: where the pool is nearly full it waits for room.
+const TELLING_MAX: Duration = Duration::from_secs(90);
 /// A client that takes nothing for so long is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -417,8 +419,15 @@ impl Shared {
         }
     }
 
+    /// Whether others may change anything: all have told what they had, or do not come back. One that is telling it is waited for.
     fn is_grace_over(&self) -> bool {
-        Instant::now() >= self.grace_until || self.awaited.lock().is_empty()
+        let (now, awaited) = (Instant::now(), self.awaited.lock().clone());
+        if awaited.is_empty() || now >= self.grace_until + TELLING_MAX {
+            return true;
+        }
+        let sessions = self.sessions.lock();
+        now >= self.grace_until
+            && !awaited.iter().any(|id| sessions.get(id).is_some_and(|session| session.is_connected()))
     }
 
     fn wait_for_grace(&self) {
@@ -478,14 +487,17 @@ impl Shared {
             "all of {changes:?} is told at once, or what was not before"
         );
         let recalls = match changes.is_begun {
-            true => self.leases.changed(changes.by, &changes.late),
+            true => self.leases.changed(&changes.late),
             false => self.leases.change(&changes).1,
         };
+        // It hears before it has its answer, which goes the same way.
+        let (own, others): (Vec<_>, Vec<_>) = recalls.into_iter().partition(|recall| changes.by == Some(recall.tag));
+        own.iter().for_each(|recall| recall.session.notify(&recall.notices));
         if changes.by.is_some() {
             self.door.doubt_here(&changes);
         }
         self.effects.push(changes);
-        when_heard(recalls)
+        when_heard(others)
     }
 
     fn tell_effects(&self) {

@@ -198,6 +198,13 @@ impl Session {
         state.untold.tell(Some(&connection), None, Some(held));
     }
 
+    /// Tells it what nobody waits for.
+    pub fn notify(&self, notices: &[Notice]) {
+        if let Some(connection) = &self.state.lock().connection {
+            notices.iter().for_each(|notice| connection.tell(&Frame::Notify(notice.clone())));
+        }
+    }
+
     /// Gives its connection up if others have waited for so long until it hears.
     pub fn cut_if_deaf(&self, patience: Duration) {
         let state = self.state.lock();
@@ -228,6 +235,10 @@ impl Session {
         let (released, durable) = self.state.lock().untold.confirmed(number);
         drop(released);
         durable.into_iter().for_each(|mark| self.sharing.let_go(self.tag, mark));
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.state.lock().connection.is_some()
     }
 
     /// Whether nobody has come back for it in time.
@@ -664,22 +675,20 @@ impl Work {
             let is_told = entry.nodeid != 0 || name.is_none();
             is_fleeting |= is_told && (entry.attr_valid, entry.attr_valid_nsec) == (0, 0) && !is_absence(entry);
         });
-        let directory = match self.opcode {
-            opcode::LOOKUP
-            | opcode::READDIRPLUS
-            | opcode::CREATE
-            | opcode::MKNOD
-            | opcode::MKDIR
-            | opcode::SYMLINK
-            | opcode::LINK => Some(self.node),
+        let mut directories = Vec::new();
+        match self.opcode {
+            opcode::LOOKUP | opcode::READDIRPLUS | opcode::CREATE | opcode::MKNOD | opcode::SYMLINK | opcode::LINK => {
+                directories.push(self.node)
+            }
+            // What was made just now is empty.
+            opcode::MKDIR => directories.extend([self.node].iter().chain(&nodes)),
             opcode::GETATTR | opcode::SETATTR => {
                 nodes.push(self.node);
                 is_fleeting = raw::number_at(bytes, 0).is_none_or(|seconds| seconds == 0);
-                None
             }
             _ => return false,
-        };
-        !is_fleeting && self.session.leases.give((self.session.tag, &self.session), since, directory, &nodes)
+        }
+        !is_fleeting && self.session.leases.give((self.session.tag, &self.session), since, &directories, &nodes)
     }
 
     fn finish_as(self, errno: i32, bytes: &[u8], place: u64, is_map: bool) {

@@ -87,7 +87,7 @@ fn what_this_machine_changes_it_does_not_believe() {
     let mut leased = connected();
     let now = leased.now();
     assert!(learn(&mut leased, now, b"a", 7));
-    leased.note(&Operation::Unlink { parent: 1, name: b"a" });
+    leased.begin(&Operation::Unlink { parent: 1, name: b"a" });
     assert_eq!(node_of(&leased, 0, b"a"), None);
     assert!(leased.answer(0, &getattr(7)).is_none(), "it has a name less");
     assert!(!learn(&mut leased, now, b"a", 7));
@@ -102,11 +102,11 @@ fn the_answer_to_a_change_is_believed_unless_something_else_came_between() {
     let mut leased = connected();
     let made = Operation::Mkdir { parent: 1, name: b"a", mode: 0, umask: 0 };
     let answered = |leased: &mut Leased, between: Option<Notice>| {
-        leased.note(&made);
+        leased.begin(&made);
         let asked = leased.now();
         between.iter().for_each(|notice| leased.recall(notice));
         let may_learn = leased.may_learn((0, asked), &made, opcode::MKDIR, entry(7, 0).as_bytes());
-        leased.note(&made);
+        leased.end(&made, true, may_learn);
         if may_learn {
             leased.learn(0, &made, opcode::MKDIR, entry(7, 0).as_bytes());
         }
@@ -173,7 +173,7 @@ fn a_read_that_moves_the_time_of_access_is_noted() {
         opcode::GETATTR,
         AttrOut { attr: old, ..AttrOut::default() }.as_bytes(),
     );
-    leased.note(&read);
+    leased.begin(&read);
     assert!(leased.answer(0, &getattr(7)).is_none());
     let now = leased.now();
     let new = FileAttr { atime: 7, ..old };
@@ -184,6 +184,52 @@ fn a_read_that_moves_the_time_of_access_is_noted() {
         opcode::GETATTR,
         AttrOut { attr: new, ..AttrOut::default() }.as_bytes(),
     );
-    leased.note(&read);
+    leased.begin(&read);
     assert!(leased.answer(0, &getattr(7)).is_some());
+}
+
+/// Makes or removes something, and has the answer.
+fn ask(leased: &mut Leased, operation: &Operation<'_>, (code, node): (u32, u64), is_done: bool) {
+    leased.begin(operation);
+    let asked = leased.now();
+    let answer = if node == 0 { Vec::new() } else { entry(node, 0).as_bytes().to_vec() };
+    let may_learn = node != 0 && is_done && leased.may_learn((0, asked), operation, code, &answer);
+    leased.end(operation, is_done, may_learn);
+    if may_learn {
+        leased.learn(0, operation, code, &answer);
+    }
+}
+
+#[test]
+fn a_directory_that_this_machine_made_has_the_names_that_it_made_there() {
+    let mkdir = |name| Operation::Mkdir { parent: 1, name, mode: 0, umask: 0 };
+    let make = |name| Operation::Mknod { parent: 7, name, mode: 0, umask: 0, rdev: 0 };
+    let inside = |leased: &Leased, now_ms: u64, name: &'static [u8]| {
+        let answer = leased.answer(now_ms, &Operation::Lookup { parent: 7, name })?;
+        split::<EntryOut>(&answer).map(|(entry, _)| entry.nodeid)
+    };
+    let mut leased = connected();
+    ask(&mut leased, &mkdir(b"d"), (opcode::MKDIR, 7), true);
+    assert_eq!((inside(&leased, 0, b"a"), inside(&leased, 0, b".versions")), (Some(0), None));
+    ask(&mut leased, &make(b"a"), (opcode::MKNOD, 8), true);
+    assert_eq!((inside(&leased, 0, b"a"), inside(&leased, 0, b"b")), (Some(8), Some(0)));
+    leased.begin(&make(b"b"));
+    assert_eq!(inside(&leased, 0, b"c"), None, "something is under way");
+    leased.end(&make(b"b"), false, false);
+    assert_eq!(inside(&leased, 0, b"b"), None, "it may be there");
+    for is_done in [true, false] {
+        let mut leased = connected();
+        ask(&mut leased, &mkdir(b"d"), (opcode::MKDIR, 7), true);
+        ask(&mut leased, &make(b"a"), (opcode::MKNOD, 8), true);
+        ask(&mut leased, &Operation::Unlink { parent: 7, name: b"a" }, (opcode::UNLINK, 0), is_done);
+        assert_eq!(inside(&leased, 0, b"a"), is_done.then_some(0), "removed, or perhaps there still");
+        leased.recall(&Notice::Entry { parent: 7, name: b"other".to_vec() });
+        assert_eq!(inside(&leased, 0, b"other"), None, "made elsewhere");
+    }
+    let mut leased = connected();
+    ask(&mut leased, &mkdir(b"d"), (opcode::MKDIR, 7), true);
+    leased.asks(BELIEVED_MS - 1);
+    leased.heard();
+    assert_eq!(inside(&leased, BELIEVED_MS - 1, b"a"), Some(0));
+    assert_eq!(inside(&leased, BELIEVED_MS, b"a"), None);
 }

@@ -62,6 +62,7 @@ impl Performer {
 
     fn created(&self, request: &Request, (attributes, handle): &(Attributes, Handle), flags: u32) -> Outcome {
         let entry = entry(attributes, &self.belief);
+        let is_asked_empty = flags.cast_signed() & libc::O_TRUNC != 0;
         let flags = match &self.opened {
             Some(opened) if self.appends(flags) => {
                 opened.appends(request.remote_tag(), attributes.inode, *handle);
@@ -71,7 +72,9 @@ impl Performer {
             Some(_) => self.open_flags & !fopen::KEEP_CACHE,
             None => self.open_flags,
         };
-        Ok(Answer::Created { entry, handle: handle.0, flags })
+        // A file that was made just now was born when it was changed.
+        let is_emptied = is_asked_empty && attributes.btime != attributes.ctime;
+        Ok(Answer::Created { entry, handle: handle.0, flags, is_emptied })
     }
 }
 

@@ -27,12 +27,12 @@ impl Site {
         Site { leases: Arc::default(), machines: (0..3).map(|_| Arc::new(Machine)).collect() }
     }
 
-    fn give(&self, tag: u64, since: u64, directory: Option<u64>, nodes: &[u64]) -> bool {
-        self.leases.give((tag, &self.machines[tag as usize]), since, directory, nodes)
+    fn give(&self, tag: u64, since: u64, directories: &[u64], nodes: &[u64]) -> bool {
+        self.leases.give((tag, &self.machines[tag as usize]), since, directories, nodes)
     }
 
-    fn give_now(&self, tag: u64, directory: Option<u64>, nodes: &[u64]) -> bool {
-        self.give(tag, self.leases.now(), directory, nodes)
+    fn give_now(&self, tag: u64, directories: &[u64], nodes: &[u64]) -> bool {
+        self.give(tag, self.leases.now(), directories, nodes)
     }
 }
 
@@ -46,7 +46,7 @@ fn tags(recalls: &[Recall<Machine>]) -> Vec<u64> {
 fn all_others_hear_of_a_change_and_a_lease_on_names_outlives_it() {
     let site = Site::new();
     for tag in 0..3 {
-        assert!(site.give_now(tag, Some(1), &[7]));
+        assert!(site.give_now(tag, &[1], &[7]));
     }
     let (changing, recalls) = site.leases.change(&of_name(0, 1, b"a"));
     assert_eq!(tags(&recalls), [1, 2]);
@@ -62,12 +62,12 @@ fn nothing_is_leased_that_is_being_changed_or_has_changed_since_it_was_asked_for
     let site = Site::new();
     let since = site.leases.now();
     let (changing, _) = site.leases.change(&of_attributes(0, 7));
-    assert!(!site.give_now(1, None, &[7]), "it is being changed");
-    assert!(!site.give_now(0, None, &[7]), "also for who changes it");
-    assert!(site.give(1, since, None, &[8]));
+    assert!(!site.give_now(1, &[], &[7]), "it is being changed");
+    assert!(!site.give_now(0, &[], &[7]), "also for who changes it");
+    assert!(site.give(1, since, &[], &[8]));
     drop(changing);
-    assert!(!site.give(1, since, None, &[7]), "the answer may be older than the change");
-    assert!(site.give_now(1, None, &[7]));
+    assert!(!site.give(1, since, &[], &[7]), "the answer may be older than the change");
+    assert!(site.give_now(1, &[], &[7]));
 }
 
 #[test]
@@ -75,24 +75,24 @@ fn the_answer_to_a_change_is_leased_if_nobody_else_changed_what_it_tells() {
     let site = Site::new();
     let end = |found: &[u64]| site.leases.change(&of_name(0, 1, b"a")).0.end(found);
     let since = end(&[7]).expect("it was alone");
-    assert!(site.give(0, since, Some(1), &[7]));
+    assert!(site.give(0, since, &[1], &[7]));
     let (first, second) = (site.leases.change(&of_name(0, 1, b"a")).0, site.leases.change(&of_name(1, 1, b"b")).0);
     assert_eq!(first.end(&[]), None, "another one is under way");
     assert_eq!(second.end(&[]), None, "another one has ended meanwhile");
     let (change, _) = site.leases.change(&of_name(0, 1, b"a"));
-    site.leases.changed(Some(1), &[7]);
+    site.leases.changed(&[7]);
     assert_eq!(change.end(&[7]), None, "what it found has changed");
     let (change, _) = site.leases.change(&of_name(0, 1, b"a"));
     let since = change.end(&[7]).expect("it was alone");
     drop(site.leases.change(&of_attributes(1, 7)));
-    assert!(!site.give(0, since, Some(1), &[7]), "it was answered late");
+    assert!(!site.give(0, since, &[1], &[7]), "it was answered late");
 }
 
 #[test]
 fn who_is_gone_or_has_forgotten_hears_nothing() {
     let site = Site::new();
     for tag in 0..3 {
-        assert!(site.give_now(tag, Some(1), &[1, 7]));
+        assert!(site.give_now(tag, &[1], &[1, 7]));
     }
     site.leases.forgotten(1, 7);
     site.leases.ended(2);
@@ -137,7 +137,7 @@ proptest! {
                 Step::Ask { tag, node } => asked.push((tag, node, site.leases.now(), versions[node as usize])),
                 Step::Answer { index } if !asked.is_empty() => {
                     let (tag, node, since, version) = asked.swap_remove(index % asked.len());
-                    if site.give(tag, since, None, &[node]) {
+                    if site.give(tag, since, &[], &[node]) {
                         believed.insert((tag, node), version);
                     }
                 }

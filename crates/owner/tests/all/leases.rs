@@ -70,6 +70,63 @@ fn the_next_question_on_another_machine_sees_every_change() {
     site.hand_over(serving);
 }
 
+/// Which inode loses a name, or moves, only the owner knows: also the machine that does it is told.
+#[test]
+fn a_machine_that_removes_a_name_sees_that_the_file_has_one_less() {
+    let site = Site::new();
+    let serving = site.serve();
+    let (one, other) = (site.client(1), site.client(2));
+    let (node, _) = one.create(ROOT, "a", libc::O_RDWR).expect("a file");
+    other.lookup(ROOT, "a").expect("found");
+    for _ in 0..20 {
+        other.link_name(node, ROOT, "b").expect("linked");
+        other.create(ROOT, "c", libc::O_RDWR).expect("made");
+        until_leased(&one, node);
+        assert_eq!(links(&one, node), 2);
+        one.unlink(ROOT, "b").expect("removed");
+        assert_eq!(links(&one, node), 1);
+        other.link_name(node, ROOT, "b").expect("linked");
+        until_leased(&one, node);
+        assert_eq!(links(&one, node), 2);
+        one.rename(ROOT, "c", ROOT, "b").expect("replaced");
+        assert_eq!(links(&one, node), 1);
+        one.unlink(ROOT, "b").expect("removed");
+    }
+    // A kernel asks so that has not heard yet of a file that was made elsewhere.
+    set_size(&one, node, 5);
+    until_leased(&one, node);
+    assert_eq!(one.size(node), Ok(5));
+    other.create(ROOT, "a", libc::O_RDWR | libc::O_TRUNC).expect("opened");
+    assert_eq!(one.size(node), Ok(0), "it was emptied");
+    site.hand_over(serving);
+}
+
+#[test]
+fn a_machine_knows_what_is_not_in_a_directory_that_it_made() {
+    let site = Site::new();
+    let serving = site.serve();
+    let (one, other) = (site.client(1), site.client(2));
+    let (node, _) = one.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    until_leased(&one, node);
+    let directory = one.mkdir(ROOT, "directory").expect("made");
+    let before = one.link.answered_here();
+    for number in 0..50 {
+        let name = format!("{number}");
+        assert_eq!(one.lookup(directory, &name), Err(libc::ENOENT));
+        one.create(directory, &name, libc::O_RDWR).expect("made");
+        assert!(one.lookup(directory, &name).is_ok());
+    }
+    assert!(one.link.answered_here() - before >= 100, "all was answered here");
+    assert_eq!(other.lookup(ROOT, "directory").map(|(node, _)| node), Ok(directory));
+    for number in 50..100 {
+        let name = format!("{number}");
+        assert_eq!(one.lookup(directory, &name), Err(libc::ENOENT));
+        other.create(directory, &name, libc::O_RDWR).expect("made");
+        assert!(one.lookup(directory, &name).is_ok(), "{name} was made on another machine");
+    }
+    site.hand_over(serving);
+}
+
 /// Each machine changes the same things and looks at what the others have told it, all at once.
 #[test]
 fn machines_that_change_the_same_never_see_less_than_was_answered() {
@@ -122,6 +179,8 @@ struct Gate {
     address: String,
     to_owner: Arc<AtomicBool>,
     to_client: Arc<AtomicBool>,
+    /// For so long it holds what it passes on to the owner.
+    delay_ms: Arc<AtomicU64>,
 }
 
 impl Gate {
@@ -129,14 +188,18 @@ impl Gate {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let (to_owner, to_client): (Arc<AtomicBool>, Arc<AtomicBool>) = (Arc::default(), Arc::default());
-        let gate = Gate { address, to_owner: Arc::clone(&to_owner), to_client: Arc::clone(&to_client) };
+        let delay_ms: Arc<AtomicU64> = Arc::default();
+        let (to_owner_too, to_client_too, delay) =
+            (Arc::clone(&to_owner), Arc::clone(&to_client), Arc::clone(&delay_ms));
+        let gate = Gate { address, to_owner: to_owner_too, to_client: to_client_too, delay_ms };
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let Ok(far) = TcpStream::connect(owner) else { return };
                 let back = (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
                 let (to_owner, to_client) = (Arc::clone(&to_owner), Arc::clone(&to_client));
-                std::thread::spawn(move || pass_on(near, far, &to_owner));
-                std::thread::spawn(move || pass_on(back.0, back.1, &to_client));
+                let (delay, none) = (Arc::clone(&delay), AtomicU64::new(0));
+                std::thread::spawn(move || pass_on(near, far, &to_owner, &delay));
+                std::thread::spawn(move || pass_on(back.0, back.1, &to_client, &none));
             }
         });
         gate
@@ -154,9 +217,10 @@ impl Gate {
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, is_stopped: &AtomicBool) {
+fn pass_on(mut from: TcpStream, mut to: TcpStream, is_stopped: &AtomicBool, delay_ms: &AtomicU64) {
     let mut bytes = vec![0; 65_536];
     while let Ok(count) = from.read(&mut bytes) {
+        std::thread::sleep(Duration::from_millis(delay_ms.load(Ordering::SeqCst)));
         while is_stopped.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -216,6 +280,43 @@ fn a_machine_that_may_not_be_heard_believes_nothing_before_others_go_on_without_
         assert!(took > believed, "{took:?}, {believed:?}");
         assert!(took < Duration::from_secs(7), "and not for long: {took:?}");
     }
+}
+
+/// One that is there and has much to tell is waited for, and longer than one that does not come back (P-239).
+#[test]
+fn the_next_owner_waits_for_a_machine_that_is_telling_what_it_has() {
+    let site = Site::new();
+    let serving = site.serve();
+    let reader = site.client(1);
+    let (node, handle) = reader.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    reader.fsync(node, handle).expect("durable");
+    let (find, slow_to) = (site.finder(), Arc::new(std::sync::Mutex::new(None::<Gate>)));
+    let through = Arc::clone(&slow_to);
+    let writer = site.client_with(2, move || {
+        let owner = find()?;
+        let mut gate = through.lock().expect("no panic");
+        let gate = gate.get_or_insert_with(|| Gate::new(owner.address.parse().expect("an address")));
+        Some(stere_client::Announcement { address: gate.address.clone(), ..owner })
+    });
+    writer.lookup(ROOT, "file").expect("found");
+    let (by_writer, _) = writer.open(node, libc::O_RDWR).expect("opened");
+    for piece in 0..40 {
+        writer.write(node, by_writer, piece * 8192, b"kept").expect("written");
+    }
+    site.announce(None);
+    site.crash(serving);
+    let gate = slow_to.lock().expect("no panic").take();
+    drop(gate);
+    let serving = site.serve_with_grace(Duration::from_secs(1));
+    // The machine itself is fast, and its way to the owner is slow.
+    until("it connects", || slow_to.lock().expect("no panic").is_some());
+    slow_to.lock().expect("no panic").as_ref().expect("a gate").delay_ms.store(100, Ordering::SeqCst);
+    let begun = Instant::now();
+    let (by_reader, _) = reader.open(node, libc::O_RDONLY).expect("opened");
+    let found = reader.read(node, by_reader, 39 * 8192, 4).expect("read");
+    assert_eq!(found, b"kept", "after {:?}", begun.elapsed());
+    assert!(begun.elapsed() > Duration::from_secs(2), "it was told slowly: {:?}", begun.elapsed());
+    site.hand_over(serving);
 }
 
 #[test]

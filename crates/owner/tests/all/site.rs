@@ -323,6 +323,10 @@ impl Kernel {
         self.call(opcode::RENAME2, parent, &[bytes_of(&input), &text(name), &text(new_name)]).map(drop)
     }
 
+    pub fn link_name(&self, node: u64, parent: u64, name: &str) -> Result<(), i32> {
+        self.call(opcode::LINK, parent, &[&node.to_ne_bytes(), &text(name)]).map(drop)
+    }
+
     pub fn unlink(&self, parent: u64, name: &str) -> Result<(), i32> {
         self.call(opcode::UNLINK, parent, &[&text(name)]).map(drop)
     }
