@@ -174,8 +174,9 @@ impl<'a> Restoring<'a> {
                         let (errno, is_leased) = (i32::from(errno), false);
                         *slot = Some(Answer { errno, mark, place, is_leased, bytes: bytes.to_vec() });
                     }
-                    // Nothing else tells the owner meanwhile that this side is there, and its answers may take long.
+                    // Nobody else tells the owner meanwhile that this side is there and hears, and its answers may take long.
                     Frame::Ping => self.wire.send(&Frame::Pong),
+                    Frame::Confirm { number } => self.wire.send(&Frame::Confirmed { number }),
                     other => self.shared.heard(self.wire, &other)?,
                 }
             }

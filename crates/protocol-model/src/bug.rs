@@ -2,11 +2,12 @@
 //!
 //! Invariants: a bug belongs to one model, and the checker finds a counterexample for it. Read next: `report.rs`.
 
-/// Which of the two models.
+/// Which of the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Acknowledgement,
     Slots,
+    Leases,
 }
 
 /// One rule of the protocol that is broken.
@@ -36,10 +37,22 @@ pub enum Bug {
     PutBeforeFlush,
     /// A slot is written before its grant is in the log.
     WriteBeforeGrant,
+    /// What is being changed is leased.
+    LeasedWhileChanging,
+    /// An answer is leased that may be older than a change.
+    LeasedThoughChangedSince,
+    /// The answer to a change is leased though others changed the same meanwhile.
+    ChangeBelievedAmongOthers,
+    /// A machine believes an answer that was on its way when a recall came.
+    BelievedThoughRecalled,
+    /// A change does not wait until those who may believe otherwise have heard.
+    ChangedBeforeHeard,
+    /// The owner goes on without a machine that may believe still.
+    GivenUpBeforeLeaseIsOver,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 12] = [
+    pub const ALL: [Bug; 18] = [
         Bug::AcknowledgedBeforePut,
         Bug::CommitRepeatedTwice,
         Bug::FencedStillAcknowledges,
@@ -52,6 +65,12 @@ impl Bug {
         Bug::LateWriteIntoReusedSlot,
         Bug::PutBeforeFlush,
         Bug::WriteBeforeGrant,
+        Bug::LeasedWhileChanging,
+        Bug::LeasedThoughChangedSince,
+        Bug::ChangeBelievedAmongOthers,
+        Bug::BelievedThoughRecalled,
+        Bug::ChangedBeforeHeard,
+        Bug::GivenUpBeforeLeaseIsOver,
     ];
 
     /// The bug of this name, as the enum spells it.
@@ -73,6 +92,12 @@ impl Bug {
             Bug::SlotGrantedTwice | Bug::LateWriteIntoReusedSlot | Bug::PutBeforeFlush | Bug::WriteBeforeGrant => {
                 Part::Slots
             }
+            Bug::LeasedWhileChanging
+            | Bug::LeasedThoughChangedSince
+            | Bug::ChangeBelievedAmongOthers
+            | Bug::BelievedThoughRecalled
+            | Bug::ChangedBeforeHeard
+            | Bug::GivenUpBeforeLeaseIsOver => Part::Leases,
         }
     }
 }

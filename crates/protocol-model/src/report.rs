@@ -14,6 +14,7 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 
 use crate::acknowledgement::Acknowledgement;
 use crate::bug::{Bug, Part};
+use crate::leases::Leases;
 use crate::slots::Slots;
 
 /// How a property was violated, step by step.
@@ -45,6 +46,7 @@ pub fn check(part: Part, bug: Option<Bug>) -> Report {
     match part {
         Part::Acknowledgement => shortest(part, Acknowledgement::new(bug)),
         Part::Slots => shortest(part, Slots::new(bug)),
+        Part::Leases => shortest(part, Leases::new(bug)),
     }
 }
 

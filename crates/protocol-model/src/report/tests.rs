@@ -4,9 +4,10 @@ const STALE: &str = "a read returns what was acknowledged";
 const LOST: &str = "an acknowledged request is in the log";
 const TWICE: &str = "a request takes effect at most once";
 const OVERWRITTEN: &str = "a slot holds what the commit record names";
+const BELIEVED: &str = "a machine believes what is so";
 
 /// What each bug violates, and after how many steps at least; `docs/design/protocol-model.md` has the same numbers.
-const FOUND: [(Bug, &str, usize); 12] = [
+const FOUND: [(Bug, &str, usize); 18] = [
     (Bug::AcknowledgedBeforePut, LOST, 7),
     (Bug::CommitRepeatedTwice, TWICE, 15),
     (Bug::FencedStillAcknowledges, LOST, 11),
@@ -19,6 +20,12 @@ const FOUND: [(Bug, &str, usize); 12] = [
     (Bug::LateWriteIntoReusedSlot, OVERWRITTEN, 14),
     (Bug::PutBeforeFlush, OVERWRITTEN, 8),
     (Bug::WriteBeforeGrant, OVERWRITTEN, 11),
+    (Bug::LeasedWhileChanging, BELIEVED, 8),
+    (Bug::LeasedThoughChangedSince, BELIEVED, 9),
+    (Bug::ChangeBelievedAmongOthers, BELIEVED, 10),
+    (Bug::BelievedThoughRecalled, BELIEVED, 8),
+    (Bug::ChangedBeforeHeard, BELIEVED, 8),
+    (Bug::GivenUpBeforeLeaseIsOver, BELIEVED, 10),
 ];
 
 fn assert_found(bug: Bug) {
@@ -44,6 +51,11 @@ fn the_model_of_acknowledgements_holds_without_a_bug() {
 #[test]
 fn the_model_of_slots_holds_without_a_bug() {
     assert_holds(Part::Slots);
+}
+
+#[test]
+fn the_model_of_leases_holds_without_a_bug() {
+    assert_holds(Part::Leases);
 }
 
 macro_rules! bugs {
@@ -75,6 +87,12 @@ bugs! {
     a_late_write_overwrites_a_reused_slot: LateWriteIntoReusedSlot,
     a_put_before_the_flush_names_lost_bytes: PutBeforeFlush,
     a_write_before_its_grant_overwrites: WriteBeforeGrant,
+    what_is_leased_while_it_changes_is_stale: LeasedWhileChanging,
+    an_answer_from_before_a_change_is_stale: LeasedThoughChangedSince,
+    the_answer_to_one_of_two_changes_is_stale: ChangeBelievedAmongOthers,
+    an_answer_that_a_recall_overtakes_is_stale: BelievedThoughRecalled,
+    a_change_that_waits_for_nobody_is_not_heard_of: ChangedBeforeHeard,
+    a_machine_that_is_given_up_too_early_believes: GivenUpBeforeLeaseIsOver,
 }
 
 #[test]
