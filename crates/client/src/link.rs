@@ -591,8 +591,12 @@ impl Shared {
                     let length = if length == 0 { u64::MAX } else { length.unsigned_abs() };
                     self.state.lock().others_wrote((node, offset, length), settled);
                 }
-                self.state.lock().leased.recall(notice);
-                self.doubt(notice);
+                let mut state = self.state.lock();
+                state.leased.recall(notice);
+                if let Notice::Inode { node, offset: ..0, .. } = notice {
+                    state.to_doubt.push(*node);
+                }
+                drop(state);
                 self.notices.push(notice.clone());
             }
             Frame::Definite { mark } => {
@@ -619,12 +623,14 @@ impl Shared {
         Ok(())
     }
 
-    /// The kernel believes its attributes no longer. That never waits, unlike all else that it can be told.
-    fn doubt(&self, notice: &Notice) {
-        if let (Notice::Inode { node, offset: ..0, .. }, Some(notifier)) = (notice, self.notifier.get())
-            && let Err(error) = notifier.invalidate_inode(*node, -1, 0)
-        {
-            tracing::debug!(%error, "the kernel was not told that attributes have changed");
+    /// The kernel believes its attributes no longer. That waits for no lock that a call may hold, but for an inode that the kernel is about to
+    /// forget, and so for answers to what it writes of that: never on the thread that receives them.
+    fn doubt(&self, nodes: &[u64]) {
+        let Some(notifier) = self.notifier.get() else { return };
+        for node in nodes {
+            if let Err(error) = notifier.invalidate_inode(*node, -1, 0) {
+                tracing::debug!(%error, "the kernel was not told that attributes have changed");
+            }
         }
     }
 
@@ -729,7 +735,9 @@ impl Shared {
             match (state.phase.clone(), state.to_confirm) {
                 (Phase::Ready(wire), Some(number)) => {
                     state.to_confirm = None;
+                    let doubted = std::mem::take(&mut state.to_doubt);
                     drop(state);
+                    self.doubt(&doubted);
                     wire.send(&Frame::Confirmed { number });
                 }
                 _ => drop(self.changed.wait_for(&mut state, PAUSE)),

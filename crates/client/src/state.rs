@@ -108,6 +108,8 @@ pub(crate) struct State {
     pub is_settling: bool,
     /// The owner wants to hear that all up to here was heard.
     pub to_confirm: Option<u64>,
+    /// Inodes of which the kernel has to forget attributes before that.
+    pub to_doubt: Vec<u64>,
     /// Why it could not.
     pub settling_failed: Option<i32>,
     /// Requests, by the kernel's numbers, whose askers got a signal while there was no owner.
@@ -135,6 +137,7 @@ impl Default for State {
             is_refused: false,
             is_settling: false,
             to_confirm: None,
+            to_doubt: Vec::new(),
             settling_failed: None,
             interrupted: Vec::new(),
             incarnation: 0,
@@ -212,6 +215,7 @@ impl State {
     pub fn goes_on(&mut self, epoch: u64, is_resumed: bool) -> bool {
         // Of another connection; an owner that waits for it says so again.
         self.to_confirm = None;
+        self.to_doubt.clear();
         self.leased.clear();
         if self.written_epoch != epoch {
             self.retained.forget_others();

@@ -56,11 +56,6 @@ impl Door {
         self.0.observe(observer);
     }
 
-    /// Tells this machine's kernel that its attributes of what another one has changed are old; nobody waits for that.
-    pub fn doubt_here(&self, changes: &Changes) {
-        self.0.doubt_attributes(changes.inodes.iter().map(|inode| inode.node));
-    }
-
     /// `is_known` tells whether a far kernel knows an inode that this machine's kernel forgets. Only the first who asks is heard.
     pub fn on_forget(&self, is_known: Box<dyn Fn(u64) -> bool + Send + Sync>) {
         self.0.ask_before_forgetting(is_known);

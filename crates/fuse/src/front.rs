@@ -294,16 +294,6 @@ impl Front {
         is_search
     }
 
-    /// Tells this machine's kernel that attributes which it has are old. It never makes whoever tells it wait.
-    pub fn doubt_attributes(&self, nodes: impl Iterator<Item = u64>) {
-        let Some(notifier) = self.notifier.get() else { return };
-        for node in nodes {
-            if let Err(error) = notifier.invalidate_inode(node, -1, 0) {
-                tracing::debug!(%error, "the kernel was not told that attributes have changed");
-            }
-        }
-    }
-
     /// Tells this machine's kernel what another one changed.
     pub fn forget_here(&self, changes: &Changes) {
         let Some(notifier) = self.notifier.get() else { return };

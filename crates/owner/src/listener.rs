@@ -493,9 +493,6 @@ impl Shared {
         // It hears before it has its answer, which goes the same way.
         let (own, others): (Vec<_>, Vec<_>) = recalls.into_iter().partition(|recall| changes.by == Some(recall.tag));
         own.iter().for_each(|recall| recall.session.notify(&recall.notices));
-        if changes.by.is_some() {
-            self.door.doubt_here(&changes);
-        }
         self.effects.push(changes);
         when_heard(others)
     }
