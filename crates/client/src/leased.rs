@@ -25,6 +25,8 @@ const KERNEL_MS: u64 = 1000;
 const BELIEVED_MS: u64 = 4000;
 /// Names and inodes; then all are forgotten.
 const KNOWN_MAX: usize = 256 << 10;
+/// Of a longer name the owner says that it is too long.
+const NAME_BYTES_MAX: usize = 255;
 /// Inodes share places in the table of what was recalled.
 const PLACES: u64 = 1 << 12;
 
@@ -192,9 +194,9 @@ impl Leased {
         let directory = self.names.get(&directory)?;
         match directory.names.get(name) {
             Some(known) => (now_ms < known.until_ms).then_some(known.named),
-            // Names with a dot may be there without having been made.
-            None if now_ms < directory.complete_until_ms && directory.changing == 0 && !name.starts_with(b".") => {
-                Some(Named::Absent)
+            None if now_ms < directory.complete_until_ms && directory.changing == 0 => {
+                // Names with a dot may be there without having been made, and the owner says of others that they are too long.
+                (!name.starts_with(b".") && name.len() <= NAME_BYTES_MAX).then_some(Named::Absent)
             }
             None => None,
         }

@@ -211,6 +211,7 @@ fn a_directory_that_this_machine_made_has_the_names_that_it_made_there() {
     let mut leased = connected();
     ask(&mut leased, &mkdir(b"d"), (opcode::MKDIR, 7), true);
     assert_eq!((inside(&leased, 0, b"a"), inside(&leased, 0, b".versions")), (Some(0), None));
+    assert_eq!((inside(&leased, 0, &[b'n'; 255]), inside(&leased, 0, &[b'n'; 256])), (Some(0), None));
     ask(&mut leased, &make(b"a"), (opcode::MKNOD, 8), true);
     assert_eq!((inside(&leased, 0, b"a"), inside(&leased, 0, b"b")), (Some(8), Some(0)));
     leased.begin(&make(b"b"));

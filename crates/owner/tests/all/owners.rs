@@ -114,7 +114,8 @@ fn files_are_replaced_while_owners_come_and_go() {
         is_over.store(true, Ordering::Relaxed);
         threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
     });
-    assert!(rounds > 16, "{rounds} files were replaced");
+    // About one for each owner, and fewer where the machine runs other tests.
+    assert!(rounds > 4, "{rounds} files were replaced");
     site.hand_over(serving.expect("an owner"));
 }
 

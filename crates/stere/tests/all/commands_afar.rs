@@ -108,8 +108,12 @@ impl Asking {
     }
 
     fn ask(&mut self, request: &str) -> serde_json::Value {
-        self.0.get_mut().write_all(format!("{{\"request\": \"{request}\"}}\n").as_bytes()).unwrap();
+        self.begin(request);
         self.next()
+    }
+
+    fn begin(&mut self, request: &str) {
+        self.0.get_mut().write_all(format!("{{\"request\": \"{request}\"}}\n").as_bytes()).unwrap();
     }
 
     fn next(&mut self) -> serde_json::Value {
@@ -168,9 +172,11 @@ fn a_command_ends_when_the_owner_stands_still() {
     assert_eq!(asking.ask("status")["state"], "healthy");
     signal(owner.daemon(), libc::SIGSTOP);
     let begun = Instant::now();
+    // A conversation that waits, and not one that is ended before it is asked anything.
+    asking.begin("status");
     // The link has not noticed yet; the command has to by itself.
     eprintln!("status took {:?}", fails_in_time(client, "status lab", &["pool 'lab'", "says nothing"]));
-    let told = asking.ask("status");
+    let told = asking.next();
     assert!(told["message"].as_str().unwrap().contains("before it had answered"), "{told}");
     eprintln!("told after {:?}", begun.elapsed());
     std::thread::sleep(Duration::from_secs(2));

@@ -64,12 +64,13 @@ fn an_owner_that_was_replaced_is_refused_by_the_nodes() {
     let mut kept = Synced::default();
     (0..10).for_each(|_| kept.write(&old, "kept").unwrap());
     new.ok(&format!("pool import {}", places(&nodes)));
-    // It always has writes on their way, of several programs. A process of its own: children of this one would close its files on the mount, and wait for
+    // It always has writes on their way: of a stream, too, for those that sync may all be waiting for one answer. A process of its own: children of this one would close its files on the mount, and wait for
     // whoever stands still.
     let acknowledged = folder.path("acknowledged");
     let mut writer = Command::new("sh");
     let loops = "for k in 1 2 3 4; do \
-        (n=$k; while echo $n > $0/late$n && sync $0/late$n; do echo $n; n=$((n+4)); done) & done; wait";
+        (n=$k; while echo $n > $0/late$n && sync $0/late$n; do echo $n; n=$((n+4)); done) & done; \
+        (while dd if=/dev/urandom of=$0/stream bs=64k count=160 conv=notrunc,fsync 2>/dev/null; do :; done) & wait";
     writer.args(["-c", loops]);
     writer.arg(old.mountpoint()).stdout(fs::File::create(&acknowledged).unwrap()).stderr(Stdio::null());
     let mut writer = writer.spawn().unwrap();
