@@ -172,9 +172,8 @@ pub(crate) fn show_block_size(operation: u32, answer: &mut [u8]) {
         }
     }
     for place in raw::attribute_places(operation, answer) {
-        let number =
-            |field: usize| answer.get(place + field..)?.first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes));
-        let is_file = number(offset_of!(FileAttr, mode)).is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFREG);
+        let is_file = raw::half_at(answer, place + offset_of!(FileAttr, mode))
+            .is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFREG);
         let at = place + offset_of!(FileAttr, blksize);
         if let Some(field) = answer.get_mut(at..at + 4).filter(|_| is_file) {
             field.copy_from_slice(&(BYTES_MAX as u32).to_ne_bytes());

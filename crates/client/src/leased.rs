@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 
 use fuse_wire::abi::structs::{AttrOut, EntryOut, FileAttr, split};
 use fuse_wire::{Operation, raw};
+use stere_format::DirentValue;
 use stere_machine_wire::{LEASE_SECONDS, Notice};
 use zerocopy::IntoBytes;
 
@@ -25,8 +26,6 @@ const KERNEL_MS: u64 = 1000;
 const BELIEVED_MS: u64 = 4000;
 /// Names and inodes; then all are forgotten.
 const KNOWN_MAX: usize = 256 << 10;
-/// Of a longer name the owner says that it is too long.
-const NAME_BYTES_MAX: usize = 255;
 /// Inodes share places in the table of what was recalled.
 const PLACES: u64 = 1 << 12;
 
@@ -196,7 +195,7 @@ impl Leased {
             Some(known) => (now_ms < known.until_ms).then_some(known.named),
             None if now_ms < directory.complete_until_ms && directory.changing == 0 => {
                 // Names with a dot may be there without having been made, and the owner says of others that they are too long.
-                (!name.starts_with(b".") && name.len() <= NAME_BYTES_MAX).then_some(Named::Absent)
+                (!name.starts_with(b".") && name.len() <= DirentValue::NAME_BYTES_MAX).then_some(Named::Absent)
             }
             None => None,
         }
@@ -294,7 +293,8 @@ impl Leased {
         }
     }
 
-    fn change_attributes(&mut self, node: u64) {
+    /// Attributes change, by whomever.
+    pub fn change_attributes(&mut self, node: u64) {
         self.note_recalled(node);
         self.drop_attributes(node);
     }
@@ -349,11 +349,6 @@ impl Leased {
             self.change_name(*directory, name);
         }
         changed.inodes().for_each(|node| self.change_attributes(node));
-    }
-
-    /// This machine changes the content of a file, or has changed it.
-    pub fn change_content(&mut self, node: u64) {
-        self.change_attributes(node);
     }
 
     /// The kernel does not know an inode any more.

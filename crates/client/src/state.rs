@@ -164,7 +164,7 @@ impl State {
     /// What this side changes by itself is not believed: when that is sent, and when it is answered.
     fn forget_what_changes(&mut self, message: &[u8]) {
         let header = raw::header(message).filter(|_| raw::written_range(message).is_some());
-        header.into_iter().for_each(|header| self.leased.change_content(header.nodeid));
+        header.into_iter().for_each(|header| self.leased.change_attributes(header.nodeid));
     }
 
     /// The answer to a request of the kernel that is leased, with the kernel's reference noted.

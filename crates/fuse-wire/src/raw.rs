@@ -241,7 +241,9 @@ pub fn set_believed(operation: u32, answer: &mut [u8], believed_ms: u64) {
     }
 }
 
-fn half_at(bytes: &[u8], place: usize) -> Option<u32> {
+/// The number of 32 bits at a place.
+#[must_use]
+pub fn half_at(bytes: &[u8], place: usize) -> Option<u32> {
     bytes.get(place..)?.first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 

@@ -42,7 +42,9 @@ impl Forgetter {
     }
 
     fn tell_others(&self, changes: Changes) {
-        self.front.upgrade().into_iter().for_each(|front| front.changed_here(changes.clone()));
+        if let Some(front) = self.front.upgrade() {
+            front.changed_here(changes);
+        }
     }
 
     /// Attributes of an inode and a range of its content, which was changed past the kernel. Waits for what the kernel reads or

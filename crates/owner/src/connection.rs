@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use stere_machine_wire::{Frame, Outgoing, PING_EVERY_SECONDS};
+use stere_machine_wire::{Frame, Notice, Outgoing, PING_EVERY_SECONDS};
 
 use crate::greet::ToClient;
 
@@ -102,6 +102,11 @@ impl Connection {
         queue.frames.push_back((frame.encode(), None));
         drop(queue);
         self.arrived.notify_one();
+    }
+
+    /// Tells what others change.
+    pub fn notify(&self, notices: &[Notice]) {
+        notices.iter().for_each(|notice| self.tell(&Frame::Notify(notice.clone())));
     }
 
     /// Waits until so many bytes may be under way too. `None`: the connection is over.

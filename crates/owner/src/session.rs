@@ -194,14 +194,14 @@ impl Session {
         // Without a connection it believes nothing.
         let Some(connection) = state.connection.clone().filter(|_| !state.is_over) else { return };
         assert!(!notices.is_empty(), "a machine hears of something");
-        notices.iter().for_each(|notice| connection.tell(&Frame::Notify(notice.clone())));
+        connection.notify(notices);
         state.untold.tell(Some(&connection), None, Some(held));
     }
 
     /// Tells it what nobody waits for.
     pub fn notify(&self, notices: &[Notice]) {
         if let Some(connection) = &self.state.lock().connection {
-            notices.iter().for_each(|notice| connection.tell(&Frame::Notify(notice.clone())));
+            connection.notify(notices);
         }
     }
 
@@ -349,7 +349,7 @@ impl Session {
         });
         let notices: Vec<Notice> = names.chain(inodes).collect();
         drop(state);
-        notices.into_iter().for_each(|notice| connection.tell(&Frame::Notify(notice)));
+        connection.notify(&notices);
     }
 
     /// Whether the client was told what is durable, and has not confirmed it.

@@ -93,7 +93,7 @@ fn what_this_machine_changes_it_does_not_believe() {
     assert!(!learn(&mut leased, now, b"a", 7));
     let now = leased.now();
     assert!(learn(&mut leased, now, b"a", 7));
-    leased.change_content(7);
+    leased.change_attributes(7);
     assert!(leased.answer(0, &getattr(7)).is_none());
 }
 
