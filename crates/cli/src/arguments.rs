@@ -374,7 +374,7 @@ pub enum PoolCommand {
         #[arg(long, value_name = "URL")]
         log: Option<String>,
     },
-    /// Take a pool whose log is shared from the machine that has it, at once
+    /// Take a pool whose log is shared from the machine that has it, at once; where its mount stands by, this machine owns it from then on
     Take { pool: String },
     /// Move the journal and the roots of a pool to another place; the pool may be mounted nowhere
     MoveLog {

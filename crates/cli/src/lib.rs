@@ -4,6 +4,7 @@
 //! where that is possible. What commands print is an interface. Read next: `arguments.rs`, `status.rs`.
 
 pub mod arguments;
+mod attach;
 pub mod backup;
 pub mod capabilities;
 mod change;

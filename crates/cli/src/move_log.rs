@@ -2,18 +2,23 @@
 //!
 //! Invariant: a log is moved while the pool is closed. Read next: `move_log.rs` of the crate `pool`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stere_device::Access;
 use stere_multihost::Multihost;
 use stere_online::open::open_claimed;
 
-use stere_control::connection;
+use stere_control::connection::{self, Connection};
+use stere_control::message::{Answer, Request};
 use stere_machine::admission;
 use stere_machine::devices::Target;
 use stere_machine::error::{DONE, Error, Result, refused};
 use stere_machine::registry::{PoolRecord, Registry};
 use stere_machine::shared_log;
+
+/// How long a machine that stands by may take to own a pool.
+const TAKE_MAX: Duration = Duration::from_secs(60);
+const TAKE_POLL: Duration = Duration::from_millis(100);
 
 /// Opens the pool and closes it, so that its last root says that nothing is left to be replayed.
 fn open_and_close(registry: &Registry, pool: &str, mode: Multihost) -> Result<()> {
@@ -39,12 +44,37 @@ pub fn take(registry: &Registry, pool: &str) -> Result<u8> {
             "the log of the pool '{pool}' is on its devices, so no machine can take it from another; `stere pool move-log` changes that"
         ));
     }
-    refuse_mounted(registry, pool)?;
+    if let Some(mut connection) = Connection::open(registry, pool) {
+        return take_mounted(registry, pool, &mut connection);
+    }
     open_and_close(registry, pool, Multihost::Take)?;
     println!(
         "the pool {pool} is nobody's now; whoever had it writes nothing any more. Mount it: stere mount {pool} MOUNTPOINT"
     );
     Ok(DONE)
+}
+
+/// A mount that stands by takes the pool itself, and those who use it only wait.
+fn take_mounted(registry: &Registry, pool: &str, connection: &mut Connection) -> Result<u8> {
+    match connection.ask(Request::Take)? {
+        Answer::Said { said } => {
+            println!("{said}");
+            return Ok(DONE);
+        }
+        Answer::Done => {}
+        _ => return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < TAKE_MAX {
+        if connection::about(registry, pool).is_some_and(|about| about.through.is_none()) {
+            println!("this machine owns the pool {pool} now");
+            return Ok(DONE);
+        }
+        std::thread::sleep(TAKE_POLL);
+    }
+    refused(format!(
+        "this machine does not own the pool '{pool}' yet; `stere status {pool}` and the log of its mount tell why"
+    ))
 }
 
 /// Moves the log of a pool that is mounted nowhere.

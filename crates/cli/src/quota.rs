@@ -5,11 +5,15 @@
 
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::arguments::quota::{AccountsArguments, QuotaCommand, VolumeCommand};
+use crate::attach;
 use crate::json::to_json;
 use crate::policy;
 use crate::terminal::plain;
 use stere_control::connection::Connection;
+use stere_control::junction::JunctionLine;
 use stere_control::locate;
 use stere_control::message::{Answer, Request};
 use stere_control::quota::{AccountLine, AccountsReport, Most, Order, Wanted};
@@ -18,6 +22,14 @@ use stere_machine::registry::Registry;
 use stere_machine::size;
 
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// A line of `stere volume list --json`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Listed<'a> {
+    Volume(&'a AccountLine),
+    Attached(&'a JunctionLine),
+}
 
 /// Limits and policy out of `KEY=VALUE`.
 fn settings_of(words: &[String]) -> Result<(Wanted, Vec<String>)> {
@@ -79,13 +91,30 @@ pub fn run_volume(registry: &Registry, command: &VolumeCommand) -> Result<u8> {
     match command {
         VolumeCommand::Create { path, settings } => create(registry, path, settings),
         VolumeCommand::List(AccountsArguments { pool, bytes, json }) => {
-            let report = report(&mut connect(registry, pool)?)?;
+            let mut connection = connect(registry, pool)?;
+            let report = report(&mut connection)?;
+            let junctions = attach::lines(&mut connection)?;
             match json {
-                true => println!("{}", to_json(&report.volumes)?),
-                false => show_volumes(&report, *bytes),
+                true => {
+                    let listed: Vec<Listed<'_>> = report
+                        .volumes
+                        .iter()
+                        .map(Listed::Volume)
+                        .chain(junctions.iter().map(Listed::Attached))
+                        .collect();
+                    println!("{}", to_json(&listed)?);
+                }
+                false => {
+                    show_volumes(&report, *bytes);
+                    junctions.iter().for_each(|line| {
+                        println!("{}: the pool {}, with an owner of its own", plain(&line.path), line.pool)
+                    });
+                }
             }
             Ok(DONE)
         }
+        VolumeCommand::Attach { path, pool } => attach::attach(registry, path, pool),
+        VolumeCommand::Detach { path } => attach::detach(registry, path),
         VolumeCommand::Set { path, settings } => {
             let (limits, rest) = settings_of(settings)?;
             let (_, mut connection, inode) = locate::connect(registry, path)?;
@@ -101,13 +130,18 @@ pub fn run_volume(registry: &Registry, command: &VolumeCommand) -> Result<u8> {
     }
 }
 
+/// Makes a directory; false if it is there already.
+pub fn make_directory(path: &Path) -> Result<bool> {
+    match std::fs::create_dir(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error).at("make the directory", path),
+    }
+}
+
 fn create(registry: &Registry, path: &Path, settings: &[String]) -> Result<u8> {
     let (limits, rest) = settings_of(settings)?;
-    let is_new = match std::fs::create_dir(path) {
-        Ok(()) => true,
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => false,
-        Err(error) => return Err(error).at("make the directory", path),
-    };
+    let is_new = make_directory(path)?;
     let made = locate::connect(registry, path)
         .and_then(|(_, mut connection, inode)| done(ask(&mut connection, Order::CreateVolume { inode, limits })?))
         .and_then(|_| policy::set(path, &rest));

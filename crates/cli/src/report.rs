@@ -36,6 +36,9 @@ pub fn print_status(report: &StatusReport, exact: bool) {
     for Finding { what, next, .. } in report.findings.iter().filter(is_told) {
         println!("{}: {}", plain(what), plain(next));
     }
+    for junction in report.junctions.iter().filter(|junction| junction.is_mounted) {
+        println!("{} is the pool {}, which `stere status {1}` tells of", plain(&junction.path), junction.pool);
+    }
     report.lost_files.iter().for_each(print_lost);
     if report.has_more_lost_files {
         let first =

@@ -7,8 +7,9 @@ use crate::json::to_json;
 use crate::report;
 use stere_client_wire::mounts::{Listed, list_of};
 use stere_control::connection::{self, Connection};
+use stere_control::junction::JunctionReport;
 use stere_control::message::{Answer, Request};
-use stere_control::status::{RecoveryFacts, StatusReport};
+use stere_control::status::{Finding, RecoveryFacts, State, StatusReport};
 use stere_machine::error::{DONE, ERROR, Result, refused};
 use stere_machine::mountinfo;
 use stere_machine::registry::Registry;
@@ -124,6 +125,20 @@ pub fn of(registry: &Registry, words: &[String]) -> Result<StatusReport> {
     Ok(stere_online::report::gather(&stere_online::media::take_over(registry, &assembly, None, opened), &facts, None))
 }
 
+/// What belongs to the pool's directories on this machine and is in other pools.
+fn add_junctions(report: &mut StatusReport, junctions: Vec<JunctionReport>) {
+    for away in junctions.iter().filter(|junction| !junction.is_mounted) {
+        let why = away.why.as_deref().unwrap_or("its mount is beginning");
+        let what = format!("{} is the pool {}, which is not mounted on this machine", away.path, away.pool);
+        if report.state == State::Healthy {
+            report.state = State::Degraded;
+            report.next = format!("{what}: {why}");
+        }
+        report.findings.push(Finding { kind: "pool_not_mounted".into(), what, next: why.to_owned(), degrades: true });
+    }
+    report.junctions = junctions;
+}
+
 /// What is still mounted of a pool that no process serves here.
 fn dead_mounts(pool: &str) -> Vec<String> {
     let all = list_of(Path::new("/proc/self/mountinfo"));
@@ -147,5 +162,7 @@ fn of_mounted(name: &str, connection: &mut Connection) -> Result<StatusReport> {
     }
     let Answer::Status(report) = connection.ask(Request::Status)? else { return refused(STRANGE) };
     let mountpoint = Some(about.mountpoint.display().to_string());
-    Ok(StatusReport { mountpoint, read_only: about.read_only, through: about.through, ..*report })
+    let mut report = StatusReport { mountpoint, read_only: about.read_only, through: about.through, ..*report };
+    add_junctions(&mut report, about.junctions);
+    Ok(report)
 }

@@ -10,6 +10,7 @@ pub mod class;
 pub mod connection;
 pub mod digest;
 pub mod find;
+pub mod junction;
 pub mod keys;
 pub mod layout;
 pub mod locate;

@@ -77,6 +77,12 @@ pub enum Request {
     Accounts {
         order: crate::quota::Order,
     },
+    /// About pools that are mounted in this one.
+    Junctions {
+        order: crate::junction::Order,
+    },
+    /// Makes this machine the pool's owner, where its mount stands by.
+    Take,
     /// About backups.
     Backups {
         order: crate::backup::Order,
@@ -153,6 +159,9 @@ pub enum Answer {
         classes: Vec<ClassLine>,
     },
     Accounts(Box<crate::quota::AccountsReport>),
+    Junctions {
+        junctions: Vec<crate::junction::JunctionLine>,
+    },
     Backups {
         destinations: Vec<crate::backup::Line>,
     },
@@ -217,6 +226,9 @@ pub struct About {
     /// Where another machine owns the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub through: Option<ThroughReport>,
+    /// Pools that are mounted in this mount, as far as it knows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub junctions: Vec<crate::junction::JunctionReport>,
 }
 
 impl Answer {

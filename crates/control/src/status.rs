@@ -129,6 +129,9 @@ pub struct StatusReport {
     /// How this machine reaches the pool's owner, where that is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub through: Option<ThroughReport>,
+    /// Pools that are mounted in this one, on this machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub junctions: Vec<crate::junction::JunctionReport>,
 }
 
 /// How a machine that mounts a pool reaches the one that owns it.

@@ -15,7 +15,9 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::control_socket::unmount_for;
 use crate::daemon::spawn;
+use crate::junctions::{How, Junctions};
 use stere_control::connection::{self, Connection};
+use stere_control::junction::Order;
 use stere_control::message::{About, Answer, Request};
 use stere_control::status::{ThroughReport, ThroughState};
 use stere_machine::error::{Error, Result, refused};
@@ -31,6 +33,10 @@ pub struct ClientControl {
     /// What is wrong with the log by which the owner is found, if anything is.
     pub log_trouble: Box<dyn Fn() -> Option<String> + Send + Sync>,
     pub link: Arc<Link>,
+    /// Pools that are mounted in this mount.
+    pub junctions: Arc<Junctions>,
+    /// Makes this machine the pool's owner.
+    pub take: Box<dyn Fn() -> Result<()> + Send + Sync>,
     /// Those who wait until everything is durable.
     pub ending: Mutex<Vec<UnixStream>>,
 }
@@ -56,8 +62,12 @@ impl ClientControl {
                 // Each command asks this, also one that begins an owner's process: it does not wait for any owner.
                 Ok(Request::About) => connection::send(&mut stream, &Answer::About(self.about(Link::reach))),
                 Ok(Request::Reach) => connection::send(&mut stream, &Answer::About(self.about(Link::reach_soon))),
+                Ok(Request::Take) => connection::send(&mut stream, &self.take_pool()),
                 Ok(Request::Unmount { lazy, force }) => {
-                    if let Some(refused) = unmount_for(&stream, &self.ending, &self.unmounter, (lazy, force)) {
+                    if let Err(error) = self.junctions.end(How::Asked { lazy, force }) {
+                        connection::send(&mut stream, &Answer::Failed { message: error.to_string(), ended: false });
+                    } else if let Some(refused) = unmount_for(&stream, &self.ending, &self.unmounter, (lazy, force)) {
+                        self.junctions.go_on();
                         connection::send(&mut stream, &refused);
                     }
                 }
@@ -77,7 +87,17 @@ impl ClientControl {
 
     /// Who serves this mount, and how its owner is reached now.
     fn about(&self, reach: fn(&Link) -> Reach) -> About {
-        About { through: self.through(reach), ..self.about.clone() }
+        About { through: self.through(reach), junctions: self.junctions.report(), ..self.about.clone() }
+    }
+
+    /// Begins to take the pool from whoever has it.
+    fn take_pool(&self) -> Answer {
+        let pool = &self.about.pool;
+        match (self.owns(), (self.take)()) {
+            (true, _) => Answer::Said { said: format!("this machine owns the pool {pool} already") },
+            (false, Ok(())) => Answer::Done,
+            (false, Err(error)) => Answer::Failed { message: error.to_string(), ended: false },
+        }
     }
 
     fn through(&self, reach: fn(&Link) -> Reach) -> Option<ThroughReport> {
@@ -153,6 +173,18 @@ impl ClientControl {
             _ => format!("the owner of the pool '{pool}'{host} cannot be asked: {error}"),
         }
     }
+}
+
+/// Mounts the pools in this one, as its owner says which they are.
+pub fn follow_junctions(control: &Arc<ClientControl>) -> Result<()> {
+    let (junctions, control) = (control.junctions.clone(), Arc::downgrade(control));
+    Junctions::follow(&junctions, move || {
+        let told = control.upgrade()?.ask_for(Request::Junctions { order: Order::List });
+        Some(told.and_then(|answer| match answer {
+            Answer::Junctions { junctions } => Ok(junctions),
+            _ => refused("the owner gave an answer that was not asked for"),
+        }))
+    })
 }
 
 /// Hands a conversation to the owner's process of this machine.

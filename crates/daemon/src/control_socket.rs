@@ -10,10 +10,11 @@ use stere_fuse::{Unmount, Unmounter};
 use stere_naming::Io;
 use zeroize::Zeroize;
 
-use crate::answer::{class, keys, layout, plugins, quota, reconcile, rules, usage};
+use crate::answer::{class, junctions, keys, layout, plugins, quota, reconcile, rules, usage};
 use crate::daemon::{Daemon, lock, spawn};
 use crate::ending::end_soon;
 use crate::from_afar::why_not_from_afar;
+use crate::junctions::How;
 use crate::public;
 use stere_control::connection;
 use stere_control::message::{Answer, Request};
@@ -119,7 +120,11 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         | Request::Unmount { .. }
         | Request::Lose { .. }
         | Request::TestRules { .. }
-        | Request::Asked { .. } => Answer::About(daemon.about.clone()),
+        | Request::Asked { .. } => Answer::About(daemon.about()),
+        Request::Take => Answer::Said { said: format!("this machine owns the pool {} already", daemon.about.pool) },
+        Request::Junctions { order } => {
+            junctions::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error))
+        }
         Request::Numbers { users, groups } => {
             let number = |is_group| move |name: &String| stere_people::number(is_group, name);
             let users = users.iter().map(number(false)).collect();
@@ -208,11 +213,19 @@ fn lose(daemon: &Daemon, stream: &mut UnixStream, devices: &[String]) -> Answer 
 
 /// Unmounts; who asked is answered when everything is durable, or now if it cannot be.
 fn unmount(daemon: &Arc<Daemon>, stream: &UnixStream, lazy: bool, force: bool) -> Option<Answer> {
+    if let Some(junctions) = &daemon.junctions
+        && let Err(error) = junctions.end(How::Asked { lazy, force })
+    {
+        return Some(failed(&error));
+    }
     if force || lazy {
         // Whoever waits for a volume is told that it does not come.
         daemon.running.gate.close();
     }
     let refused = unmount_for(stream, &daemon.ending, &daemon.unmounter, (lazy, force));
+    if refused.is_some() {
+        daemon.junctions.iter().for_each(|junctions| junctions.go_on());
+    }
     if force && refused.is_none() {
         end_soon(daemon);
     }

@@ -8,12 +8,14 @@ use stere_fuse::{Forgetter, Session, Unmount, Unmounter};
 use stere_naming::FileSystem;
 
 use crate::backups::Backups;
+use crate::junctions::Junctions;
 use crate::library::Library;
 use crate::mount_request::MountRequest;
 use crate::public::Questions;
 use stere_control::message::About;
 use stere_machine::error::{Error, Result};
 use stere_machine::mountinfo;
+use stere_machine::registry::Registry;
 use stere_online::report::Facts;
 use stere_online::running::Running;
 
@@ -32,6 +34,8 @@ impl Drop for UnmountOnPanic {
 pub struct Daemon {
     pub about: About,
     pub(crate) facts: Facts,
+    /// Pools that are mounted in this mount; none for the process of an owner, which has no mount of anybody's.
+    pub(crate) junctions: Option<Arc<Junctions>>,
     pub(crate) unmounter: Unmounter,
     pub forgetter: Forgetter,
     pub running: Arc<Running>,
@@ -46,6 +50,7 @@ pub struct Daemon {
 
 impl Daemon {
     pub(crate) fn new(
+        registry: &Registry,
         request: &MountRequest,
         facts: Facts,
         session: &Session,
@@ -61,10 +66,14 @@ impl Daemon {
             device: mountinfo::find(&request.mountpoint).map(|mount| mount.device),
             read_only: running.read_only,
             through: None,
+            junctions: Vec::new(),
         };
+        let has_mount = !request.options.owner_process;
+        let junctions = has_mount.then(|| Arc::new(Junctions::new(registry, request, &running.pool)));
         Ok(Daemon {
             about,
             facts,
+            junctions,
             unmounter: session.unmounter().ok_or_else(ended_at_once)?,
             forgetter: session.forgetter().ok_or_else(ended_at_once)?,
             running,
@@ -75,6 +84,12 @@ impl Daemon {
             stop: AtomicBool::new(false),
             ending: Mutex::new(Vec::new()),
         })
+    }
+
+    /// Who answers, and what is mounted in this mount.
+    pub(crate) fn about(&self) -> About {
+        let junctions = self.junctions.as_ref().map(|junctions| junctions.report()).unwrap_or_default();
+        About { junctions, ..self.about.clone() }
     }
 
     /// Takes the mount down, as far as that goes.

@@ -13,6 +13,7 @@ use stere_store::SharedLog;
 
 use crate::control_socket::answer_waiting;
 use crate::daemon::{Daemon, lock, spawn};
+use crate::junctions::{How, Junctions};
 use stere_control::connection;
 use stere_control::message::Answer;
 use stere_machine::clock;
@@ -26,18 +27,22 @@ const LAST_DEVICE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// SIGTERM, SIGINT and SIGHUP end the mount in order. Who still has files open gets a little time.
 pub fn start_signals(daemon: Arc<Daemon>, signals: signal_hook::iterator::Signals) -> Result<()> {
     // Also where it could be unmounted: other mounts of it may keep it.
-    unmount_on_signals(signals, daemon.unmounter.clone(), move |_| end_soon(&daemon))
+    let junctions = daemon.junctions.clone();
+    unmount_on_signals(signals, daemon.unmounter.clone(), junctions, move |_| end_soon(&daemon))
 }
 
 /// Unmounts on each signal; `then` hears whether nobody had files open: else the mount left the name space and goes on for those.
 pub fn unmount_on_signals(
     mut signals: signal_hook::iterator::Signals,
     unmounter: Unmounter,
+    junctions: Option<Arc<Junctions>>,
     then: impl Fn(bool) + Send + 'static,
 ) -> Result<()> {
     spawn("signals", move || {
         for signal in signals.forever() {
             tracing::info!(signal, "told to stop");
+            // They end by the same signal, at their own pace; the mount leaves with those that stay.
+            junctions.iter().for_each(|junctions| junctions.end(How::Signal).unwrap_or_default());
             let is_unmounted = unmounter.unmount(Unmount::Normal).is_ok();
             if !is_unmounted {
                 tracing::warn!("files are open: the mount leaves the name space now and ends when they are closed");

@@ -18,6 +18,7 @@ const EVERYWHERE: [&str; 2] = ["nbd://", "stere://"];
 /// Why a request from another machine is refused, if it is.
 pub fn why_not_from_afar(request: &Request) -> Option<String> {
     let local = match request {
+        Request::Take => return Some("a machine takes a pool for itself only".to_owned()),
         Request::Unmount { .. } => return Some("a mount is ended on its own machine".to_owned()),
         Request::Change { change, .. } => of_machine(change)?,
         Request::Backups { order: backup::Order::Add { path, .. } } => path,

@@ -20,6 +20,7 @@ mod ending;
 mod follow;
 mod from_afar;
 mod give_way;
+mod junctions;
 mod learn_places;
 mod library;
 mod metrics;

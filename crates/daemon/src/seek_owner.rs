@@ -19,7 +19,7 @@ use crate::mount_request::MountRequest;
 use crate::options::Options;
 use stere_machine::admission;
 use stere_machine::devices::Target;
-use stere_machine::error::{Error, Result};
+use stere_machine::error::{Error, Result, refused};
 use stere_machine::mountinfo;
 use stere_machine::registry::Registry;
 use stere_machine::shared_log;
@@ -74,6 +74,9 @@ struct Seeking {
     trouble: Mutex<Option<String>>,
     /// That an owner's process of this machine failed since there was an owner.
     failure: Mutex<Option<String>>,
+    /// Whether this machine can own the pool, and whether somebody wants it to from now on.
+    stands_by: bool,
+    is_wanted: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -91,6 +94,8 @@ impl OwnerSeeker {
             owner: Mutex::default(),
             trouble: Mutex::default(),
             failure: Mutex::default(),
+            stands_by: starter.is_some(),
+            is_wanted: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
         let of_thread = seeking.clone();
@@ -106,6 +111,18 @@ impl OwnerSeeker {
             let Found { beat, key } = lock(&seeking.owner).clone()?;
             let (address, secret, key) = (beat.address, beat.secret, key?);
             (!address.is_empty()).then_some(Announcement { address, secret, key, epoch: beat.epoch.into() })
+        }
+    }
+
+    /// Has this machine take the pool, whoever has it.
+    pub fn take(&self) -> impl Fn() -> Result<()> + Send + Sync + 'static {
+        let seeking = self.seeking.clone();
+        move || {
+            if !seeking.stands_by {
+                return refused("this mount cannot own the pool (-o nostandby, or read only): mount it with --standby");
+            }
+            seeking.is_wanted.store(true, Ordering::Release);
+            Ok(())
         }
     }
 
@@ -182,6 +199,11 @@ impl Seeking {
                     *lock(&self.failure) = None;
                 }
                 *lock(&self.owner) = owner;
+                if let Some(starter) = starter.as_mut()
+                    && starter.child.is_none()
+                {
+                    starter.takes |= self.is_wanted.swap(false, Ordering::AcqRel);
+                }
                 if let Some(starter) = starter.as_mut().filter(|starter| is_free || starter.takes) {
                     starter.start_if_none(silent);
                 }

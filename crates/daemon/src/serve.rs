@@ -20,11 +20,12 @@ use stere_store::SharedLog;
 
 use crate::answer::keys;
 use crate::background::{Outcome, Ready};
-use crate::client_control::ClientControl;
+use crate::client_control::{self, ClientControl};
 use crate::clients::{self, Clients};
 use crate::control_socket::{answer_waiting, start_control};
 use crate::daemon::Daemon;
 use crate::ending::{close_soon, end_when_lost, start_signals, unblock_signals};
+use crate::junctions::Junctions;
 use crate::mount_request::MountRequest;
 use crate::nodes::PoolNodes;
 use crate::notify::notify;
@@ -105,7 +106,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
         warnings_of_absent,
         recovery: RecoveryFacts::new(&recovery, duration.as_millis() as u64),
     };
-    let daemon = Arc::new(Daemon::new(&request, facts, &session, running.clone(), filesystem)?);
+    let daemon = Arc::new(Daemon::new(registry, &request, facts, &session, running.clone(), filesystem)?);
     let workers = Workers::start(&daemon, &session, &request)?;
     start_control(daemon.clone(), listener)?;
     let socket = public::start(&daemon, is_private(&request));
@@ -121,6 +122,7 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     }
     end_when_lost(&daemon)?;
     let gives_way = give_way::watch(&daemon)?;
+    follow_junctions(&daemon)?;
     // Commands are answered by then: a client that was served asks for the state of the pool.
     serve_clients(registry, &daemon, &mut session, &request, is_after_another)?;
     ready.tell(&Outcome::Ready { degraded, warnings });
@@ -139,6 +141,16 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
         Ok(()) if gives_way.load(Ordering::Acquire) => Err(give_way::begin_anew()),
         outcome => outcome.map(|()| DONE),
     }
+}
+
+/// Pools that are mounted in this one.
+fn follow_junctions(daemon: &Arc<Daemon>) -> Result<()> {
+    let Some(junctions) = &daemon.junctions else { return Ok(()) };
+    let daemon = Arc::downgrade(daemon);
+    Junctions::follow(junctions, move || {
+        let daemon = daemon.upgrade().filter(|daemon| !daemon.stop.load(Ordering::Acquire))?;
+        Some(crate::answer::junctions::list(&daemon.filesystem))
+    })
 }
 
 /// Whether nobody but root and the user who mounts may use the mount.
@@ -277,8 +289,9 @@ fn serve_client_of(
         content: (Some(nodes.reading()), nodes.writing()),
     };
     let (mut control, mut socket) = (None, None);
+    let junctions = Arc::new(Junctions::new(registry, request, pool));
     let is_private = is_private(request);
-    let outcome = serve_client::serve(mount, |link, unmounter| {
+    let outcome = serve_client::serve(mount, &junctions, |link, unmounter| {
         let about = About {
             process: std::process::id(),
             pool: pool.clone(),
@@ -287,16 +300,22 @@ fn serve_client_of(
             device: mountinfo::find(&request.mountpoint).map(|mount| mount.device),
             read_only: request.options.fuse.read_only,
             through: None,
+            junctions: Vec::new(),
         };
         let (registry, ending, link) = (registry.clone(), Default::default(), link.clone());
+        let (junctions, take) = (junctions.clone(), Box::new(seeker.take()));
         let (host, log_trouble) = (Box::new(seeker.host()), Box::new(seeker.trouble()));
-        let answering = Arc::new(ClientControl { registry, about, unmounter, host, log_trouble, link, ending });
+        let answering =
+            Arc::new(ClientControl { registry, about, unmounter, host, log_trouble, link, junctions, take, ending });
         if let Err(error) = answering.start(listener) {
             tracing::error!(%error, "commands are not answered");
         }
         socket = client_questions::start(&answering, &request.mountpoint, is_private);
         if let Err(error) = client_names::start(&answering, &request.options) {
             tracing::error!(%error, "names are not looked up");
+        }
+        if let Err(error) = client_control::follow_junctions(&answering) {
+            tracing::error!(%error, "pools in this one are not mounted");
         }
         if let Err(error) = learn_places::start(&answering) {
             tracing::error!(%error, "devices that this machine does not know are not looked for");

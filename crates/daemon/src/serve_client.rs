@@ -14,6 +14,7 @@ use stere_machine_tls::MachineKey;
 
 use crate::daemon::spawn;
 use crate::ending::{OPEN_FILES_PATIENCE, unblock_signals, unmount_on_signals};
+use crate::junctions::Junctions;
 
 /// Further than on a machine with its disks: a segment leaves the node out that has its parity, so that all nodes are busy only where
 /// several segments are read at a time.
@@ -39,7 +40,11 @@ pub struct ClientMount {
 
 /// Mounts and serves until the mount ends. `ready` is called when it is mounted, whether there is an owner at the moment or not; it gets
 /// the link, for those who want to know.
-pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>, Unmounter)) -> Result<u8> {
+pub fn serve(
+    request: ClientMount,
+    junctions: &Arc<Junctions>,
+    ready: impl FnOnce(&Arc<Link>, Unmounter),
+) -> Result<u8> {
     unblock_signals();
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
     // SAFETY: takes nothing and cannot fail.
@@ -59,7 +64,7 @@ pub fn serve(request: ClientMount, ready: impl FnOnce(&Arc<Link>, Unmounter)) ->
         Mount::new(request.find, link, request.content, &request.mountpoint, &options.wire(is_root)).map_err(told)?;
     // Who still has files open, or waits for an owner, gets a little time.
     let link = mount.link();
-    unmount_on_signals(signals, mount.unmounter(), move |is_unmounted| {
+    unmount_on_signals(signals, mount.unmounter(), Some(junctions.clone()), move |is_unmounted| {
         if !is_unmounted {
             end_soon(link.clone());
         }

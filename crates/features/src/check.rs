@@ -14,10 +14,11 @@ use stere_file::named_in::{NamedInCheck, named_in_known};
 use stere_format::dirent::DirentView;
 use stere_format::{
     AccountValue, AccountingValue, BLOCK_BYTES, ContentDigests, DirentBucket, ExtentFlags, ExtentValue, FileKind,
-    Holder, InodeValue, Key, XattrBucket, key,
+    Holder, InodeValue, JunctionValue, Key, XattrBucket, key,
 };
 use stere_namespace::call::ROOT;
 use stere_namespace::error::Error;
+use stere_namespace::junctions::IS_JUNCTION;
 use stere_namespace::names::{NameHasher, weight};
 use stere_store::{Finding, Io, Store};
 
@@ -79,6 +80,8 @@ struct Checker {
     index: IndexCheck,
     /// In which directories files with several names have them.
     named_in: NamedInCheck,
+    /// Directories at which other pools are mounted; crossed off by inodes.
+    junctions: FxHashSet<u64>,
 }
 
 /// Checks all names, inodes, attributes and extents' places.
@@ -103,6 +106,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         versions: FxHashSet::default(),
         index: IndexCheck::new(store)?,
         named_in: NamedInCheck::default(),
+        junctions: FxHashSet::default(),
     };
     match store.view(Io::BLOCKING, |view| named_in_known(view)) {
         Ok(known) => checker.named_in = NamedInCheck::new(known),
@@ -126,6 +130,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
             checker.orphans.insert(key.object, bytes == [2]);
         }
     })?;
+    checker.read_junctions(store)?;
     let from = Key::new(key::tree::NAMES, 0, 0, 0);
     let to = Key::new(key::tree::NAMES + 1, 0, 0, 0);
     match store.for_each_key(from, to, |key, bytes| checker.visit_key(key, bytes)) {
@@ -172,6 +177,30 @@ impl Checker {
             self.has_recounts |= key.kind == key::kind::RECOUNT;
         })?;
         Ok(())
+    }
+
+    fn read_junctions(&mut self, store: &Store) -> Result<(), Error> {
+        store.for_each_key(Key::junction(0), Key::junction(u64::MAX), |key, bytes| {
+            if key.kind != key::kind::JUNCTION {
+                return;
+            }
+            self.junctions.insert(key.object);
+            if let Err(error) = JunctionValue::decode(bytes) {
+                self.add(true, key.object, format!("the junction at inode {} does not decode: {error}", key.object));
+            }
+        })?;
+        Ok(())
+    }
+
+    /// An inode is a junction exactly where the pool says which other pool is mounted there. (Of those that are gone, the key goes later.)
+    fn visit_junction(&mut self, inode: u64, value: &InodeValue) {
+        if self.junctions.remove(&inode) != (value.flags & IS_JUNCTION != 0) {
+            self.add(
+                false,
+                inode,
+                format!("inode {inode} is marked as a junction and leads to no pool, or the reverse"),
+            );
+        }
     }
 
     /// Accounts are what the inodes come to, and inodes count where they lie.
@@ -256,6 +285,7 @@ impl Checker {
             }
         }
         self.visit_version(inode, &value);
+        self.visit_junction(inode, &value);
         let known = Known {
             kind,
             nlink: value.nlink,

@@ -47,6 +47,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("inode", inode),
     ("journal_header", journal_header),
     ("journal_payload", journal_payload),
+    ("junction", junction),
     ("named_in", named_in),
     ("names_use", names_use),
     ("node", node),
@@ -181,6 +182,10 @@ fn chunk(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn backup(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &BackupValue::decode(bytes)?.encode())
+}
+
+fn junction(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &JunctionValue::decode(bytes)?.encode())
 }
 
 fn class(bytes: &[u8]) -> Result<(), DecodeError> {

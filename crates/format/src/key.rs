@@ -138,6 +138,8 @@ pub mod kind {
     /// In SYSTEM, object = directory: what is below it may still count in another volume than it (u64, little-endian: how often it
     /// was moved since that was last so).
     pub const RECOUNT: u8 = 33;
+    /// In SYSTEM, object = directory: another pool is mounted there.
+    pub const JUNCTION: u8 = 34;
     /// In INDEXES, object 0, position 0: somebody asked in this pool who writes files or what happens to them, and how far both lists
     /// are; positions from 1 on: a file was written.
     pub const PROVENANCE: u8 = 24;
@@ -340,6 +342,10 @@ impl Key {
 
     pub const fn names_use(directory: u64) -> Self {
         Self::new(tree::INDEXES, 0, kind::NAMES_USE, directory)
+    }
+
+    pub const fn junction(directory: u64) -> Self {
+        Self::new(tree::SYSTEM, directory, kind::JUNCTION, 0)
     }
 
     pub const fn tiered(inode: u64) -> Self {

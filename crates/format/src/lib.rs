@@ -38,6 +38,7 @@ pub mod heartbeat;
 pub mod identity;
 pub mod inode;
 pub mod journal;
+mod junction;
 pub mod key;
 pub mod layout;
 pub mod log_entry;
@@ -92,6 +93,7 @@ pub use inode::{
     RuledPolicy, SwitchesPolicy, Timestamp, VersionsPolicy,
 };
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
+pub use junction::JunctionValue;
 pub use key::Key;
 pub use layout::DeviceLayout;
 pub use log_entry::{HeldSlots, LogEntry, LogRecord, SlotExtent, extents_of};

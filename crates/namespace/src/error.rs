@@ -45,6 +45,12 @@ pub enum Error {
     /// EBUSY.
     #[error("the root of the file system cannot be renamed or removed")]
     Busy,
+    /// EBUSY.
+    #[error("another pool is mounted at this directory: end that with `stere volume detach` first")]
+    IsJunction,
+    /// ENOTCONN.
+    #[error("what is here is in another pool, which is not mounted on this machine now; `stere status` tells why")]
+    InsideJunction,
     /// ENOSPC.
     #[error("no space left in the pool: delete or move files, or add a device with `stere device add`")]
     NoSpace,
@@ -136,7 +142,8 @@ impl Error {
             Error::Invalid(_) | Error::Policy(_) | Error::NoPlugin(_) => libc::EINVAL,
             Error::TooManyLinks => libc::EMLINK,
             Error::NotPermitted(_) | Error::Retained(_) => libc::EPERM,
-            Error::Busy | Error::KeyInUse { .. } | Error::PluginInUse { .. } => libc::EBUSY,
+            Error::Busy | Error::IsJunction | Error::KeyInUse { .. } | Error::PluginInUse { .. } => libc::EBUSY,
+            Error::InsideJunction => libc::ENOTCONN,
             Error::NoSpace | Error::TooMany(_) => libc::ENOSPC,
             Error::OverQuota(_) => libc::EDQUOT,
             Error::FileTooBig => libc::EFBIG,

@@ -21,6 +21,7 @@ use stere_store::{Io, Store, Transaction};
 
 use crate::call::{Caller, FileSystemStatistics, Options, ROOT};
 use crate::error::Error;
+use crate::junctions::check_not_inside;
 use crate::names::{Form, Found, NAME_BYTES_MAX, Names, damaged};
 use crate::reconcile_queue::ReconcileQueue;
 use crate::walk::path_of;
@@ -346,11 +347,11 @@ pub fn check_not_of_versions(value: &InodeValue) -> Result<(), Error> {
     if value.flags & OF_VERSIONS == 0 { Ok(()) } else { Err(Error::OfVersions) }
 }
 
-/// The inode, which must exist and be a directory.
+/// The inode, which must exist and be a directory whose names are in this pool.
 pub fn directory(keys: &impl Keys, inode: u64) -> Result<InodeValue, Error> {
     let value = stere_file::inode_if_any(keys, inode)?.ok_or(Error::NotFound)?;
     match value.kind() {
-        Some(FileKind::Directory) => Ok(value),
+        Some(FileKind::Directory) => check_not_inside(&value).map(|()| value),
         _ => Err(Error::NotADirectory),
     }
 }

@@ -14,6 +14,7 @@ pub mod error;
 pub mod flagged;
 pub mod handles;
 pub mod inode;
+pub mod junctions;
 pub mod lost;
 pub mod names;
 pub mod namespace;

@@ -16,6 +16,7 @@ use crate::encryption::EncryptionKeys;
 use crate::error::Error;
 use crate::flagged::FlaggedInodes;
 use crate::inode::Core;
+use crate::junctions::Junctions;
 use crate::names::Names;
 use crate::plugins::PluginRegistry;
 use crate::recalls::Recalls;
@@ -30,6 +31,7 @@ pub struct Namespace {
     pub core: Arc<Core>,
     pub access_times: Arc<LazyTimes>,
     pub flagged: Arc<FlaggedInodes>,
+    pub junctions: Arc<Junctions>,
     pub words: Arc<PolicyWords>,
     pub tiers: Arc<Tiers>,
     pub recalls: Arc<Recalls>,
@@ -70,9 +72,11 @@ impl Namespace {
             registry: registry.clone(),
             words: words.clone(),
         };
+        let flagged = Arc::new(FlaggedInodes::new(core.clone()));
         Ok(Namespace {
             access_times: Arc::new(LazyTimes::new(core.clone())),
-            flagged: Arc::new(FlaggedInodes::new(core.clone())),
+            junctions: Arc::new(Junctions { core: core.clone(), flagged: flagged.clone() }),
+            flagged,
             words,
             tiers: Arc::new(Tiers { core: core.clone() }),
             recalls: Arc::new(Recalls { core: core.clone() }),

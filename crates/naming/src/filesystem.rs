@@ -301,3 +301,8 @@ impl FileSystem {
         Ok(self.namespace.core.files.orphans.forget(&caller.context(), inode)?)
     }
 }
+
+/// Other pools that are mounted in this one.
+pub fn junctions_of(files: &FileSystem) -> &stere_namespace::junctions::Junctions {
+    &files.namespace.junctions
+}

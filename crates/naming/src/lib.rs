@@ -21,7 +21,7 @@ mod remove;
 mod rename;
 
 pub use calls::{FarWrites, move_name, remove_name};
-pub use filesystem::FileSystem;
+pub use filesystem::{FileSystem, junctions_of};
 pub use listing::DirectoryEntry;
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};
@@ -52,6 +52,7 @@ pub use stere_namespace::classes::{ClassInfo, PolicyClasses, read_classes};
 pub use stere_namespace::encryption::{EncryptionKeys, KeyInfo, KeySeed, KeyUse, Stale};
 pub use stere_namespace::error::Error;
 pub use stere_namespace::handles::{Handle, OpenFlags};
+pub use stere_namespace::junctions::{Junction, Junctions};
 pub use stere_namespace::lost::{LostFile, lost_files};
 pub use stere_namespace::names::NAME_BYTES_MAX;
 pub use stere_namespace::plugins::{PluginHooks, PluginInfo, PluginRegistry};

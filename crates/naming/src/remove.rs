@@ -7,6 +7,7 @@ use stere_namespace::call::Caller;
 use stere_namespace::error::Error;
 use stere_namespace::inode;
 use stere_namespace::inode::{directory, put_changed_directory};
+use stere_namespace::junctions;
 use stere_namespace::names::Found;
 use stere_store::{Io, Transaction};
 
@@ -97,6 +98,7 @@ impl NameChanges {
         let mut value = victim(transaction, expected)?;
         inode::check_not_of_versions(&value)?;
         stere_file::check_changeable(&value, caller.now)?;
+        junctions::check_none(&value)?;
         let place = (parent, name);
         let is_directory = expected.kind == FileKind::Directory;
         if is_directory {

@@ -9,6 +9,7 @@ use stere_namespace::call::{Caller, ROOT};
 use stere_namespace::error::Error;
 use stere_namespace::inode;
 use stere_namespace::inode::{directory, living_directory, put_changed_directory};
+use stere_namespace::junctions;
 use stere_namespace::names::{Found, check_name};
 use stere_namespace::rules::Scopes;
 use stere_store::{Io, Transaction};
@@ -181,6 +182,8 @@ impl NameChanges {
             return Ok((Attempt::Done(false), Gone::Stays));
         }
         check_not_below(transaction, &source, rename.new_parent)?;
+        let mut victim = found_victim(transaction, expected)?;
+        junctions::check_none(&victim)?;
         match (source.kind == FileKind::Directory, expected.kind == FileKind::Directory) {
             (true, false) => return Err(Error::NotADirectory),
             (false, true) => return Err(Error::IsADirectory),
@@ -189,7 +192,6 @@ impl NameChanges {
             }
             _ => {}
         }
-        let mut victim = found_victim(transaction, expected)?;
         for inode in [rename.new_parent, source.inode, expected.inode] {
             self.versions.check_no_version_in(transaction, inode)?;
         }
@@ -320,6 +322,7 @@ impl NameChanges {
         let before = found_victim(transaction, found)?;
         let mut value = before.clone();
         stere_file::check_changeable(&value, caller.now)?;
+        junctions::check_none(&value)?;
         let held = self.core.files.policies.effective(transaction, found.inode, &value)?;
         let old_parent = std::mem::replace(&mut value.parent, parent);
         let scopes = &rename.scopes[usize::from(goes)];

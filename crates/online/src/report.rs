@@ -67,6 +67,7 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
     let warnings = facts.warnings_now(&devices);
     StatusReport {
         through: None,
+        junctions: Vec::new(),
         lost_files,
         has_more_lost_files,
         pool: running.pool.clone(),

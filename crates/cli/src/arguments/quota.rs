@@ -22,6 +22,15 @@ pub enum VolumeCommand {
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
+    /// Mount another pool, with a log in the same engine and an owner of its own, at a directory on every machine
+    Attach {
+        path: PathBuf,
+        /// A pool that is known here and mounted nowhere
+        #[arg(value_name = "POOL")]
+        pool: String,
+    },
+    /// Make the directory of an attached pool an ordinary one again; the pool keeps everything
+    Detach { path: PathBuf },
     /// Delete a volume and everything in it; its space is freed in the background
     Delete {
         path: PathBuf,

@@ -29,6 +29,21 @@ fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
     Ok(AccountsReport { state, is_emptying, keeps_stored, users, groups, volumes, default_user, default_group })
 }
 
+/// A volume in which other pools are mounted is not deleted: they would be nowhere.
+fn refuse_junctions(filesystem: &FileSystem, inode: u64) -> Result<()> {
+    let mut above = filesystem.path_of(Io::BLOCKING, inode)?;
+    above.push(b'/');
+    let junctions = stere_naming::junctions_of(filesystem).list(Io::BLOCKING)?;
+    let inside = junctions.into_iter().find(|junction| junction.path.starts_with(&above));
+    inside.map_or(Ok(()), |junction| {
+        let path = String::from_utf8_lossy(&junction.path).into_owned();
+        refused(format!(
+            "the pool '{}' is mounted in it, at {path}: end that with `stere volume detach` first",
+            junction.value.pool_name
+        ))
+    })
+}
+
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     let caller = clock::own_caller(Io::BLOCKING);
@@ -53,7 +68,10 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
             filesystem.command(&caller, || filesystem.quotas().set_volume(&caller, inode, limits))?;
         }
         Order::Dissolve { inode } => filesystem.quotas().dissolve_volume(&caller, inode)?,
-        Order::Condemn { inode } => filesystem.quotas().condemn_volume(&caller, inode)?,
+        Order::Condemn { inode } => {
+            refuse_junctions(filesystem, inode)?;
+            filesystem.quotas().condemn_volume(&caller, inode)?;
+        }
         Order::Spare => filesystem.quotas().spare_volume(),
         Order::SetUser { name, limits } => {
             set(Holder::User, known.and_then(|people| people.user(&name)), &name, limits)?;

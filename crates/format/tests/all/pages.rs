@@ -87,6 +87,7 @@ fn tables_end_where_the_structures_end() {
         ("class.md", vec![ClassValue::FIXED_BYTES, ClassResidency::SIZE]),
         ("plugin.md", vec![PluginRecord::FIXED_BYTES, PluginStack::FIXED_BYTES, 4, FollowValue::FIXED_BYTES]),
         ("watch.md", vec![WatchedValue::SIZE, ProvenanceValue::FIXED_BYTES, AuditValue::FIXED_BYTES]),
+        ("junction.md", vec![JunctionValue::FIXED_BYTES]),
         ("rules.md", vec![RulesValue::FIXED_BYTES, RuleLogValue::FIXED_BYTES]),
     ];
     for (page, ends) in pages {

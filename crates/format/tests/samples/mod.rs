@@ -527,6 +527,7 @@ pub fn samples() -> Vec<Sample> {
         ("row-summary", "summary", with_header),
         ("journal-header", "journal_header", journal_header().encode().to_vec()),
         ("journal-payload", "journal_payload", journal_payload()),
+        ("junction", "junction", junction().encode()),
         ("node-leaf", "node", leaf()),
         ("node-inner", "node", inner()),
         ("checkpoint", "checkpoint", checkpoint(Some(node_reference(7, 2)))),
@@ -685,6 +686,11 @@ fn backup() -> BackupValue {
         path: b"/mnt/vault".to_vec(),
         only: "size<1G".into(),
     }
+}
+
+fn junction() -> JunctionValue {
+    let places = vec!["stere://10.0.0.1/films".to_owned(), "nbd://10.0.0.2:10809/films".to_owned()];
+    JunctionValue { pool: PoolId([0x5a; 16]), pool_name: "lab-films".to_owned(), places }
 }
 
 fn class(into: Option<u8>) -> ClassValue {

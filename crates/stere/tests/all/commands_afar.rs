@@ -53,6 +53,7 @@ fn commands_of_a_client_are_answered_by_the_owner() {
     client.ok("class create lab slow copies=2");
     assert!(owner.ok("class list lab").contains("slow"));
     // What is of one machine is not done on another.
+    client.refused("pool take lab", 1, &["nostandby"]);
     fs::File::create(client.path("disk.img")).unwrap().set_len(64 << 20).unwrap();
     client.refused("device add lab disk.img", 1, &["disk.img", "which owns the pool: give this command there"]);
     let backups = client.path("backups");

@@ -59,6 +59,7 @@ mod growth;
 mod identities;
 mod isolation;
 mod judges;
+mod junctions;
 mod known_loss;
 mod library;
 mod library_hostile;
