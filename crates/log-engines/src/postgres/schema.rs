@@ -55,12 +55,12 @@ pub(super) const DELETE_MACHINES: &str = "DELETE FROM stere_log_machine WHERE po
 /// In a snapshot of its own for each statement, whatever the database's default is.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
-/// Nothing happens unless the number is free, is not trimmed, and follows the last one: holes are never filled.
+/// Nothing happens unless the number is free, is not trimmed, and follows the last one: holes are never filled. The last one is asked for
+/// in its order: of "none is greater" a planner that counts on finding some soon reads the whole table.
 pub(super) const INSERT: &str = "INSERT INTO stere_log_record (pool, number, writer, record)
     SELECT $1::bytea, $2::int8, $3::bytea, $4::bytea FROM stere_log AS log
     WHERE log.pool = $1 AND log.first <= $2
-        AND ($2 = 1 OR EXISTS (SELECT FROM stere_log_record WHERE pool = $1 AND number = $2 - 1))
-        AND NOT EXISTS (SELECT FROM stere_log_record WHERE pool = $1 AND number > $2)
+        AND coalesce((SELECT number FROM stere_log_record WHERE pool = $1 ORDER BY number DESC LIMIT 1), 0) = $2 - 1
     ON CONFLICT DO NOTHING";
 
 /// Fails, and the transaction with it, when the number is trimmed by now or the log is gone.

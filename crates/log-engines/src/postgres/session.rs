@@ -171,9 +171,10 @@ async fn greet(address: &Address, client: &Client, limit: Duration) -> Result<()
         return Err(address.refused(why).into());
     }
     let (limit, idle) = (limit.as_millis().max(1), IDLE.as_millis());
+    // Plans are kept for long, and every statement of ours asks for a few rows by the table's key.
     let settings = format!(
         "SET statement_timeout = {limit}; SET lock_timeout = {limit}; SET idle_session_timeout = {idle}; \
-         SET idle_in_transaction_session_timeout = {limit}; SET tcp_user_timeout = {limit}; {KEEPALIVES}"
+         SET enable_seqscan = off; SET idle_in_transaction_session_timeout = {limit}; SET tcp_user_timeout = {limit}; {KEEPALIVES}"
     );
     Ok(client.batch_execute(&settings).await?)
 }

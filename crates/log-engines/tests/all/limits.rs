@@ -156,3 +156,32 @@ fn a_full_etcd_refuses_and_trimming_keeps_it_small() {
     let why = refused.expect("25 MB are full");
     assert!(why.contains("space exceeded") && why.contains("disarm"), "{why}");
 }
+
+/// What a put costs does not grow with the log: the table is never read from one end to the other, whatever the server believes of it.
+#[test]
+fn postgres_reads_no_more_than_it_is_asked_for() {
+    let Some(server) = PostgreSql::start() else { return };
+    let log = stere_log_engines::create(&server.address(), POOL, "test").unwrap();
+    assert_eq!(log.put(1, b"one").unwrap(), Put::Mine);
+    // Statements are planned by now; a server that then looks at its statistics plans them again.
+    server.execute(
+        "INSERT INTO stere_log_record SELECT pool, number, '0123456789abcdef', decode(repeat('ab', 600), 'hex')
+         FROM stere_log, generate_series(2, 30000) AS number",
+    );
+    server.execute("ANALYZE");
+    server.execute("SELECT pg_stat_reset()");
+    for number in 30_001..30_050 {
+        assert_eq!(log.put(number, b"another").unwrap(), Put::Mine);
+    }
+    assert_eq!(log.read(30_040, 1 << 20).unwrap().len(), 10);
+    log.bounds().unwrap();
+    log.trim(20_000).unwrap();
+    assert_eq!(log.put(30_050, b"the last").unwrap(), Put::Mine);
+    // A session that ends tells what it did.
+    drop(log);
+    std::thread::sleep(Duration::from_secs(2));
+    server.execute(
+        "SELECT 1 / CASE WHEN seq_tup_read = 0 THEN 1 ELSE 0 END FROM pg_stat_user_tables
+         WHERE relname = 'stere_log_record'",
+    );
+}
