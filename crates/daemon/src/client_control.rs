@@ -87,7 +87,8 @@ impl ClientControl {
 
     /// Who serves this mount, and how its owner is reached now.
     fn about(&self, reach: fn(&Link) -> Reach) -> About {
-        About { through: self.through(reach), junctions: self.junctions.report(), ..self.about.clone() }
+        let mountpoint = self.unmounter.place_now();
+        About { through: self.through(reach), junctions: self.junctions.report(), mountpoint, ..self.about.clone() }
     }
 
     /// Begins to take the pool from whoever has it.

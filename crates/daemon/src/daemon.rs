@@ -89,7 +89,8 @@ impl Daemon {
     /// Who answers, and what is mounted in this mount.
     pub(crate) fn about(&self) -> About {
         let junctions = self.junctions.as_ref().map(|junctions| junctions.report()).unwrap_or_default();
-        About { junctions, ..self.about.clone() }
+        let mountpoint = self.unmounter.place_now();
+        About { junctions, mountpoint, ..self.about.clone() }
     }
 
     /// Takes the mount down, as far as that goes.

@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -88,6 +88,9 @@ pub enum Unmount {
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     mountpoint: PathBuf,
+    /// Numbers of mount and file system, type and source, by which it is found where a directory above it was renamed. A bind mount of it
+    /// is another one, and numbers are used again.
+    identity: Option<String>,
     by: By,
 }
 
@@ -109,7 +112,7 @@ impl Unmounter {
     /// [`Error::UnmountBusy`] while files are open, [`Error::Unmount`] for the rest. That nothing is mounted
     /// any more is no error.
     pub fn unmount(&self, how: Unmount) -> Result<(), Error> {
-        let path = self.mountpoint.clone();
+        let path = self.place_now();
         let result = match (self.by, how) {
             (By::Fusermount, _) => fusermount::unmount(&path, how != Unmount::Normal),
             // The connection is broken first, so nobody waits for an answer.
@@ -138,6 +141,22 @@ impl Unmounter {
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
+    }
+
+    fn of(mountpoint: PathBuf, by: By) -> Self {
+        let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let identity = newest_at(&mounts, mountpoint.as_os_str().as_bytes()).map(|mount| mount.identity);
+        Self { mountpoint, identity, by }
+    }
+
+    /// Where it is mounted, also when a directory above it was renamed.
+    #[must_use]
+    pub fn place_now(&self) -> PathBuf {
+        let moved = || {
+            let (mounts, identity) = (std::fs::read("/proc/self/mountinfo").ok()?, self.identity.as_ref()?);
+            find_place(&mounts, self.mountpoint.as_os_str().as_bytes(), identity)
+        };
+        moved().map_or_else(|| self.mountpoint.clone(), |path| PathBuf::from(std::ffi::OsString::from_vec(path)))
     }
 }
 
@@ -175,11 +194,10 @@ pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<Mounted
             return Err(Error::NotPermitted { path: mountpoint, source });
         }
         let file = fusermount::mount(&mountpoint, options)?;
-        let unmounter = Unmounter { mountpoint, by: By::Fusermount };
-        return Ok(Mounted { file, unmounter, fuseblk: false });
+        return Ok(Mounted { file, unmounter: Unmounter::of(mountpoint, By::Fusermount), fuseblk: false });
     }
     let file = open_device()?;
-    let unmounter = |by| Unmounter { mountpoint: mountpoint.clone(), by };
+    let unmounter = |by| Unmounter::of(mountpoint.clone(), by);
     if options.block_device != BlockDevice::No {
         match mount_fuseblk_if_safe(&file, &mountpoint, options) {
             Ok(()) => {
@@ -295,14 +313,38 @@ pub(crate) fn device_number(mountpoint: &Path) -> Option<String> {
 }
 
 fn find_device_number(mountinfo: &[u8], mountpoint: &[u8]) -> Option<String> {
-    let lines = mountinfo.split(|byte| *byte == b'\n');
-    let found = lines.filter_map(|line| {
-        let mut fields = line.split(|byte| *byte == b' ').skip(2);
-        let number = fields.next()?;
-        let target = fields.nth(1)?;
-        (unescape(target) == mountpoint).then(|| String::from_utf8_lossy(number).into_owned())
-    });
-    found.fold(None, |_, newer| Some(newer))
+    newest_at(mountinfo, mountpoint).map(|mount| mount.number)
+}
+
+/// A line of mountinfo.
+struct Line {
+    number: String,
+    target: Vec<u8>,
+    /// Numbers of mount and file system, type and source.
+    identity: String,
+}
+
+fn lines(mountinfo: &[u8]) -> impl Iterator<Item = Line> {
+    mountinfo.split(|byte| *byte == b'\n').filter_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let end = fields.iter().position(|field| *field == b"-")?;
+        let text = |at: usize| fields.get(at).map(|field| String::from_utf8_lossy(field).into_owned());
+        let (id, number, kind, source) = (text(0)?, text(2)?, text(end + 1)?, text(end + 2)?);
+        let target = unescape(fields.get(4)?);
+        Some(Line { identity: format!("{id} {number} {kind} {source}"), number, target })
+    })
+}
+
+fn newest_at(mountinfo: &[u8], mountpoint: &[u8]) -> Option<Line> {
+    lines(mountinfo).filter(|line| line.target == mountpoint).fold(None, |_, newer| Some(newer))
+}
+
+/// Where a file system is mounted: where it was, or else where it is now.
+fn find_place(mountinfo: &[u8], mountpoint: &[u8], identity: &str) -> Option<Vec<u8>> {
+    let mut places = lines(mountinfo).filter(|line| line.identity == identity).map(|line| line.target);
+    let first = places.next()?;
+    let stays = first == mountpoint || places.any(|place| place == mountpoint);
+    Some(if stays { mountpoint.to_owned() } else { first })
 }
 
 /// Undoes the octal escapes (`\040` is a space) of mountinfo.

@@ -14,6 +14,16 @@ fn mountinfo_is_searched_for_the_newest_mount() {
 }
 
 #[test]
+fn a_mount_is_found_where_its_directory_went() {
+    let info = b"30 22 0:40 / /mnt/a rw - fuse.x pool rw\n\
+        31 22 0:41 / /mnt/moved/b rw - fuse.x pool rw\n";
+    assert_eq!(find_place(info, b"/mnt/a", "30 0:40 fuse.x pool").as_deref(), Some(&b"/mnt/a"[..]));
+    assert_eq!(find_place(info, b"/mnt/b", "31 0:41 fuse.x pool").as_deref(), Some(&b"/mnt/moved/b"[..]));
+    assert_eq!(find_place(info, b"/mnt/b", "31 0:41 fuse.x other"), None, "the numbers are another's by now");
+    assert_eq!(find_place(info, b"/mnt/b", "29 0:41 fuse.x pool"), None, "another mount of the same file system");
+}
+
+#[test]
 fn escapes_are_undone() {
     assert_eq!(unescape(b"a\\040b\\134c"), b"a b\\c");
     assert_eq!(unescape(b"\\04"), b"\\04");

@@ -3,7 +3,9 @@
 
 use crate::support;
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -214,4 +216,32 @@ fn a_mount_that_waits_says_so_and_ends_with_the_command_that_began_it() {
         assert_ne!(world.run("umount mount").code, 0, "nothing was mounted afterwards");
         world.ok("check tank");
     }
+}
+
+/// A directory above a mount is renamed: it is told where it is now, and ended there, by a command and by a signal.
+#[test]
+fn a_mount_goes_with_the_directory_that_it_is_in() {
+    if !can_mount("a_mount_goes_with_the_directory_that_it_is_in") {
+        return;
+    }
+    let world = World::with_pool();
+    for by_signal in [false, true] {
+        fs::create_dir_all(world.path("above/mount")).unwrap();
+        world.ok("mount tank above/mount");
+        let process = world.find_daemon_at(&world.path("above/mount").display().to_string()).unwrap();
+        fs::write(world.path("above/mount/file"), "content").unwrap();
+        fs::rename(world.path("above"), world.path("renamed")).unwrap();
+        let place = world.path("renamed/mount").display().to_string();
+        assert_eq!(world.json("status tank --json")["mountpoint"], place);
+        world.ok("where renamed/mount/file");
+        match by_signal {
+            // SAFETY: a plain system call on a process that this test started.
+            true => assert_eq!(unsafe { libc::kill(process, libc::SIGTERM) }, 0),
+            false => drop(world.ok("umount renamed/mount")),
+        }
+        until("its end", || !Path::new(&format!("/proc/{process}/exe")).exists());
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "nothing is mounted there");
+        fs::remove_dir_all(world.path("renamed")).unwrap();
+    }
+    world.ok("check tank");
 }
