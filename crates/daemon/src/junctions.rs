@@ -20,6 +20,7 @@ use stere_machine::mountinfo;
 use stere_machine::registry::{PoolRecord, Registry};
 
 use crate::daemon::{lock, spawn};
+use crate::from_afar::is_everywhere;
 use crate::mount_request::MountRequest;
 
 #[cfg(test)]
@@ -34,7 +35,7 @@ const END_MAX: Duration = Duration::from_secs(60);
 /// And so long after a signal, when files in it may be open.
 const SIGNAL_MAX: Duration = Duration::from_secs(15);
 /// Options that are of one pool, or of one mount.
-const OWN_OPTIONS: [&str; 7] = ["take", "owner_process", "listen", "metrics", "prefer", "keyfile", "silent"];
+const OWN_OPTIONS: [&str; 8] = ["take", "owner_process", "exact", "listen", "metrics", "prefer", "keyfile", "silent"];
 
 /// How the mounts in this one are ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,13 +265,15 @@ impl Junctions {
                     // The engine's password changes for all.
                     self.registry.save(&PoolRecord { log: Some(log), ..record })?;
                 }
-                command.args(["mount", "--foreground"]);
+                command.args(["mount", "--foreground", "-o", "exact"]);
                 command.args(self.options.iter().flat_map(|word| ["-o", word.as_str()]));
                 command.arg(&line.pool).arg(self.place_of(line));
                 Ok(Doing::Serving(command.spawn().map_err(Error::System)?))
             }
             None => {
-                command.args(["pool", "import", "--log", log.as_str()]).args(&line.places);
+                // They come from the pool: a word that is no address would be something else to the command.
+                let places = line.places.iter().filter(|place| is_everywhere(Path::new(place)));
+                command.args(["pool", "import", "--log", log.as_str()]).args(places);
                 command.stdout(Stdio::null()).stderr(Stdio::piped());
                 Ok(Doing::Importing(command.spawn().map_err(Error::System)?))
             }
@@ -323,22 +326,21 @@ impl Junctions {
     }
 
     fn pass_signal_on(&self) {
-        let mut by_pool = lock(&self.by_pool);
-        let mut children: Vec<&mut Child> = by_pool
-            .values_mut()
-            .filter_map(|mounted| match &mut mounted.doing {
+        let each = |act: &dyn Fn(&mut Child) -> bool| {
+            let mut by_pool = lock(&self.by_pool);
+            let children = by_pool.values_mut().filter_map(|mounted| match &mut mounted.doing {
                 Doing::Serving(child) | Doing::Importing(child) => Some(child),
                 Doing::Nothing => None,
-            })
-            .collect();
-        for child in &mut children {
-            if matches!(child.try_wait(), Ok(None)) {
-                // SAFETY: a signal to a child that was not waited for.
-                let _told = unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
-            }
-        }
+            });
+            children.map(act).fold(false, |any, one| any | one)
+        };
+        let is_alive = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        each(&|child| {
+            // SAFETY: a signal to a child that was not waited for.
+            is_alive(child) && unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) } == 0
+        });
         let begun = Instant::now();
-        while begun.elapsed() < SIGNAL_MAX && children.iter_mut().any(|child| matches!(child.try_wait(), Ok(None))) {
+        while begun.elapsed() < SIGNAL_MAX && each(&is_alive) {
             std::thread::sleep(Duration::from_millis(50));
         }
     }

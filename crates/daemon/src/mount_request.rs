@@ -33,7 +33,11 @@ impl MountRequest {
             Target::Devices(paths) => Target::Devices(paths.iter().map(|path| absolute(path)).collect()),
             remembered => remembered,
         };
-        let mountpoint = check_mountpoint(Path::new(mountpoint))?;
+        let asked = Path::new(mountpoint);
+        let mountpoint = check_mountpoint(asked)?;
+        if options.exact && mountpoint != asked {
+            return refused(format!("there is a symbolic link on the way to {}", asked.display()));
+        }
         Ok(MountRequest { target, mountpoint, option_texts: option_texts.to_vec(), options })
     }
 }

@@ -30,6 +30,9 @@ pub struct Options {
     pub standby: Option<bool>,
     /// This is the process of an owner whose machine stands by; not for people.
     pub owner_process: bool,
+    /// The mount point has no symbolic link in it, or the mount is refused; not for people. Its name comes from a pool, whose users may
+    /// have put one there.
+    pub exact: bool,
     /// Where other machines reach this one as the owner; none for any address and port.
     pub listen: Option<SocketAddr>,
     /// Of a machine that mounts through the owner: which of its users and groups are which of the pool. Groups as users, where nothing is
@@ -81,6 +84,7 @@ impl Default for Options {
             multihost: Multihost::default(),
             standby: None,
             owner_process: false,
+            exact: false,
             listen: None,
             users: Ids::Same,
             groups: None,
@@ -171,6 +175,7 @@ impl Options {
             "standby" => self.standby = Some(true),
             "nostandby" => self.standby = Some(false),
             "owner_process" => self.owner_process = true,
+            "exact" => self.exact = true,
             "writeback" => self.fuse.writeback_cache = true,
             "nowriteback" => self.fuse.writeback_cache = false,
             "powersave" => self.fuse.keep_cpus_awake = false,

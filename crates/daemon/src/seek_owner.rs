@@ -245,7 +245,7 @@ impl Starter {
         command.extend(["-o".into(), "wait=1s".into()]);
         let words = request.option_texts.iter().flat_map(|text| text.split(','));
         let is_of_mount =
-            |word: &str| matches!(word, "take" | "standby" | "nostandby" | "") || Options::is_of_client(word);
+            |word: &str| matches!(word, "take" | "standby" | "nostandby" | "exact" | "") || Options::is_of_client(word);
         for word in words.filter(|word| !is_of_mount(word)) {
             command.extend(["-o".into(), word.into()]);
         }

@@ -7,6 +7,7 @@
 //! Names, appends and notes are the product's; sessions are as `crates/owner/src/session.rs` keeps them, without its threads. Invariant:
 //! everything runs on one thread, and chance comes from the seed. Read next: `clients/site.rs`, `docs/design/machines.md`.
 
+pub mod crowd;
 mod site;
 
 use std::collections::BTreeMap;
@@ -133,7 +134,8 @@ fn any(random: &mut Random, count: usize) -> Option<usize> {
 }
 
 fn session_of(client: usize) -> [u8; 16] {
-    [client as u8 + 1; 16]
+    let [high, low] = (client as u16 + 1).to_be_bytes();
+    std::array::from_fn(|at| if at % 2 == 0 { high } else { low })
 }
 
 impl Client {
@@ -141,7 +143,7 @@ impl Client {
     fn operation(&mut self, own: usize, random: &mut Random) -> Option<Operation> {
         let works_on_names = self.waiting.values().any(|waiting| !matches!(waiting.operation, Operation::Append(_)));
         if works_on_names || random.chance(1, 2) {
-            let line = format!("{own:03} {:010}\n", self.lines.len() + self.lines_waiting());
+            let line = format!("{own:04} {:09}\n", self.lines.len() + self.lines_waiting());
             assert_eq!(line.len() + 1, LINE_BYTES, "lines are equally long");
             return Some(Operation::Append(format!(" {line}").into_bytes()));
         }

@@ -1,6 +1,7 @@
 //! The simulator at work: histories pass, a seed replays exactly, and what is wrong on purpose is found.
 
 use stere_sim::area::Area;
+use stere_sim::clients::crowd::{self, Size};
 use stere_sim::exhaustive;
 use stere_sim::fault::FaultKind;
 use stere_sim::run::{self, Request};
@@ -131,6 +132,19 @@ fn what_machines_ask_for_takes_effect_once() {
     assert!(seen.noted > count && seen.duplicates > count && seen.lost > count, "{seen:?}");
 }
 
+/// P-266: a thousand machines, one owner, and the next one.
+#[test]
+fn a_thousand_machines_are_served_by_one_owner_after_the_other() {
+    let size = Size { machines: 1000, requests_each: 12 };
+    let told = crowd::run(1, size).unwrap();
+    println!("{told:?}");
+    assert_eq!(told.answered, 12_000);
+    assert!(told.noted > 0, "requests that were done came again: {told:?}");
+    // Four are under way; those behind the oldest that has no answer keep their notes as well.
+    assert!(told.notes <= 8 * size.machines, "notes are bounded: {told:?}");
+    assert!(told.all_served_ms < 10_000, "{told:?}");
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
@@ -151,6 +165,10 @@ mod planted {
     /// P-266.
     #[test]
     fn a_request_that_is_not_noted_is_found() {
+        stere_faults::plant(Some(Bug::RequestNotNoted));
+        let crowded = crowd::run(1, Size { machines: 100, requests_each: 12 });
+        stere_faults::plant(None);
+        assert!(crowded.is_err(), "{crowded:?}");
         let (seen, failure) = stere_sim::clients::run_many(1, 200, Some(Bug::RequestNotNoted));
         println!("after {} histories: {failure:?}", seen.histories);
         assert!(failure.is_some());

@@ -194,6 +194,12 @@ impl Owner {
         Ok(())
     }
 
+    /// Notes of requests that the pool keeps, of so many clients.
+    pub(super) fn notes(&self, clients: usize) -> Result<usize, String> {
+        let of = |client| requests::of_session(self.filesystem.store(), &session_of(client)).map(|noted| noted.len());
+        (0..clients).map(of).sum::<Result<usize, _>>().map_err(told)
+    }
+
     /// All lines of the log.
     pub(super) fn lines(&self) -> Result<Vec<Vec<u8>>, String> {
         let size = self.filesystem.getattr(&caller(None), self.log).map_err(told)?.size;

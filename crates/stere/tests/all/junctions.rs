@@ -45,6 +45,17 @@ fn has(machine: &World, pool: &str) -> bool {
     is_mounted
 }
 
+/// Ends the junction of the pool `films`, until no machine has it mounted.
+fn detach(site: &Site, path: &str) {
+    site.machines[2].ok(&format!("volume detach mount/{path}"));
+    let is_away = |machine: &World| {
+        let pools = machine.json("pool list --json");
+        let films = pools.as_array().unwrap().iter().find(|pool| pool["pool"] == "films").cloned().unwrap_or_default();
+        films["mountpoint"].is_null()
+    };
+    until("no volume", || site.machines.iter().all(is_away));
+}
+
 /// The process that owns the pool `films` for a machine.
 fn owner_of_films(machine: &World) -> Option<i32> {
     machine.find_daemon_at(&machine.path("state/run/films.owned").display().to_string())
@@ -90,7 +101,25 @@ fn a_directory_has_an_owner_of_its_own() {
     assert!(std::process::Command::new("mv").args([&inside, &outside]).status().unwrap().success());
     assert_eq!(fs::read(first.mountpoint().join("there")).unwrap(), content(45));
 
+    // It goes with the directory that it is in, on all machines.
+    detach(&site, "films");
+    fs::create_dir(third.mountpoint().join("year")).unwrap();
+    second.ok("volume attach mount/year/films films");
+    until("the volume on all machines", || site.machines.iter().all(|machine| has(machine, "films")));
+    fs::rename(third.mountpoint().join("year"), third.mountpoint().join("old")).unwrap();
+    let moved =
+        |machine: &World| fs::read(machine.mountpoint().join("old/films/kept")).is_ok_and(|read| read == content(7));
+    fs::write(third.mountpoint().join("old/films/kept"), content(7)).unwrap();
+    until("the volume in its new place", || {
+        site.machines.iter().all(|machine| has(machine, "films") && moved(machine))
+    });
+    assert!(third.ok("where mount/old/films/kept").contains("n1"));
+    detach(&site, "old/films");
+    second.ok("volume attach mount/films films");
+    until("the volume on all machines", || site.machines.iter().all(|machine| has(machine, "films")));
+
     // Each has its owner, and a machine takes one of them.
+    second.ok("pool take films");
     until("an owner of the volume", || owner_of_films(second).is_some());
     assert!(owner_process(first).is_some() && owner_of_films(first).is_none());
     let (kept, _) = write_for(third, "before", Duration::from_millis(500));

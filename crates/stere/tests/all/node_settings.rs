@@ -216,3 +216,57 @@ fn a_node_that_is_a_pool_follows_what_it_is_told() {
     cellar.ok("umount mount");
     cellar.ok("check cellar");
 }
+
+/// P-283: which devices and which plugins are decided on both sides, each by its own names: the pool chooses the node, and the node its disk.
+#[test]
+fn devices_and_plugins_are_chosen_on_both_sides() {
+    let test = "devices_and_plugins_are_chosen_on_both_sides";
+    if !can_mount(test) {
+        return;
+    }
+    let (cellar, world) = (World::new(), World::new());
+    cellar.ok("create cellar a.img,size=512M,name=a b.img,size=512M,name=b");
+    cellar.ok("mount cellar mount");
+    cellar.ok("policy set mount copies=1");
+    let rotate = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/rotate.wat");
+    cellar.ok(&format!("plugin add cellar rotate {}", rotate.display()));
+    let mut node = Node::start(test, Kind::Stere, &cellar.mountpoint(), "n1", NODE_BYTES).unwrap();
+    world.ok(&format!("create tank {} near.img,size=256M,name=near", node.device()));
+    world.ok("mount tank mount");
+    let at = |name: &str| world.mountpoint().join(name);
+    for (name, keys) in [("far", "on=n1 node.on=b node.plugins=rotate:3"), ("near", "on=near plugins=none")] {
+        fs::create_dir(at(name)).unwrap();
+        world.ok(&format!("policy set mount/{name} copies=1 compress=none {keys}"));
+        fs::write(at(name).join("file"), bytes(8, 4 * MIB)).unwrap();
+    }
+    world.ok("flush mount --wait");
+    cellar.ok("flush mount --wait");
+    // The pool's own choice.
+    let devices_of = |name: &str| world.ok(&format!("where mount/{name}/file"));
+    assert!(devices_of("far").contains("n1") && !devices_of("far").contains("near"), "{}", devices_of("far"));
+    assert!(devices_of("near").contains("near") && !devices_of("near").contains("n1"), "{}", devices_of("near"));
+    // And the node's.
+    let ranges = ranges(&node);
+    assert!(!ranges.is_empty());
+    let mut rotated = bytes(8, 4096);
+    rotated.iter_mut().for_each(|byte| *byte = byte.wrapping_add(3));
+    for (path, told_here) in &ranges {
+        assert_eq!(*told_here, told(&[("on", "b"), ("plugins", "rotate:3")]));
+        let range = path.strip_prefix(cellar.mountpoint()).unwrap().display();
+        let (places, explained) =
+            (cellar.ok(&format!("where mount/{range}")), cellar.ok(&format!("policy explain mount/{range}")));
+        assert!(places.contains(" b") && !places.contains(" a "), "{places}");
+        assert!(explained.contains("plugins is rotate:3"), "{explained}");
+    }
+    forget_cache();
+    assert!(fs::read(at("far/file")).unwrap() == bytes(8, 4 * MIB));
+    world.ok("umount mount");
+    cellar.ok("umount mount --force");
+    // On the node's disk the bytes are what its plugin made of them.
+    let has = |image: &str, wanted: &[u8]| {
+        let image = fs::read(cellar.path(image)).unwrap();
+        image.windows(64).step_by(1).any(|window| window == &wanted[..64])
+    };
+    assert!(has("b.img", &rotated) && !has("b.img", &bytes(8, 4096)) && !has("a.img", &rotated));
+    let _ended = node.end();
+}
