@@ -5,19 +5,23 @@
 //! `seek_owner.rs` (the process of an owner, which is begun alike).
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stere_control::connection::{self, Connection};
 use stere_control::junction::{JunctionLine, JunctionReport};
 use stere_control::message::{About, Answer, Request};
+use stere_device::Access;
+use stere_machine::devices::{assemble_with, record_of};
 use stere_machine::error::{Error, Result, refused};
 use stere_machine::mountinfo;
 use stere_machine::registry::{PoolRecord, Registry};
+use stere_machine::shared_log::without_secrets;
+use stere_pool::AssembleOptions;
 
 use crate::daemon::{lock, spawn};
 use crate::from_afar::is_everywhere;
@@ -51,8 +55,8 @@ pub enum How {
 enum Doing {
     #[default]
     Nothing,
-    /// The pool is made known on this machine.
-    Importing(Child),
+    /// The pool is made known on this machine, by a thread.
+    Importing(JoinHandle<Result<()>>),
     /// The process of its mount, which may not be mounted yet.
     Serving(Child),
 }
@@ -86,6 +90,8 @@ pub struct Junctions {
     pool: String,
     options: Vec<String>,
     by_pool: Mutex<BTreeMap<String, Mounted>>,
+    /// Processes of mounts that are none any more, until they have ended.
+    leaving: Mutex<Vec<Child>>,
     /// Nothing is mounted while this mount ends.
     is_ending: AtomicBool,
 }
@@ -106,6 +112,7 @@ impl Junctions {
             pool: pool.to_owned(),
             options: handed_on(&request.option_texts),
             by_pool: Mutex::default(),
+            leaving: Mutex::default(),
             is_ending: AtomicBool::new(false),
         }
     }
@@ -143,36 +150,60 @@ impl Junctions {
         by_pool.values().map(report).collect()
     }
 
-    /// Takes note of what the pool says. What is no junction any more is unmounted, and so is what was moved.
+    /// Takes note of what the pool says. What is no junction any more is unmounted, and so is what did not go with its directory.
     fn take(&self, lines: Vec<JunctionLine>) {
-        let mut gone = Vec::new();
+        let mut left = Vec::new();
         let mut by_pool = lock(&self.by_pool);
-        by_pool.retain(|_, mounted| {
-            let stays = lines.iter().any(|line| line.pool_id == mounted.line.pool_id && line.path == mounted.line.path);
-            if !stays {
-                gone.push(mounted.line.clone());
+        let gone: Vec<String> =
+            by_pool.keys().filter(|pool| !lines.iter().any(|line| line.pool_id == **pool)).cloned().collect();
+        for mounted in gone.iter().filter_map(|pool| by_pool.remove(pool)).collect::<Vec<_>>() {
+            left.push(mounted.line);
+            if let Doing::Serving(child) = mounted.doing {
+                lock(&self.leaving).push(child);
             }
-            stays
-        });
+        }
         for line in lines {
-            let why = Some("it is being mounted".to_owned());
-            let new = || Mounted { line: line.clone(), doing: Doing::Nothing, tried: None, is_mounted: false, why };
-            by_pool.entry(line.pool_id.clone()).or_insert_with(new);
+            let mounted = by_pool.entry(line.pool_id.clone()).or_insert_with(|| Mounted {
+                line: line.clone(),
+                doing: Doing::Nothing,
+                tried: None,
+                is_mounted: false,
+                why: Some("it is being mounted".to_owned()),
+            });
+            let before = std::mem::replace(&mut mounted.line, line);
+            left.extend((before.path != mounted.line.path).then_some(before));
         }
         drop(by_pool);
-        for line in gone {
-            tracing::info!(pool = line.pool, path = line.path, "this pool is not mounted here any more");
+        for line in left {
+            tracing::info!(pool = line.pool, path = line.path, "this pool is not mounted there any more");
             if let Err(error) = self.unmount(&line, (true, false)) {
                 tracing::warn!(%error, pool = line.pool, "it stays mounted");
             }
         }
     }
 
+    /// The engine's password changes for all pools in it.
+    fn hand_log_on(&self, line: &JunctionLine) -> Result<()> {
+        let (Some(log), Some(record)) = (self.registry.get(&self.pool)?.log, self.registry.find(&line.pool)?) else {
+            return Ok(());
+        };
+        let is_changed =
+            record.log.as_ref().is_some_and(|own| *own != log && without_secrets(own) == without_secrets(&log));
+        match record.id == line.pool_id && is_changed {
+            true => self.registry.save(&PoolRecord { log: Some(log), ..record }),
+            false => Ok(()),
+        }
+    }
+
     fn step_all(&self) {
+        lock(&self.leaving).retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         let pools: Vec<String> = lock(&self.by_pool).keys().cloned().collect();
         for pool in pools {
             // Looked at without the lock: a mount may answer late.
             let Some(line) = lock(&self.by_pool).get(&pool).map(|mounted| mounted.line.clone()) else { continue };
+            if let Err(error) = self.hand_log_on(&line) {
+                tracing::warn!(%error, pool = line.pool, "the address of its log is not handed on");
+            }
             let seen = self.look(&line);
             if seen == Seen::Dead {
                 let place = self.place_of(&line);
@@ -213,21 +244,28 @@ impl Junctions {
 
     /// One step towards a pool that is mounted.
     fn step(&self, mounted: &mut Mounted, seen: Seen) {
-        if let Doing::Importing(child) | Doing::Serving(child) = &mut mounted.doing {
-            match child.try_wait() {
-                Ok(None) => {}
+        mounted.doing = match std::mem::take(&mut mounted.doing) {
+            Doing::Importing(thread) if thread.is_finished() => {
+                let imported =
+                    thread.join().unwrap_or_else(|_| refused("its import panicked; see the log of this mount"));
+                if let Err(error) = imported {
+                    tracing::warn!(%error, pool = mounted.line.pool, "a pool in this one is not known here");
+                    mounted.why = Some(error.to_string());
+                }
+                Doing::Nothing
+            }
+            Doing::Serving(mut child) => match child.try_wait() {
                 Ok(Some(status)) => {
                     if !status.success() {
-                        let told = said(child);
-                        let told = if told.is_empty() { "see the log of this mount".to_owned() } else { told };
-                        tracing::warn!(pool = mounted.line.pool, %status, "a pool in this one: {told}");
-                        mounted.why = Some(told);
+                        tracing::warn!(pool = mounted.line.pool, %status, "the mount of a pool in this one has ended");
+                        mounted.why = Some("its mount has ended; the log of the mount above it tells why".to_owned());
                     }
-                    mounted.doing = Doing::Nothing;
+                    Doing::Nothing
                 }
-                Err(error) => mounted.why = Some(error.to_string()),
-            }
-        }
+                _ => Doing::Serving(child),
+            },
+            doing => doing,
+        };
         match seen {
             Seen::Mounted => mounted.why = None,
             // Its own process says why it cannot be mounted, when it ends.
@@ -252,30 +290,24 @@ impl Junctions {
         let Some(log) = log else {
             return refused(format!("the log of the pool '{}' is not in an engine on this machine", self.pool));
         };
-        let program = std::env::current_exe().map_err(Error::System)?;
-        let mut command = Command::new(program);
-        command.env("STERE_STATE", self.registry.state()).current_dir("/").stdin(Stdio::null());
         match self.registry.find(&line.pool)? {
             Some(record) if record.id != line.pool_id => refused(format!(
                 "another pool is known here by the name '{0}'; forget it with `stere pool export {0}`",
                 line.pool
             )),
-            Some(record) => {
-                if record.log.as_ref() != Some(&log) {
-                    // The engine's password changes for all.
-                    self.registry.save(&PoolRecord { log: Some(log), ..record })?;
-                }
+            Some(_) => {
+                let mut command = Command::new(std::env::current_exe().map_err(Error::System)?);
+                command.env("STERE_STATE", self.registry.state()).current_dir("/").stdin(Stdio::null());
                 command.args(["mount", "--foreground", "-o", "exact"]);
                 command.args(self.options.iter().flat_map(|word| ["-o", word.as_str()]));
                 command.arg(&line.pool).arg(self.place_of(line));
                 Ok(Doing::Serving(command.spawn().map_err(Error::System)?))
             }
             None => {
-                // They come from the pool: a word that is no address would be something else to the command.
-                let places = line.places.iter().filter(|place| is_everywhere(Path::new(place)));
-                command.args(["pool", "import", "--log", log.as_str()]).args(places);
-                command.stdout(Stdio::null()).stderr(Stdio::piped());
-                Ok(Doing::Importing(command.spawn().map_err(Error::System)?))
+                let (registry, line) = (self.registry.clone(), line.clone());
+                let import = move || import(&registry, &line, log);
+                let thread = std::thread::Builder::new().name("import".into()).spawn(import);
+                Ok(Doing::Importing(thread.map_err(Error::System)?))
             }
         }
     }
@@ -329,8 +361,8 @@ impl Junctions {
         let each = |act: &dyn Fn(&mut Child) -> bool| {
             let mut by_pool = lock(&self.by_pool);
             let children = by_pool.values_mut().filter_map(|mounted| match &mut mounted.doing {
-                Doing::Serving(child) | Doing::Importing(child) => Some(child),
-                Doing::Nothing => None,
+                Doing::Serving(child) => Some(child),
+                Doing::Importing(_) | Doing::Nothing => None,
             });
             children.map(act).fold(false, |any, one| any | one)
         };
@@ -363,12 +395,17 @@ fn is_mounted(place: &Path, pool: &str) -> bool {
     mountinfo::find(place).is_some_and(|mount| mount.is_stere() && mount.source == pool)
 }
 
-/// What a command has said that has ended.
-fn said(child: &mut Child) -> String {
-    let mut text = String::new();
-    if let Some(mut told) = child.stderr.take() {
-        // What cannot be read was not said.
-        drop(told.read_to_string(&mut text));
+/// Makes a pool known on this machine, as `stere pool import` does. Its log has the address that this machine has of the engine.
+fn import(registry: &Registry, line: &JunctionLine, log: String) -> Result<()> {
+    let places: Vec<PathBuf> = line.places.iter().map(PathBuf::from).filter(|place| is_everywhere(place)).collect();
+    let assemble =
+        |places: &[PathBuf]| assemble_with(places, Access::ReadOnly, &AssembleOptions::default(), Some(&log));
+    // One that can be reached is enough: the owner tells of the others.
+    let one = || places.iter().find_map(|place| assemble(std::slice::from_ref(place)).ok());
+    let assembly = assemble(&places).or_else(|error| one().ok_or(error))?;
+    let record = record_of(&assembly, None);
+    if record.id != line.pool_id || record.name != line.pool {
+        return refused(format!("the pool '{}' is at its places, not '{}'", record.name, line.pool));
     }
-    text.lines().last().unwrap_or_default().trim_start_matches("stere: ").to_owned()
+    registry.save(&PoolRecord { log: Some(log), ..record })
 }

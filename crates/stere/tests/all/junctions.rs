@@ -162,7 +162,7 @@ fn a_directory_has_an_owner_of_its_own() {
 /// P-287.
 #[test]
 fn a_volume_that_is_not_mounted_is_told_and_is_no_empty_directory() {
-    let Some(site) = site("a_volume_that_is_not_mounted_is_told_and_is_no_empty_directory") else { return };
+    let Some(mut site) = site("a_volume_that_is_not_mounted_is_told_and_is_no_empty_directory") else { return };
     let [first, second, third] = &site.machines[..] else { panic!("three machines") };
     // A name that means another pool there.
     third.ok("create films other.img,size=256M");
@@ -194,9 +194,11 @@ fn a_volume_that_is_not_mounted_is_told_and_is_no_empty_directory() {
     fs::create_dir(third.mountpoint().join("empty")).unwrap();
     assert_eq!(errno(fs::rename(third.mountpoint().join("empty"), &films)), Some(libc::EBUSY));
 
-    // It comes by itself when nothing keeps it.
+    // It comes by itself when nothing keeps it, also while a node is away.
+    site.nodes[0].kill();
     third.ok("pool export films");
-    until("the volume on the third", || has(third, "films"));
+    until("the volume on the third", || is_mount(&third.mountpoint().join("films")));
+    site.nodes[0].start_again();
     let nested = third.mountpoint().join("films/more");
     until("the volume in the volume", || is_mount(&nested));
     fs::write(nested.join("deep"), content(45)).unwrap();
