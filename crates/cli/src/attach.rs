@@ -5,7 +5,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::quota::make_directory;
+use crate::move_log::refuse_mounted;
+use crate::quota::{done, make_directory};
 use stere_control::connection::{self, Connection};
 use stere_control::junction::{JunctionLine, JunctionReport, Order};
 use stere_control::locate;
@@ -20,12 +21,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Mounts a pool at a directory, which is made if it is not there.
 pub fn attach(registry: &Registry, path: &Path, pool: &str) -> Result<u8> {
     let record = registry.get(pool)?;
-    if let Some(about) = connection::about(registry, pool) {
-        return refused(format!(
-            "the pool '{pool}' is mounted on {0}; unmount it first with `stere umount {0}`",
-            about.mountpoint.display()
-        ));
-    }
+    refuse_mounted(registry, pool)?;
     let is_new = make_directory(path)?;
     let attached = locate::connect(registry, path).and_then(|(about, mut connection, inode)| {
         refuse_other_engine(registry, &about.pool, &record)?;
@@ -46,15 +42,10 @@ pub fn detach(registry: &Registry, path: &Path) -> Result<u8> {
     let path = stere_machine::mountinfo::canonical(path);
     // What is there is the root of the other pool, or nothing at all: the directory is asked for by its path in the pool above.
     let daemons = connection::daemons(registry);
-    let above = daemons.iter().filter(|about| path.starts_with(&about.mountpoint) && about.mountpoint != path);
-    let Some(about) = above.max_by_key(|about| about.mountpoint.as_os_str().len()) else {
-        return refused(format!("{} is in no stere pool that is mounted here", path.display()));
-    };
+    let about = locate::mount_of(&daemons, path.parent().unwrap_or(&path))?;
     let within = path.strip_prefix(&about.mountpoint).unwrap_or(&path);
     let wanted = format!("/{}", within.display());
-    let Some(mut connection) = Connection::open(registry, &about.pool) else {
-        return refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool));
-    };
+    let mut connection = locate::open(registry, about)?;
     let Some(line) = lines(&mut connection)?.into_iter().find(|line| line.path == wanted) else {
         return refused(format!(
             "no other pool is mounted at {}; `stere volume list {}` tells where one is",
@@ -85,16 +76,7 @@ pub fn detach(registry: &Registry, path: &Path) -> Result<u8> {
 pub fn lines(connection: &mut Connection) -> Result<Vec<JunctionLine>> {
     match connection.ask(Request::Junctions { order: Order::List })? {
         Answer::Junctions { junctions } => Ok(junctions),
-        _ => refused(STRANGE),
-    }
-}
-
-const STRANGE: &str = "the pool's daemon gave an answer that was not asked for; unmount and mount it again";
-
-fn done(answer: Answer) -> Result<()> {
-    match answer {
-        Answer::Done => Ok(()),
-        _ => refused(STRANGE),
+        _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
     }
 }
 

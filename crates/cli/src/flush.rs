@@ -1,10 +1,10 @@
 //! `stere flush`: everything that was done before becomes durable.
 
 use crate::arguments::FlushArguments;
-use stere_control::connection::{self, Connection};
+use stere_control::connection;
 use stere_control::locate;
 use stere_control::message::{About, Request};
-use stere_machine::error::{At, DONE, Result, refused};
+use stere_machine::error::{At, DONE, Result};
 use stere_machine::registry::Registry;
 
 pub fn run(registry: &Registry, arguments: &FlushArguments) -> Result<u8> {
@@ -15,9 +15,7 @@ pub fn run(registry: &Registry, arguments: &FlushArguments) -> Result<u8> {
     };
     for about in chosen {
         flush_kernel(about, arguments.wait)?;
-        let Some(mut connection) = Connection::open(registry, &about.pool) else {
-            return refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool));
-        };
+        let mut connection = locate::open(registry, about)?;
         connection.wait_without_limit()?;
         connection.ask(Request::Flush { wait: arguments.wait })?;
         if !arguments.wait {

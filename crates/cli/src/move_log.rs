@@ -26,7 +26,8 @@ fn open_and_close(registry: &Registry, pool: &str, mode: Multihost) -> Result<()
     Ok(running.store.close()?)
 }
 
-fn refuse_mounted(registry: &Registry, pool: &str) -> Result<()> {
+/// Refuses what needs the pool to be mounted nowhere here.
+pub fn refuse_mounted(registry: &Registry, pool: &str) -> Result<()> {
     match connection::about(registry, pool) {
         None => Ok(()),
         Some(about) => refused(format!(

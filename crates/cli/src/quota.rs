@@ -61,7 +61,8 @@ fn settings_of(words: &[String]) -> Result<(Wanted, Vec<String>)> {
     Ok((wanted, rest))
 }
 
-fn done(answer: Answer) -> Result<u8> {
+/// What an order came to that tells nothing else.
+pub fn done(answer: Answer) -> Result<u8> {
     match answer {
         Answer::Done => Ok(DONE),
         _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),

@@ -11,8 +11,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stere_client_wire::mounts::{Listed, list_of};
 
 use crate::holders;
-use stere_control::connection::{self, Connection};
 use stere_control::message::{About, Answer, Request};
+use stere_control::{connection, locate};
 use stere_machine::error::{DONE, Error, Result, refused};
 use stere_machine::mountinfo;
 use stere_machine::registry::Registry;
@@ -86,9 +86,7 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
         }
     }
     let process = process_of(about);
-    let Some(mut connection) = Connection::open(registry, &about.pool) else {
-        return refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool));
-    };
+    let mut connection = locate::open(registry, about)?;
     connection.wait_without_limit()?;
     // The answer comes when all is durable, which may be never while others hold the mount; so it is read beside the wait for the process.
     connection.send(&Request::Unmount { lazy, force })?;

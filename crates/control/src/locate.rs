@@ -27,8 +27,12 @@ pub fn connect(registry: &Registry, path: &Path) -> Result<(About, Connection, u
     let daemons = connection::daemons(registry);
     let about = mount_of(&daemons, path)?.clone();
     let inode = std::fs::symlink_metadata(path).at("look at", path)?.ino();
-    match Connection::open(registry, &about.pool) {
-        Some(connection) => Ok((about, connection, inode)),
-        None => refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool)),
-    }
+    let connection = open(registry, &about)?;
+    Ok((about, connection, inode))
+}
+
+/// A conversation with a daemon that was found.
+pub fn open(registry: &Registry, about: &About) -> Result<Connection> {
+    let silent = || refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool));
+    Connection::open(registry, &about.pool).map_or_else(silent, Ok)
 }

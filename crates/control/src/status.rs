@@ -230,7 +230,8 @@ impl WorkReport {
 /// Something that is wrong, or is going to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `full`, `policy`, `reconcile`, `catching_up`, `medium_away`, `medium_full`, `medium_damaged`, `medium_waits` or `medium_stuck`.
+    /// `full`, `policy`, `reconcile`, `catching_up`, `medium_away`, `medium_full`, `medium_damaged`, `medium_waits`,
+    /// `medium_stuck` or `pool_not_mounted`.
     pub kind: String,
     /// What is wrong, and where.
     pub what: String,

@@ -144,6 +144,7 @@ impl Unmounter {
     }
 
     fn of(mountpoint: PathBuf, by: By) -> Self {
+        assert!(mountpoint.is_absolute(), "mounts are listed by whole paths, not {}", mountpoint.display());
         let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
         let identity = newest_at(&mounts, mountpoint.as_os_str().as_bytes()).map(|mount| mount.identity);
         Self { mountpoint, identity, by }

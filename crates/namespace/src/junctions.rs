@@ -72,6 +72,7 @@ impl Junctions {
             if !is_empty(transaction, directory)? {
                 return Err(Error::NotEmpty);
             }
+            assert_eq!(value.flags & IS_JUNCTION, 0, "what leads to a pool is no directory to names");
             value.flags |= IS_JUNCTION;
             value.ctime = caller.now;
             stere_file::put_inode(transaction, directory, &value);

@@ -157,7 +157,7 @@ fn a_full_etcd_refuses_and_trimming_keeps_it_small() {
     assert!(why.contains("space exceeded") && why.contains("disarm"), "{why}");
 }
 
-/// What a put costs does not grow with the log: the table is never read from one end to the other, whatever the server believes of it.
+/// P-289: what a put costs does not grow with the log: the table is never read from one end to the other, whatever the server believes of it.
 #[test]
 fn postgres_reads_no_more_than_it_is_asked_for() {
     let Some(server) = PostgreSql::start() else { return };

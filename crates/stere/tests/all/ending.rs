@@ -218,7 +218,7 @@ fn a_mount_that_waits_says_so_and_ends_with_the_command_that_began_it() {
     }
 }
 
-/// A directory above a mount is renamed: it is told where it is now, and ended there, by a command and by a signal.
+/// P-288. A directory above a mount is renamed: it is told where it is now, and ended there, by a command and by a signal.
 #[test]
 fn a_mount_goes_with_the_directory_that_it_is_in() {
     if !can_mount("a_mount_goes_with_the_directory_that_it_is_in") {
