@@ -552,8 +552,9 @@ impl Shared {
             self.heard_ms.store(self.direct.now_ms(), Ordering::Release);
             match frame {
                 Frame::Reply { number, errno: 0, is_map: true, bytes, .. } => self.take_map(number, bytes),
-                Frame::Reply { number, errno, mark, place, is_leased, bytes, .. } => {
-                    let answer = Answer { errno: i32::from(errno), mark, place, is_leased, bytes: bytes.to_vec() };
+                Frame::Reply { number, errno, mark, place, is_leased, is_uncommitted, bytes, .. } => {
+                    let (errno, bytes) = (i32::from(errno), bytes.to_vec());
+                    let answer = Answer { errno, mark, place, is_leased, is_uncommitted, bytes };
                     self.answer(number, answer);
                 }
                 other => self.heard(wire, &other)?,
@@ -606,6 +607,12 @@ impl Shared {
                     state.retained.let_go_marked(*mark);
                 }
                 self.let_go(state);
+            }
+            Frame::Committed { mark } => {
+                let mut state = self.state.lock();
+                if state.written_epoch == wire.epoch {
+                    state.retained.requests.let_go_marked(*mark);
+                }
             }
             // Whoever receives never sends: the owner may wait for room until this side has received more.
             Frame::Confirm { number } => {

@@ -1,9 +1,13 @@
-//! What was written and is not durable yet: it is written again to the next owner if this one goes before it is.
+//! What was written, or done, and is not durable yet: it is written or done again at the next owner if this one goes before it is.
 //!
 //! Invariants: pieces of one file do not overlap, the newest bytes win; a piece goes when it is known to be durable, or when somebody
-//! else has written there (then it is theirs to keep). Read next: `restore.rs`, which writes them again.
+//! else has written there (then it is theirs to keep). Read next: `restore.rs`, which writes them again; `retained/requests.rs`.
+
+pub(crate) mod requests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+
+use requests::{Request, Requests};
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +18,16 @@ pub(crate) const RETAINED_BYTES_MAX: usize = 64 << 20;
 /// The mark of what no owner has yet.
 pub(crate) const UNENTERED: u64 = u64::MAX;
 
+impl Again {
+    /// The inode that it makes.
+    pub fn makes(&self) -> Option<u64> {
+        match self {
+            Again::Request(request) => Some(request.inode).filter(|inode| *inode != 0),
+            Again::Write { .. } => None,
+        }
+    }
+}
+
 /// Bytes of a file that lie together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -22,7 +36,12 @@ pub(crate) struct Piece {
     order: u64,
     /// The owner's: when that is durable, this is.
     mark: u64,
+    /// When the file has changed, as the owner told since; somebody may have set that.
+    mtime: Option<Time>,
 }
+
+/// Seconds since 1970, and nanoseconds.
+pub(crate) type Time = (i64, u32);
 
 /// All writes that may have to be repeated.
 #[derive(Debug, Default)]
@@ -34,6 +53,15 @@ pub(crate) struct Retained {
     lost: HashSet<u64>,
     /// What others have written a moment ago: answers may still come that are older.
     foreign: Vec<Foreign>,
+    /// Changes of names and attributes that are not committed.
+    pub requests: Requests,
+}
+
+/// What an owner that comes next has to do, in the order of the marks.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    Write { node: u64, offset: u64, bytes: Vec<u8>, mtime: Option<Time> },
+    Request(Request),
 }
 
 /// Where somebody else has written.
@@ -53,7 +81,7 @@ impl Retained {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
+        self.files.is_empty() && self.requests.is_empty()
     }
 
     /// What is kept from now on has this order or a higher one.
@@ -70,9 +98,15 @@ impl Retained {
         let order = self.next_order;
         self.next_order += 1;
         self.bytes += bytes.len();
-        let piece = Piece { bytes: bytes.to_vec(), order, mark };
+        let piece = Piece { bytes: bytes.to_vec(), order, mark, mtime: None };
         self.files.entry(node).or_default().insert(offset, piece);
         self.cut_older(node);
+    }
+
+    /// A change was answered that is not committed.
+    pub fn keep_request(&mut self, mark: u64, request: Request) {
+        self.requests.keep(mark, self.next_order, request);
+        self.next_order += 1;
     }
 
     /// Takes out of a file what is older than what others have written there.
@@ -124,7 +158,7 @@ impl Retained {
             let mut put = |at: u64, bytes: &[u8]| {
                 if !bytes.is_empty() {
                     self.bytes += bytes.len();
-                    file.insert(at, Piece { bytes: bytes.to_vec(), order: piece.order, mark: piece.mark });
+                    file.insert(at, Piece { bytes: bytes.to_vec(), ..piece });
                 }
             };
             if start < offset {
@@ -156,17 +190,35 @@ impl Retained {
     /// A file (or all, with `None`) is durable as it was when `order` was told.
     pub fn let_go(&mut self, node: Option<u64>, order: u64) {
         self.retain(|of, piece| node.is_some_and(|node| node != of) || piece.order >= order || piece.mark == UNENTERED);
+        if node.is_none() {
+            self.requests.let_go(order);
+        }
     }
 
     /// All with this mark or a lower one is durable.
     pub fn let_go_marked(&mut self, mark: u64) {
         self.retain(|_, piece| piece.mark > mark);
+        self.requests.let_go_marked(mark);
     }
 
-    /// All pieces, to be written again: file, offset and bytes.
+    /// All pieces: file, offset and bytes.
+    #[cfg(test)]
     pub fn pieces(&self) -> Vec<(u64, u64, Vec<u8>)> {
         let all = self.files.iter().flat_map(|(node, file)| file.iter().map(move |(at, piece)| (*node, *at, piece)));
         all.map(|(node, at, piece)| (node, at, piece.bytes.clone())).collect()
+    }
+
+    /// All that may have to be done again.
+    pub fn again(&self) -> Vec<Again> {
+        let pieces = self.files.iter().flat_map(|(node, file)| file.iter().map(move |(at, piece)| (*node, *at, piece)));
+        let writes = pieces.map(|(node, offset, piece)| {
+            (piece.mark, Again::Write { node, offset, bytes: piece.bytes.clone(), mtime: piece.mtime })
+        });
+        let requests = self.requests.all().map(|(mark, request)| (mark, Again::Request(request.clone())));
+        let mut all: Vec<(u64, Again)> = writes.chain(requests).collect();
+        // Stable: of what no owner has the order is that of the places.
+        all.sort_by_key(|(mark, _)| *mark);
+        all.into_iter().map(|(_, again)| again).collect()
     }
 
     /// A piece was written again; the mark is that of the new owner.
@@ -191,6 +243,17 @@ impl Retained {
         let file = self.files.get(&node);
         let mut pieces = file.into_iter().flat_map(|file| file.range(offset..offset.saturating_add(length)));
         pieces.any(|(_, piece)| piece.mark == UNENTERED)
+    }
+
+    /// The owner tells when a file has changed, after what was answered before `order`.
+    pub fn date(&mut self, node: u64, order: u64, mtime: Time) {
+        let pieces = self.files.get_mut(&node).into_iter().flat_map(BTreeMap::values_mut);
+        pieces.filter(|piece| piece.order < order).for_each(|piece| piece.mtime = Some(mtime));
+    }
+
+    /// A change could not be made again.
+    pub fn lose_change(&mut self, node: u64) {
+        self.lost.insert(node);
     }
 
     /// A piece could not be written again.

@@ -12,19 +12,21 @@ use fuse_wire::{Operation, Request, Write, raw};
 
 use crate::handles::{Handles, Stale};
 use crate::leased::Leased;
-use crate::retained::Retained;
+use crate::retained::{Retained, requests};
 use crate::wire::Wire;
 
 #[cfg(test)]
 mod tests;
 
 /// An answer of the owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub errno: i32,
     pub mark: u64,
     pub place: u64,
     pub is_leased: bool,
+    /// It is kept until it is committed.
+    pub is_uncommitted: bool,
     pub bytes: Vec<u8>,
 }
 
@@ -234,9 +236,15 @@ impl State {
         self.is_complete = true;
     }
 
+    /// All requests with lower numbers are answered, and what they did is committed.
+    fn acknowledged(&self) -> u64 {
+        let first = self.waiting.first_key_value().map_or(self.next_number, |(first, _)| *first);
+        self.retained.requests.first().map_or(first, |kept| kept.min(first))
+    }
+
     /// What to send of a request; `None` if it is not waiting any more. One that uses a stale handle is taken out.
     pub fn prepare(&mut self, number: u64) -> Result<Option<Prepared>, Asker> {
-        let acknowledged = self.waiting.first_key_value().map_or(self.next_number, |(first, _)| *first);
+        let acknowledged = self.acknowledged();
         let Some(waiting) = self.waiting.get_mut(&number) else { return Ok(None) };
         let mut message = waiting.asker.message();
         let translated = self.handles.translate(&mut message);
@@ -267,7 +275,7 @@ impl State {
             }
             Asker::Own(message, _) => self.forget_what_changes(message),
         }
-        let answered = self.note_answer(asker, order, answer);
+        let answered = self.note_answer(number, asker, order, answer);
         self.retained.answered_below(self.first_waiting());
         answered
     }
@@ -306,7 +314,11 @@ impl State {
         self.retained.answered_below(self.first_waiting());
     }
 
-    fn note_answer(&mut self, asker: Asker, order: u64, mut answer: Answer) -> Option<Answered> {
+    fn note_answer(&mut self, number: u64, asker: Asker, order: u64, mut answer: Answer) -> Option<Answered> {
+        if answer.is_uncommitted && answer.errno == 0 {
+            let kept = requests::Request::of(number, asker.message(), &answer.bytes);
+            self.retained.keep_request(answer.mark, kept);
+        }
         match asker {
             Asker::Own(message, told) => {
                 self.note_durable(&message, order, &answer);
@@ -346,6 +358,11 @@ impl State {
             references.given += 1;
         });
         self.note_opened(request, answer);
+        if matches!(operation, opcode::GETATTR | opcode::SETATTR) {
+            requests::modified(operation, &answer.bytes)
+                .into_iter()
+                .for_each(|mtime| self.retained.date(request.node(), order, mtime));
+        }
         match request.operation() {
             Operation::Write(Write { node, data, .. }) => {
                 let written = raw::number_at(&answer.bytes, 0).unwrap_or(0) & u64::from(u32::MAX);
@@ -358,7 +375,7 @@ impl State {
             }
             Operation::Flush { node, lock_owner, .. } => self.unlock(node, false, lock_owner),
             Operation::Release { node, lock_owner, flock_unlock: true, .. } => self.unlock(node, true, lock_owner),
-            Operation::Fsync { node, .. } if self.retained.tell_loss(node) => {
+            Operation::Fsync { node, .. } | Operation::Fsyncdir { node, .. } if self.retained.tell_loss(node) => {
                 (answer.errno, answer.bytes) = (libc::EIO, Vec::new());
             }
             _ if matches!(
@@ -565,13 +582,17 @@ impl State {
         self.waiting.iter().find(|(_, waiting)| is_it(waiting)).map(|(number, _)| *number)
     }
 
-    /// Takes out a request of the kernel, by the kernel's number.
+    /// Takes out a request of the kernel, by the kernel's number: its process was killed. A change that an owner may have made is asked for
+    /// on, because other programs may have seen it and gone on from there.
     pub fn take(&mut self, unique: u64) -> Option<Request> {
         let number = self.number_of(unique)?;
-        match self.waiting.remove(&number)?.asker {
-            Asker::Kernel(request) => Some(request),
-            Asker::Own(..) => None,
+        let waiting = self.waiting.remove(&number)?;
+        let Asker::Kernel(request) = waiting.asker else { return None };
+        if waiting.sent_to.is_some() && (raw::changes_names(request.opcode()) || request.opcode() == opcode::SETATTR) {
+            let asker = Asker::Own(requests::without_handle(request.message()), mpsc::channel().0);
+            self.waiting.insert(number, Waiting { asker, ..waiting });
         }
+        Some(request)
     }
 
     /// The thread that waits with this request of the kernel, and whether for a lock.

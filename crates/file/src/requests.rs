@@ -32,6 +32,8 @@ pub struct RequestId {
     pub slot: u16,
     /// Rises in the session, from 1 on.
     pub number: u64,
+    /// Of one that an owner before has answered: the inode that it had made.
+    pub made: Option<u64>,
 }
 
 /// What is known of a request that was carried out.
@@ -45,7 +47,7 @@ pub struct Noted {
 
 /// Notes, with all else that the transaction does, that the request was carried out.
 pub fn note(transaction: &mut Transaction<'_>, request: Option<&RequestId>, place: u64) {
-    let Some(RequestId { session, slot, number }) = request.copied() else { return };
+    let Some(RequestId { session, slot, number, .. }) = request.copied() else { return };
     assert!(slot < SLOTS_MAX, "slot {slot} is one of a session's");
     if is_planted(Bug::RequestNotNoted) {
         return;
@@ -63,7 +65,7 @@ pub fn note_session(store: &Store, session: &[u8; 16]) -> Result<bool, Error> {
         return Ok(false);
     }
     store.update(Io::BLOCKING, |transaction| {
-        note(transaction, Some(&RequestId { session: *session, slot, number }), 0);
+        note(transaction, Some(&RequestId { session: *session, slot, number, made: None }), 0);
         Ok::<_, Error>(())
     })?;
     Ok(true)

@@ -46,7 +46,7 @@ pub use operation::{
     AttributeChanges, Changed, CopyFileRange, Forgets, Ioctl, Lock, OfferWrite, Operation, TimeChange, Write,
 };
 pub use remote::RemoteSession;
-pub use remote_id::RemoteId;
+pub use remote_id::{Redone, RemoteContext, RemoteId};
 pub use remote_memory::{RemoteAnswer, RemoteReply};
 pub use reply::{Attributes, Entry, Statfs, Timestamp};
 pub use request::{Context, Request};

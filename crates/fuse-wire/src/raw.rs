@@ -37,6 +37,18 @@ pub fn message(operation: u32, node: u64, arguments: &[&[u8]]) -> Vec<u8> {
     message
 }
 
+/// A message of the same caller about the same node, for another operation: `head` is what stays of the one that there is.
+#[must_use]
+pub fn message_as(head: &[u8], operation: u32, arguments: &[&[u8]]) -> Vec<u8> {
+    let bytes = head.len() + arguments.iter().map(|part| part.len()).sum::<usize>();
+    let mut message = Vec::with_capacity(bytes);
+    message.extend_from_slice(head);
+    arguments.iter().for_each(|part| message.extend_from_slice(part));
+    set_half(&mut message, offset_of!(InHeader, len), u32::try_from(bytes).unwrap_or(u32::MAX));
+    set_half(&mut message, offset_of!(InHeader, opcode), operation);
+    message
+}
+
 /// Whether a request of this kind makes, moves or removes a name.
 #[must_use]
 pub const fn changes_names(operation: u32) -> bool {

@@ -15,7 +15,7 @@ use crate::buffer::Arena;
 use crate::dispatch::Shared;
 use crate::interrupt::Interrupts;
 use crate::operation::arguments::DecodeContext;
-use crate::remote_id::RemoteId;
+use crate::remote_id::RemoteContext;
 use crate::remote_memory::{Remote, RemoteReply};
 use crate::request::{Origin, Request};
 
@@ -40,18 +40,12 @@ impl RemoteSession {
     /// A request of these bytes. `None` if they are none: too short, of another length than they say, or for want of memory.
     #[must_use]
     pub fn request(&self, message: Vec<u8>, reply: RemoteReply) -> Option<Request> {
-        self.request_of(None, false, message, reply)
+        self.request_of(RemoteContext::default(), message, reply)
     }
 
-    /// The same for one that is to be noted when it is carried out; a read may be answered with a map where one is taken.
+    /// The same for one of which more is said.
     #[must_use]
-    pub fn request_of(
-        &self,
-        id: Option<RemoteId>,
-        takes_map: bool,
-        message: Vec<u8>,
-        reply: RemoteReply,
-    ) -> Option<Request> {
+    pub fn request_of(&self, context: RemoteContext, message: Vec<u8>, reply: RemoteReply) -> Option<Request> {
         let (mut header, body) = split::<InHeader>(&message)?;
         let room = answer_room(header.opcode, body).min(self.shared.decode.payload_bytes_max);
         if header.len as usize != message.len() || usize::from(header.total_extlen) * 8 > body.len() {
@@ -63,7 +57,7 @@ impl RemoteSession {
         let arena = if room > 0 { Some(Arena::new(1, room).ok()?) } else { None };
         let message_bytes = message.len();
         let (reply, place) = (Mutex::new(Some(reply)), AtomicU64::new(0));
-        let remote = Remote { tag: self.tag, id, takes_map, message, arena, reply, place };
+        let remote = Remote { tag: self.tag, context, message, arena, reply, place };
         let (shared, origin) = (Arc::clone(&self.shared), Origin::Remote(Box::new(remote)));
         Some(Request { header, slot: 0, message_bytes, origin, shared, answered: false, companion: None })
     }

@@ -9,3 +9,24 @@ pub struct RemoteId {
     /// Rises in the session.
     pub number: u64,
 }
+
+/// What is said of a far request beside its message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteContext {
+    /// It is to be noted when it is carried out.
+    pub id: Option<RemoteId>,
+    /// An owner before has answered it.
+    pub redone: Option<Redone>,
+    /// A read may be answered with a map.
+    pub takes_map: bool,
+}
+
+/// What a request did that is performed once more, because it was lost with its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redone {
+    /// The inode that it had made; 0: none.
+    pub inode: u64,
+    /// When it was done, since 1970; 0: nobody knows.
+    pub seconds: i64,
+    pub nanoseconds: u32,
+}

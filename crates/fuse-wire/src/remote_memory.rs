@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::abi::structs::InHeader;
 use crate::buffer::{Arena, PAGE_BYTES};
 use crate::operation::arguments::{Arguments, DecodeContext};
-use crate::remote_id::RemoteId;
+use crate::remote_id::RemoteContext;
 
 /// What a request is answered with.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +32,7 @@ pub type RemoteReply = Box<dyn FnOnce(RemoteAnswer<'_>) + Send>;
 /// Memory behind one request.
 pub(crate) struct Remote {
     pub tag: u64,
-    pub id: Option<RemoteId>,
-    pub takes_map: bool,
+    pub context: RemoteContext,
     pub message: Vec<u8>,
     /// For answers that are written in place.
     pub arena: Option<Arena>,
@@ -70,7 +69,7 @@ impl Remote {
 
     /// Answers a read with where the bytes lie.
     pub fn answer_map(&self, map: &[u8]) {
-        assert!(self.takes_map, "a map is given to who takes one");
+        assert!(self.context.takes_map, "a map is given to who takes one");
         self.give(0, map, true);
     }
 

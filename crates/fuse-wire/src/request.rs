@@ -24,7 +24,7 @@ use crate::interrupt::Cancel;
 use crate::operation::arguments::{Arguments, supplementary_groups};
 use crate::operation::decode::decode;
 use crate::operation::{Lock, Operation};
-use crate::remote_id::RemoteId;
+use crate::remote_id::{Redone, RemoteId};
 use crate::remote_memory::Remote;
 use crate::reply::{Attributes, Entry, Statfs, Timestamp};
 use crate::ring::RingShared;
@@ -172,7 +172,16 @@ impl Request {
     #[must_use]
     pub fn remote_id(&self) -> Option<RemoteId> {
         match &self.origin {
-            Origin::Remote(remote) => remote.id,
+            Origin::Remote(remote) => remote.context.id,
+            _ => None,
+        }
+    }
+
+    /// What it did when an owner before performed it; `None` if it is new.
+    #[must_use]
+    pub fn redone(&self) -> Option<Redone> {
+        match &self.origin {
+            Origin::Remote(remote) => remote.context.redone,
             _ => None,
         }
     }
@@ -185,7 +194,7 @@ impl Request {
     /// Whether a read may be answered with where the bytes lie.
     #[must_use]
     pub fn takes_map(&self) -> bool {
-        matches!(&self.origin, Origin::Remote(remote) if remote.takes_map)
+        matches!(&self.origin, Origin::Remote(remote) if remote.context.takes_map)
     }
 
     /// Notes where a write goes, for a kernel of another machine, which may think otherwise.

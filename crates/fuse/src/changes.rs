@@ -54,6 +54,9 @@ pub struct Observer {
     pub after: Box<dyn Fn(Changes) -> Option<WhenHeard> + Send + Sync>,
 }
 
+/// The place that is noted of a request which opens a file, where it has made that.
+pub const MADE: u64 = 1;
+
 fn attributes_of(node: u64) -> ChangedInode {
     ChangedInode { node, offset: -1, length: 0 }
 }

@@ -115,6 +115,21 @@ impl Door {
         self.filesystem().fsyncdir(&Performer::own_caller(Io::BLOCKING), stere_naming::ROOT)
     }
 
+    /// Whether something in the pool may be encrypted: what is named there can be named by the next owner only if it has the keys.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        stere_naming::has_keys(self.filesystem())
+    }
+
+    /// Leaves numbers out that an owner before may have given to inodes which it could not commit: they are given again to the same.
+    ///
+    /// # Errors
+    /// Why that is not durable.
+    pub fn leave_inodes_out(&self) -> Result<(), stere_naming::Error> {
+        stere_naming::leave_inodes_out(self.filesystem())?;
+        self.commit()
+    }
+
     /// Makes one file durable.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ mod session;
 mod turns;
 mod waiter;
 
-pub use changes::{Begun, ChangedInode, Changes, Next, Observer, WhenHeard, changes_of};
+pub use changes::{Begun, ChangedInode, Changes, MADE, Next, Observer, WhenHeard, changes_of};
 pub use door::Door;
 pub use error::Error;
 pub use fuse_wire::{Awake, BlockDevice, TransportChoice, Unmount, Unmounter};

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fuse_wire::abi::fopen;
-use fuse_wire::{RemoteId, Request};
+use fuse_wire::{Redone, RemoteId, Request};
 use parking_lot::Mutex;
-use stere_naming::{Caller, FileSystem, Io, RequestId};
+use stere_naming::{Caller, FileSystem, Io, RequestId, Timestamp};
 
 use crate::answer::{Answer, Failure};
 use crate::belief::Belief;
@@ -54,9 +54,14 @@ impl Performer {
     /// Who calls. Groups are not needed: the kernel has checked permissions.
     pub fn caller<'a>(&self, request: &Request, umask: u32, io: Io<'a>) -> Caller<'a> {
         let context = request.context();
-        let id = |RemoteId { session, slot, number }| RequestId { session, slot, number };
+        let redone = request.redone();
+        let made = redone.map(|redone| redone.inode).filter(|inode| *inode != 0);
+        let id = |RemoteId { session, slot, number }| RequestId { session, slot, number, made };
         let request = request.remote_id().map(id);
-        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), io, process: context.pid, request }
+        // What is done again is done when it was done, if that is known.
+        let then = redone.filter(|redone| (redone.seconds, redone.nanoseconds) != (0, 0));
+        let now = then.map_or_else(now, |Redone { seconds, nanoseconds, .. }| Timestamp { seconds, nanoseconds });
+        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now, io, process: context.pid, request }
     }
 
     /// The file system's own caller.

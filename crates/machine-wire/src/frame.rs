@@ -24,6 +24,7 @@ pub const PIECE_BYTES_MAX: usize = 64 << 10;
 pub const ERRNO_END: u16 = 512;
 
 const REQUEST_HEAD_BYTES: usize = 24;
+const REDO_HEAD_BYTES: usize = 32;
 const REPLY_HEAD_BYTES: usize = 32;
 const ENTRY_HEAD_BYTES: usize = 16;
 const REPEATED: u8 = 1;
@@ -33,6 +34,9 @@ const TAKES_MAP: u8 = 2;
 const MAP: u8 = 1;
 /// What is told of names and attributes may be believed until it is recalled.
 const LEASED: u8 = 2;
+/// What was done is not committed yet.
+const UNCOMMITTED: u8 = 4;
+const NANOSECONDS_END: u32 = 1_000_000_000;
 
 /// Why bytes are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +106,8 @@ pub enum Frame<'a> {
         is_map: bool,
         /// Names and attributes in it are leased: they may be believed until a notice says that they change.
         is_leased: bool,
+        /// What was done is lost with the owner until it says that this mark is committed: the client keeps the request until then.
+        is_uncommitted: bool,
         /// What lies behind the header of an answer to the kernel.
         bytes: &'a [u8],
     },
@@ -127,6 +133,19 @@ pub enum Frame<'a> {
     Confirm { number: u64 },
     /// To the owner: all before Confirm with this number was heard.
     Confirmed { number: u64 },
+    /// To an owner that has not resumed the session: a request that an owner before it has answered and may not have committed.
+    Redo {
+        number: u64,
+        /// What it has made then; 0: nothing.
+        inode: u64,
+        /// When it was done.
+        seconds: i64,
+        nanoseconds: u32,
+        /// As in `Request`.
+        message: &'a [u8],
+    },
+    /// To the client: what was answered with this mark or a lower one is committed. Content that was written need not be durable.
+    Committed { mark: u64 },
 }
 
 /// The head of a frame, from which it is known how many bytes follow.
@@ -153,7 +172,8 @@ fn bounds(kind: u8) -> Option<(usize, usize)> {
         12..=15 => (0, 0),
         16 => (1, PIECE_BYTES_MAX),
         17 => (4, 4),
-        18 | 19 => (8, 8),
+        18 | 19 | 21 => (8, 8),
+        20 => (REDO_HEAD_BYTES + MESSAGE_BYTES_MIN, REDO_HEAD_BYTES + MESSAGE_BYTES_MAX),
         _ => return None,
     })
 }
@@ -200,6 +220,8 @@ impl<'a> Frame<'a> {
             Frame::Taken { .. } => 17,
             Frame::Confirm { .. } => 18,
             Frame::Confirmed { .. } => 19,
+            Frame::Redo { .. } => 20,
+            Frame::Committed { .. } => 21,
         }
     }
 
@@ -235,12 +257,13 @@ impl<'a> Frame<'a> {
                 out.extend_from_slice(&[flags, 0, 0, 0, 0, 0, 0, 0]);
                 out.extend_from_slice(message);
             }
-            Frame::Reply { number: own, errno, mark, place, is_map, is_leased, bytes } => {
+            Frame::Reply { number: own, errno, mark, place, is_map, is_leased, is_uncommitted, bytes } => {
                 number(*own);
                 number(*mark);
                 number(*place);
                 out.extend_from_slice(&errno.to_le_bytes());
                 let flags = (u8::from(*is_map) * MAP) | (u8::from(*is_leased) * LEASED);
+                let flags = flags | (u8::from(*is_uncommitted) * UNCOMMITTED);
                 out.extend_from_slice(&[flags, 0, 0, 0, 0, 0]);
                 out.extend_from_slice(bytes);
             }
@@ -253,7 +276,11 @@ impl<'a> Frame<'a> {
                 number(0);
                 out.extend_from_slice(name);
             }
-            Frame::Definite { mark } => number(*mark),
+            Frame::Redo { number: own, inode, seconds, nanoseconds, message } => {
+                [*own, *inode, seconds.cast_unsigned(), u64::from(*nanoseconds)].into_iter().for_each(number);
+                out.extend_from_slice(message);
+            }
+            Frame::Definite { mark } | Frame::Committed { mark } => number(*mark),
             Frame::Confirm { number: own } | Frame::Confirmed { number: own } => number(*own),
             Frame::Hold { node, count } => [*node, *count].into_iter().for_each(number),
             Frame::Piece { bytes } => out.extend_from_slice(bytes),
@@ -303,6 +330,8 @@ impl<'a> Frame<'a> {
             17 => Frame::Taken { bytes: Self::decode_taken(&mut reader)? },
             18 => Frame::Confirm { number: reader.u64()? },
             19 => Frame::Confirmed { number: reader.u64()? },
+            20 => Self::decode_redo(&mut reader)?,
+            21 => Frame::Committed { mark: reader.u64()? },
             kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;
@@ -330,15 +359,26 @@ impl<'a> Frame<'a> {
         let (number, mark, place, errno) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u16()?);
         let [flags] = reader.array::<1>()?;
         reader.reserved::<5>()?;
-        if flags & !(MAP | LEASED) != 0 {
+        if flags & !(MAP | LEASED | UNCOMMITTED) != 0 {
             return Err(FrameError::Reserved);
         }
-        let (is_map, is_leased, bytes) = (flags & MAP != 0, flags & LEASED != 0, reader.rest(ANSWER_BYTES_MAX)?);
-        let is_more_than_an_error = is_map || is_leased || !bytes.is_empty();
-        if errno >= ERRNO_END || (errno != 0 && is_more_than_an_error) || (is_map && is_leased) {
+        let (is_map, is_leased, is_uncommitted) = (flags & MAP != 0, flags & LEASED != 0, flags & UNCOMMITTED != 0);
+        let bytes = reader.rest(ANSWER_BYTES_MAX)?;
+        let is_more_than_an_error = flags != 0 || !bytes.is_empty();
+        if errno >= ERRNO_END || (errno != 0 && is_more_than_an_error) || (is_map && (is_leased || is_uncommitted)) {
             return Err(FrameError::Value);
         }
-        Ok(Frame::Reply { number, errno, mark, place, is_map, is_leased, bytes })
+        Ok(Frame::Reply { number, errno, mark, place, is_map, is_leased, is_uncommitted, bytes })
+    }
+
+    fn decode_redo(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
+        let (number, inode, seconds) = (reader.u64()?, reader.u64()?, reader.u64()?.cast_signed());
+        let nanoseconds = reader.u32()?;
+        reader.reserved::<4>()?;
+        if nanoseconds >= NANOSECONDS_END {
+            return Err(FrameError::Value);
+        }
+        Ok(Frame::Redo { number, inode, seconds, nanoseconds, message: reader.rest(MESSAGE_BYTES_MAX)? })
     }
 }
 

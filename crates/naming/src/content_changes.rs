@@ -108,6 +108,9 @@ impl ContentChanges {
         let value = self.core.changing(caller, inode, set.size, |transaction, value| {
             self.versions.check_no_version(inode, value)?;
             apply(transaction, caller, inode, value, set)?;
+            if set.size.is_none() {
+                stere_file::requests::note(transaction, caller.request.as_ref(), 0);
+            }
             self.versions.follow_access(transaction, inode, value)
         })?;
         if set.atime.is_some() {
@@ -119,7 +122,9 @@ impl ContentChanges {
 
     /// Clears set-id bits and capabilities, as a write by somebody without privilege does.
     pub fn kill_set_id(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.set_attributes(caller, inode, &SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })
+        // It is not what was asked for, and not noted as that.
+        let caller = Caller { request: None, ..*caller };
+        self.set_attributes(&caller, inode, &SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })
             .map(drop)
     }
 }

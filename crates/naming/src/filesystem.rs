@@ -302,6 +302,24 @@ impl FileSystem {
     }
 }
 
+/// Whether the pool has keys, so that names and content in it may be encrypted.
+pub fn has_keys(files: &FileSystem) -> bool {
+    files.namespace.core.files.keyring().has_keys()
+}
+
+/// Numbers of inodes that an owner before may have given and not committed; more than all machines keep at a time.
+const LEFT_OUT: u64 = 1 << 20;
+
+/// Leaves out numbers that an owner before this one may have given.
+pub fn leave_inodes_out(files: &FileSystem) -> Result<(), Error> {
+    files.store().update(Io::BLOCKING, |transaction| {
+        for _ in 0..LEFT_OUT {
+            transaction.allocate_inode();
+        }
+        Ok::<_, Error>(())
+    })
+}
+
 /// Other pools that are mounted in this one.
 pub fn junctions_of(files: &FileSystem) -> &stere_namespace::junctions::Junctions {
     &files.namespace.junctions

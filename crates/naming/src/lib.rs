@@ -21,7 +21,7 @@ mod remove;
 mod rename;
 
 pub use calls::{FarWrites, move_name, remove_name};
-pub use filesystem::{FileSystem, junctions_of};
+pub use filesystem::{FileSystem, has_keys, junctions_of, leave_inodes_out};
 pub use listing::DirectoryEntry;
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};

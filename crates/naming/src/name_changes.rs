@@ -231,6 +231,14 @@ impl NameChanges {
     }
 }
 
+/// A new number; for what is made once more, that which an owner before this one gave to it.
+pub(crate) fn number_for(transaction: &mut Transaction<'_>, caller: &Caller<'_>) -> u64 {
+    let new = transaction.allocate_inode();
+    let before = caller.request.and_then(|request| request.made);
+    let is_free = |inode: &u64| *inode < new && matches!(transaction.get(&Key::inode(*inode)), Ok(None));
+    before.filter(is_free).unwrap_or(new)
+}
+
 /// A new number, with a handle noted for the file that gets it.
 pub(crate) fn opened(transaction: &mut Transaction<'_>, first: &mut FirstHandle<'_>) -> u64 {
     loop {

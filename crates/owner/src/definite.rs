@@ -1,8 +1,9 @@
 //! What is durable: answers that wait for a commit, and marks that tell clients which of their writes they need not keep.
 //!
-//! Whoever waits is answered by one thread, which commits once for all that came meanwhile. Every few seconds, or when much was
-//! written, another makes everything durable and tells the mark. A write's mark is its own, and taken after it was performed; the mark
-//! that is told was taken before the sync began, so what has it or a lower one is durable.
+//! Whoever waits is answered by one thread, which commits once for all that came meanwhile, and soon after something was answered before
+//! its commit. Every few seconds, or when much was written, another makes everything durable and tells the mark. A write's mark is its
+//! own, and taken after it was performed; the mark that is told was taken before the sync began, so what has it or a lower one is durable.
+//! The same holds of names and attributes, and of commits.
 //!
 //! Invariant: after a commit has failed nothing is answered and nothing told, because this machine may not be the owner any more.
 
@@ -13,8 +14,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use stere_fuse::Door;
 
+use crate::uncommitted::Uncommitted;
+
 /// How often what clients wrote is made durable unasked.
 const EVERY: Duration = Duration::from_secs(5);
+/// How soon what was answered before its commit is committed, if nobody waits for one sooner.
+const COMMIT_WITHIN: Duration = Duration::from_millis(5);
 /// Bytes of writes after which that is done at once.
 const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
 
@@ -33,13 +38,18 @@ pub(crate) type Tell = Box<dyn FnOnce(Option<i32>) + Send>;
 #[derive(Default)]
 struct Queue {
     waiting: Vec<(Need, Tell)>,
+    /// When to commit, though nobody waits.
+    due: Option<Instant>,
     is_over: bool,
 }
 
 /// Makes things durable for clients.
 pub(crate) struct Definite {
     door: Door,
+    pub uncommitted: Arc<Uncommitted>,
     mark: AtomicU64,
+    /// What has this mark or a lower one is committed.
+    committed: AtomicU64,
     unsynced: AtomicU64,
     has_failed: AtomicBool,
     queue: Mutex<Queue>,
@@ -53,7 +63,9 @@ impl Definite {
     pub fn new(door: Door) -> Arc<Definite> {
         Arc::new(Definite {
             door,
+            uncommitted: Arc::default(),
             mark: AtomicU64::new(1),
+            committed: AtomicU64::new(0),
             unsynced: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             queue: Mutex::default(),
@@ -77,6 +89,26 @@ impl Definite {
             self.due.notify_one();
         }
         self.mark.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// A mark for a change of names or attributes that was performed just now.
+    pub fn mark_of_change(&self) -> u64 {
+        self.mark.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Up to which mark all is committed.
+    pub fn committed(&self) -> u64 {
+        self.committed.load(Ordering::SeqCst)
+    }
+
+    /// Something was answered that is not committed: it will be soon.
+    pub fn commit_soon(&self) {
+        let mut queue = self.queue.lock();
+        if queue.due.is_none() {
+            queue.due = Some(Instant::now() + COMMIT_WITHIN);
+            drop(queue);
+            self.arrived.notify_one();
+        }
     }
 
     /// Answers when what is needed is durable; not at all when it will not be.
@@ -111,14 +143,22 @@ impl Definite {
         self.queue.lock().is_over
     }
 
-    /// Answers those who wait, until the end. `failed` hears once that a commit has failed. For a thread of its own.
-    pub fn commit_for_all(&self, failed: impl Fn()) {
+    /// Answers those who wait, until the end. `committed` hears up to which mark each commit reaches, `failed` once that one has failed.
+    /// For a thread of its own.
+    pub fn commit_for_all(&self, committed: impl Fn(u64), failed: impl Fn()) {
         loop {
             let waiting = {
                 let mut queue = self.queue.lock();
                 while queue.waiting.is_empty() && !queue.is_over && !self.has_failed() {
-                    self.arrived.wait(&mut queue);
+                    let Some(due) = queue.due else {
+                        self.arrived.wait(&mut queue);
+                        continue;
+                    };
+                    if self.arrived.wait_until(&mut queue, due).timed_out() {
+                        break;
+                    }
                 }
+                queue.due = None;
                 let waiting = std::mem::take(&mut queue.waiting);
                 if queue.is_over {
                     drop(queue);
@@ -126,14 +166,14 @@ impl Definite {
                 }
                 waiting
             };
-            if !self.commit(waiting) || self.has_failed() {
+            if !self.commit(waiting, &committed) || self.has_failed() {
                 self.fail();
                 return failed();
             }
         }
     }
 
-    fn commit(&self, waiting: Vec<(Need, Tell)>) -> bool {
+    fn commit(&self, waiting: Vec<(Need, Tell)>, committed: &impl Fn(u64)) -> bool {
         if self.has_failed() {
             return false;
         }
@@ -147,10 +187,16 @@ impl Definite {
                 _ => {}
             }
         }
+        let mark = self.mark(0);
+        self.uncommitted.commit_begins();
         if let Err(error) = self.door.commit() {
             tracing::error!(%error, "what other machines changed cannot be made durable: they are served no more");
             return false;
         }
+        self.uncommitted.commit_is_done();
+        assert!(self.committed.swap(mark, Ordering::SeqCst) <= mark, "marks rise");
+        // Before whoever asked for it is answered: then nothing is unsynced that was done before.
+        committed(mark);
         for (need, tell) in waiting {
             let errno = match need {
                 Need::Names => None,

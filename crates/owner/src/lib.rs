@@ -25,6 +25,7 @@ mod members;
 mod repeated;
 mod session;
 mod sharing;
+mod uncommitted;
 
 pub use commands::Answer;
 pub use listener::{Owner, OwnerError, OwnerOptions};

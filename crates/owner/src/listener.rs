@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::{init, opcode};
-use fuse_wire::raw;
+use fuse_wire::{Redone, raw};
 use parking_lot::Mutex;
 use stere_fuse::{Begun, Changes, Door, Next, Observer, WhenHeard};
 use stere_machine_tls::{MachineKey, PublicKey, accept};
@@ -50,6 +50,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 pub enum OwnerError {
     #[error("the address {address} for other machines cannot be used: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
+    #[error("numbers for inodes could not be left out for other machines: {0}")]
+    Pool(stere_naming::Error),
     #[error("a thread for other machines could not be started: {0}; check the limits on processes and memory")]
     Thread(std::io::Error),
 }
@@ -122,6 +124,9 @@ impl Owner {
         listener.set_nonblocking(true).map_err(listen)?;
         let found = if options.grace.is_zero() { Vec::new() } else { door.filesystem().hold_found() };
         let departed = Departed::of(door.clone());
+        if !departed.all().is_empty() {
+            door.leave_inodes_out().map_err(OwnerError::Pool)?;
+        }
         let shared = Arc::new(Shared {
             awaited: Mutex::new(departed.all()),
             departed,
@@ -153,7 +158,9 @@ impl Owner {
         shared.door.on_forget(Box::new(move |inode| asked.upgrade().is_some_and(|shared| shared.is_known(inode))));
         let mut owner = Owner { shared: Arc::clone(&shared), address, threads: Vec::new() };
         owner.spawn("far-accept", move |shared| shared.accept(&listener))?;
-        owner.spawn("far-commit", |shared| shared.definite.commit_for_all(|| shared.cut_all()))?;
+        owner.spawn("far-commit", |shared| {
+            shared.definite.commit_for_all(|mark| shared.tell_committed(mark), || shared.cut_all());
+        })?;
         owner.spawn("far-marks", |shared| shared.definite.mark_now_and_then(|mark| shared.tell_definite(mark)))?;
         owner.spawn("far-effects", |shared| shared.tell_effects())?;
         owner.spawn("far-members", |shared| shared.members.keep_reading(|| shared.cut_strangers()))?;
@@ -392,7 +399,13 @@ impl Shared {
                 Frame::Request { number, acknowledged, is_repeated, takes_map, message } => {
                     let bytes = message.len() + answer_bytes(message);
                     let charge = connection.charge(bytes).ok_or(StreamError::Ended)?;
-                    let asked = Asked { number, acknowledged, is_repeated, takes_map };
+                    let asked = Asked { number, acknowledged, is_repeated, takes_map, redone: None };
+                    session.request(&asked, message, charge).map_err(offended)?;
+                }
+                Frame::Redo { number, inode, seconds, nanoseconds, message } => {
+                    let charge = connection.charge(message.len() + answer_bytes(message)).ok_or(StreamError::Ended)?;
+                    let redone = Some(Redone { inode, seconds, nanoseconds });
+                    let asked = Asked { number, acknowledged: 0, is_repeated: true, takes_map: false, redone };
                     session.request(&asked, message, charge).map_err(offended)?;
                 }
                 Frame::Hold { node, count } => session.hold(node, count).map_err(offended)?,
@@ -476,8 +489,9 @@ impl Shared {
 
     /// Something is about to change: who believes the contrary hears of it first.
     fn begin(&self, changes: &Changes) -> Begun {
+        let pending = self.definite.uncommitted.begin(changes);
         let (changing, recalls) = self.leases.change(changes);
-        Begun { guard: Some(Box::new(changing)), when_heard: when_heard(recalls) }
+        Begun { guard: Some(Box::new((changing, pending))), when_heard: when_heard(recalls) }
     }
 
     /// Something has changed. Whoever may believe what was not said to change hears of it before it is answered.
@@ -487,8 +501,14 @@ impl Shared {
             "all of {changes:?} is told at once, or what was not before"
         );
         let recalls = match changes.is_begun {
-            true => self.leases.changed(&changes.late),
-            false => self.leases.change(&changes).1,
+            true => {
+                self.definite.uncommitted.note(changes.by, &changes.late);
+                self.leases.changed(&changes.late)
+            }
+            false => {
+                self.definite.uncommitted.note_all(&changes);
+                self.leases.change(&changes).1
+            }
         };
         // It hears before it has its answer, which goes the same way.
         let (own, others): (Vec<_>, Vec<_>) = recalls.into_iter().partition(|recall| changes.by == Some(recall.tag));
@@ -528,6 +548,11 @@ impl Shared {
         self.appends.let_go(mark);
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         sessions.iter().for_each(|session| session.tell_definite(mark));
+    }
+
+    fn tell_committed(&self, mark: u64) {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        sessions.iter().for_each(|session| session.tell_committed(mark));
     }
 
     /// Ends what machines have here that are not admitted any more.

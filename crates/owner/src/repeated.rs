@@ -1,8 +1,8 @@
 //! Requests that an owner before this one may have performed: its client never heard, and asks again.
 //!
 //! Those that would do something else the second time are noted by the transaction that performs them (`crates/file/src/requests.rs`). One
-//! that is noted is answered as what it has done; one that is not noted was not done, and is performed as if it were new. Changes of
-//! attributes are not noted: made again they come to the same, and what then is no error is said here. Read next: `session.rs`.
+//! that is noted is answered as what it has done; one that is not noted was not done, and is performed as if it were new. Of
+//! attributes those are not noted that come to the same when they are made again, and what then is no error is said here. Read next: `session.rs`.
 
 use fuse_wire::abi::opcode;
 use fuse_wire::raw;
@@ -16,6 +16,8 @@ const CREATE_FLAGS_AT: usize = raw::HEADER_BYTES;
 /// Where WRITE has its offset and the flags of open(2).
 const WRITE_OFFSET_AT: usize = raw::HEADER_BYTES + 8;
 const WRITE_FLAGS_AT: usize = raw::HEADER_BYTES + 32;
+
+const GETATTR_BYTES: usize = 16;
 
 fn change_flags(message: &mut [u8], at: usize, without: i32) {
     if let Some(flags) = message.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>()) {
@@ -31,9 +33,12 @@ fn is_append(message: &[u8]) -> bool {
 
 /// Whether a request is noted when it is performed.
 pub(crate) fn is_noted(message: &[u8]) -> bool {
-    let operation = raw::header(message).map(|header| header.opcode);
-    operation
-        .is_some_and(|operation| raw::changes_names(operation) || (operation == opcode::WRITE && is_append(message)))
+    raw::header(message).is_some_and(|header| match header.opcode {
+        opcode::WRITE => is_append(message),
+        // What cuts content is the same the second time.
+        opcode::SETATTR => !raw::sets_size(message),
+        operation => raw::changes_names(operation),
+    })
 }
 
 /// What there is to do for a request.
@@ -57,6 +62,7 @@ pub(crate) fn rest_of(mut message: Vec<u8>, noted: &Noted) -> Rest {
             raw::set_number(&mut message, WRITE_OFFSET_AT, noted.place);
             change_flags(&mut message, WRITE_FLAGS_AT, libc::O_APPEND);
         }
+        opcode::SETATTR => return Rest::Perform(raw::message(opcode::GETATTR, header.nodeid, &[&[0; GETATTR_BYTES]])),
         operation => {
             let name = made_name(operation, &message);
             return name.map_or(Rest::Done, |name| Rest::Perform(raw::message(opcode::LOOKUP, header.nodeid, &[name])));

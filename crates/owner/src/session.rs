@@ -4,13 +4,13 @@
 //! instead); a handle is let go once, by the client or when the session ends; references are counted as the client's kernel counts them.
 //! Read next: `definite.rs`, for which answers wait; `listener.rs`, where sessions begin and end.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
 use fuse_wire::abi::structs::EntryOut;
-use fuse_wire::{RemoteAnswer, RemoteId, RemoteSession, Request, raw};
+use fuse_wire::{Redone, RemoteAnswer, RemoteContext, RemoteId, RemoteSession, Request, raw};
 use parking_lot::Mutex;
 use stere_fuse::{Changes, Door, changes_of};
 use stere_machine_tls::PublicKey;
@@ -25,6 +25,7 @@ use crate::leases::{Changing, Leases};
 use crate::listener::when_heard;
 use crate::repeated::{self, Rest};
 use crate::sharing::{Change, HeldAnswer, Sharing, Untold};
+use crate::uncommitted::Pending;
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,8 @@ mod tests;
 const KEPT_ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Of all answers of a session that are kept; then the oldest is let go.
 const KEPT_BYTES_MAX: usize = 16 << 20;
+/// Requests of a session that are answered and not committed; more wait for the commit.
+const UNCOMMITTED_MAX: usize = 256;
 /// The second byte of the answer to an offer that is taken.
 const GRANTED: u8 = 1;
 /// Inodes and handles that a client may have; more end its connection.
@@ -70,6 +73,7 @@ impl Kept {
 struct State {
     connection: Option<Arc<Connection>>,
     gone_since: Option<Instant>,
+    was_connected: bool,
     under_way: HashSet<u64>,
     kept: Kept,
     /// Handles with their inodes.
@@ -82,6 +86,8 @@ struct State {
     /// What owners before have performed for this session, by the numbers of the requests.
     noted: BTreeMap<u64, Noted>,
     untold: Untold,
+    /// Marks of what was answered and is not committed, as far as the client was told.
+    uncommitted: VecDeque<u64>,
     /// The client has told this owner what it has.
     is_settled: bool,
     is_over: bool,
@@ -120,6 +126,8 @@ pub(crate) struct Asked {
     pub acknowledged: u64,
     pub is_repeated: bool,
     pub takes_map: bool,
+    /// An owner before this one has answered it.
+    pub redone: Option<Redone>,
 }
 
 /// A request that is being performed.
@@ -132,6 +140,9 @@ pub(crate) struct Work {
     since: Option<u64>,
     /// Until what it changes is done.
     changing: Option<Changing<Session>>,
+    pending: Option<Pending>,
+    /// It may be answered before it is committed.
+    may_be_early: bool,
     /// As it came, for one that may have been performed before, and is not noted.
     repeated: Option<Vec<u8>>,
     /// It sets the size.
@@ -168,6 +179,11 @@ impl Session {
         }
         state.gone_since = None;
         state.untold.tell_again(&connection);
+        if state.was_connected {
+            // What it was told before may have been lost on the way.
+            connection.tell(&Frame::Committed { mark: self.definite.committed() });
+        }
+        state.was_connected = true;
         let before = state.connection.replace(connection);
         drop(state);
         self.leases.ended(self.tag);
@@ -184,6 +200,7 @@ impl Session {
             let released = state.untold.release();
             drop(state);
             self.leases.ended(self.tag);
+            self.definite.uncommitted.disown(self.tag);
             drop(released);
         }
     }
@@ -220,6 +237,15 @@ impl Session {
     pub fn settled(&self) {
         self.state.lock().is_settled = true;
         self.door.doubt_pages(self.tag);
+    }
+
+    /// All up to this mark is committed, which the client hears if it keeps something of that.
+    pub fn tell_committed(&self, mark: u64) {
+        let mut state = self.state.lock();
+        let before = state.uncommitted.len();
+        state.uncommitted.retain(|one| *one > mark);
+        let Some(connection) = state.connection.as_ref().filter(|_| state.uncommitted.len() < before) else { return };
+        connection.tell(&Frame::Committed { mark });
     }
 
     /// Another one changed what this client wrote; an answer waits until it has heard of it.
@@ -382,7 +408,7 @@ impl Session {
 
     /// A request of the client's kernel.
     pub fn request(self: &Arc<Self>, asked: &Asked, message: &[u8], charge: Charge) -> Result<(), Offence> {
-        let Asked { number, acknowledged, is_repeated, takes_map } = *asked;
+        let Asked { number, acknowledged, is_repeated, takes_map, redone } = *asked;
         let header = raw::header(message).ok_or(Offence::Message)?;
         let (slot, noted) = {
             let mut state = self.state.lock();
@@ -433,6 +459,8 @@ impl Session {
             node,
             since: Some(self.leases.now()),
             changing: None,
+            pending: None,
+            may_be_early: redone.is_none() && may_be_early(operation) && !is_cut && !self.door.has_keys(),
             repeated,
             is_cut,
             written,
@@ -446,6 +474,11 @@ impl Session {
             return Ok(());
         }
         if let Some(noted) = noted {
+            if redone.is_some() {
+                // Its client was answered long ago.
+                work.finish(0, &[], 0);
+                return Ok(());
+            }
             match repeated::rest_of(message, &noted) {
                 Rest::Done => {
                     work.finish(0, &[], 0);
@@ -456,8 +489,15 @@ impl Session {
             work.opcode = raw::header(&message).map_or(operation, |header| header.opcode);
         }
         let id = slot.map(|slot| RemoteId { session: self.id, slot, number });
-        self.perform(work, id, takes_map && operation == opcode::READ, message);
+        let takes_map = takes_map && operation == opcode::READ;
+        self.perform(work, RemoteContext { id, redone, takes_map }, message);
         Ok(())
+    }
+
+    /// Whether one more of its requests may be answered before it is committed.
+    fn may_owe(&self) -> bool {
+        let state = self.state.lock();
+        state.connection.is_some() && state.is_settled && state.uncommitted.len() < UNCOMMITTED_MAX
     }
 
     /// Why this is not performed: it is nobody's business here, or a handle is none of this client's.
@@ -485,9 +525,10 @@ impl Session {
     /// Serves a request when all others have heard of what it is about to change.
     fn serve_when_heard(&self, request: Request, work: &Mutex<Option<Work>>) {
         let Some(changes) = changes_of(&request) else { return self.door.serve(request) };
+        let pending = self.definite.uncommitted.begin(&changes);
         let (changing, recalls) = self.leases.change(&changes);
         if let Some(work) = work.lock().as_mut() {
-            work.changing = Some(changing);
+            (work.changing, work.pending) = (Some(changing), Some(pending));
         }
         let door = self.door.clone();
         match when_heard(recalls) {
@@ -496,13 +537,13 @@ impl Session {
         }
     }
 
-    fn perform(&self, work: Work, id: Option<RemoteId>, takes_map: bool, message: Vec<u8>) {
+    fn perform(&self, work: Work, context: RemoteContext, message: Vec<u8>) {
         let failed = Arc::new(Mutex::new(Some(work)));
         let taken = Arc::clone(&failed);
         let answer = Box::new(move |answer: RemoteAnswer<'_>| {
             taken.lock().take().into_iter().for_each(|work| work.answered(&answer));
         });
-        match self.remote.request_of(id, takes_map, message, answer) {
+        match self.remote.request_of(context, message, answer) {
             Some(request) => self.serve_when_heard(request, &failed),
             None => failed.lock().take().into_iter().for_each(|work| work.finish(libc::EIO, &[], 0)),
         }
@@ -521,6 +562,39 @@ fn is_absence(entry: &EntryOut) -> bool {
     entry.nodeid == 0 && (entry.entry_valid, entry.entry_valid_nsec) != (0, 0)
 }
 
+/// Whether a request is answered before it is committed, if nobody else has to do with it. Its client keeps it and has the next owner
+/// perform it once more; what that comes to must not depend on content.
+fn may_be_early(operation: u32) -> bool {
+    matches!(
+        operation,
+        opcode::CREATE
+            | opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::SYMLINK
+            | opcode::UNLINK
+            | opcode::RMDIR
+            | opcode::SETATTR
+    )
+}
+
+/// Whether what a request tells is names or attributes.
+fn tells_names(operation: u32) -> bool {
+    !matches!(
+        operation,
+        opcode::READ
+            | opcode::WRITE
+            | opcode::OFFER_WRITE
+            | opcode::ENTER_WRITE
+            | opcode::FLUSH
+            | opcode::RELEASE
+            | opcode::RELEASEDIR
+            | opcode::GETLK
+            | opcode::SETLK
+            | opcode::SETLKW
+            | opcode::STATFS
+    )
+}
+
 /// What has to be durable before a request is answered that was done.
 fn need(operation: u32, node: u64, is_cut: bool) -> Option<Need> {
     match operation {
@@ -531,6 +605,15 @@ fn need(operation: u32, node: u64, is_cut: bool) -> Option<Need> {
         opcode::FALLOCATE | opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => Some(Need::File(node)),
         _ => None,
     }
+}
+
+/// How an answer is given.
+#[derive(Default)]
+struct Told {
+    errno: i32,
+    is_map: bool,
+    /// The client keeps the request until it is committed.
+    is_uncommitted: bool,
 }
 
 impl Work {
@@ -588,10 +671,16 @@ impl Work {
 
     /// It was performed, on whatever thread that was.
     fn answered(mut self, answer: &RemoteAnswer<'_>) {
+        let mut early = None;
         if let Some(changing) = self.changing.take() {
+            // While nobody else changes the same: so marks are in the order of the changes.
+            let mark = if self.may_be_early { self.session.definite.mark_of_change() } else { 0 };
             let found = made(self.opcode, answer.bytes);
             self.since = changing.end(found.as_slice());
+            let is_made = self.opcode != opcode::CREATE || answer.place == stere_fuse::MADE;
+            early = self.since.filter(|_| self.may_be_early && is_made).map(|_| mark);
         }
+        let is_others = self.tells_of_others(answer.bytes);
         let door = &self.session.door;
         if door.has_panicked() || (answer.errno != 0 && door.has_failed()) {
             // This machine may not be the owner any more, so its errors are nobody's: the client asks the next one.
@@ -604,10 +693,11 @@ impl Work {
             }
         }
         if answer.errno != 0 {
-            return self.finish(answer.errno, &[], 0);
+            let errno = answer.errno;
+            return self.finish_when(is_others, Box::new(move |work| work.finish(errno, &[], 0)));
         }
         if answer.is_map {
-            return self.finish_as(0, answer.bytes, 0, true);
+            return self.finish_as(answer.bytes, 0, Told { is_map: true, ..Told::default() });
         }
         self.note(answer.bytes);
         let definite = Arc::clone(&self.session.definite);
@@ -615,8 +705,17 @@ impl Work {
             return self.wrote(change, answer);
         }
         let Some(need) = need(self.opcode, self.node, self.is_cut) else {
-            return self.finish(0, answer.bytes, answer.place);
+            if !is_others {
+                return self.finish(0, answer.bytes, answer.place);
+            }
+            let (bytes, place) = (answer.bytes.to_vec(), answer.place);
+            return self.finish_when(true, Box::new(move |work| work.finish(0, &bytes, place)));
         };
+        if let Some(mark) = early.filter(|_| !is_others && self.session.may_owe()) {
+            let work = Work { mark: Some(mark), ..self };
+            work.finish_as(answer.bytes, answer.place, Told { is_uncommitted: true, ..Told::default() });
+            return definite.commit_soon();
+        }
         let (bytes, place) = (answer.bytes.to_vec(), answer.place);
         // Before that is made durable: what is written meanwhile is not.
         let mark = if matches!(need, Need::File(_)) { definite.mark(1) } else { 0 };
@@ -633,6 +732,30 @@ impl Work {
                 }
             }),
         );
+    }
+
+    /// Whether it tells of names or attributes that others have changed and may lose.
+    fn tells_of_others(&mut self, bytes: &[u8]) -> bool {
+        let pending = self.pending.take();
+        if !tells_names(self.opcode) {
+            return false;
+        }
+        let mut nodes = vec![self.node];
+        nodes.extend(pending.iter().flat_map(|pending| pending.nodes()));
+        // What is under way is its own no more: others' changes of the same are looked for.
+        drop(pending);
+        raw::each_found(self.opcode, bytes, |node| nodes.push(node));
+        self.session.definite.uncommitted.are_others(self.session.tag, &nodes)
+    }
+
+    /// Goes on, perhaps after a commit.
+    fn finish_when(self, is_commit_needed: bool, finish: Box<dyn FnOnce(Work) + Send>) {
+        if !is_commit_needed {
+            return finish(self);
+        }
+        let definite = Arc::clone(&self.session.definite);
+        // After a commit that failed nobody is told anything.
+        definite.tell_when(Need::Names, Box::new(move |_| finish(self)));
     }
 
     /// Counts what the answer gives to the client.
@@ -659,7 +782,7 @@ impl Work {
 
     /// Sends the answer, and keeps it for a client that asks again.
     fn finish(self, errno: i32, bytes: &[u8], place: u64) {
-        self.finish_as(errno, bytes, place, false);
+        self.finish_as(bytes, place, Told { errno, ..Told::default() });
     }
 
     /// Whether the client may believe what the answer tells until it hears otherwise.
@@ -691,15 +814,19 @@ impl Work {
         !is_fleeting && self.session.leases.give((self.session.tag, &self.session), since, &directories, &nodes)
     }
 
-    fn finish_as(self, errno: i32, bytes: &[u8], place: u64, is_map: bool) {
+    fn finish_as(self, bytes: &[u8], place: u64, told: Told) {
+        let Told { errno, is_map, is_uncommitted } = told;
         let is_leased = errno == 0 && !is_map && self.is_leased(bytes);
         let Work { session, number, opcode, mark, charge, append, .. } = self;
         let errno = u16::try_from(errno).unwrap_or(libc::EIO as u16);
         let mark = mark.unwrap_or_else(|| session.definite.mark(0));
         let bytes = if errno == 0 { bytes } else { &[] };
-        let frame = Frame::Reply { number, errno, mark, place, is_map, is_leased, bytes }.encode();
+        let frame = Frame::Reply { number, errno, mark, place, is_map, is_leased, is_uncommitted, bytes }.encode();
         let mut state = session.state.lock();
         state.under_way.remove(&number);
+        if is_uncommitted {
+            state.uncommitted.push_back(mark);
+        }
         let is_read_again = matches!(opcode, opcode::READ | opcode::READDIR | opcode::GETATTR | opcode::STATX);
         if !is_read_again && frame.len() <= KEPT_ANSWER_BYTES_MAX {
             state.kept.keep(number, &frame);

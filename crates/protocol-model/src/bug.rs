@@ -8,6 +8,7 @@ pub enum Part {
     Acknowledgement,
     Slots,
     Leases,
+    Early,
 }
 
 /// One rule of the protocol that is broken.
@@ -49,10 +50,24 @@ pub enum Bug {
     ChangedBeforeHeard,
     /// The owner goes on without a machine that may believe still.
     GivenUpBeforeLeaseIsOver,
+    /// A change that came of others' changes is answered before these are committed.
+    EarlyThoughOthersMayLose,
+    /// A machine is told of others' changes before they are committed.
+    SeenBeforeCommitted,
+    /// Changes that were under way at the same time are answered before they are committed.
+    EarlyAmongOthers,
+    /// What a machine keeps is made once more though a commit record has it.
+    RedoneThoughNoted,
+    /// A machine that has lost an answer keeps what came of that.
+    EarlyAfterLostAnswer,
+    /// The next owner serves some before all have told what they keep.
+    ServedBeforeAllIsTold,
+    /// What was made while a commit was under way counts as committed by it.
+    CommitCoversLater,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 18] = [
+    pub const ALL: [Bug; 25] = [
         Bug::AcknowledgedBeforePut,
         Bug::CommitRepeatedTwice,
         Bug::FencedStillAcknowledges,
@@ -71,6 +86,13 @@ impl Bug {
         Bug::BelievedThoughRecalled,
         Bug::ChangedBeforeHeard,
         Bug::GivenUpBeforeLeaseIsOver,
+        Bug::EarlyThoughOthersMayLose,
+        Bug::SeenBeforeCommitted,
+        Bug::EarlyAmongOthers,
+        Bug::RedoneThoughNoted,
+        Bug::EarlyAfterLostAnswer,
+        Bug::ServedBeforeAllIsTold,
+        Bug::CommitCoversLater,
     ];
 
     /// The bug of this name, as the enum spells it.
@@ -98,6 +120,13 @@ impl Bug {
             | Bug::BelievedThoughRecalled
             | Bug::ChangedBeforeHeard
             | Bug::GivenUpBeforeLeaseIsOver => Part::Leases,
+            Bug::EarlyThoughOthersMayLose
+            | Bug::SeenBeforeCommitted
+            | Bug::EarlyAmongOthers
+            | Bug::RedoneThoughNoted
+            | Bug::EarlyAfterLostAnswer
+            | Bug::ServedBeforeAllIsTold
+            | Bug::CommitCoversLater => Part::Early,
         }
     }
 }

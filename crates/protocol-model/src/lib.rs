@@ -8,12 +8,14 @@
 
 mod acknowledgement;
 mod bug;
+mod early;
 mod leases;
 mod report;
 mod slots;
 
 pub use acknowledgement::Acknowledgement;
 pub use bug::{Bug, Part};
+pub use early::Early;
 pub use leases::Leases;
 pub use report::{Report, check};
 pub use slots::Slots;

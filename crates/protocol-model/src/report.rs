@@ -14,6 +14,7 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 
 use crate::acknowledgement::Acknowledgement;
 use crate::bug::{Bug, Part};
+use crate::early::Early;
 use crate::leases::Leases;
 use crate::slots::Slots;
 
@@ -47,6 +48,7 @@ pub fn check(part: Part, bug: Option<Bug>) -> Report {
         Part::Acknowledgement => shortest(part, Acknowledgement::new(bug)),
         Part::Slots => shortest(part, Slots::new(bug)),
         Part::Leases => shortest(part, Leases::new(bug)),
+        Part::Early => shortest(part, Early::new(bug)),
     }
 }
 

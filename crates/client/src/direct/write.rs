@@ -22,20 +22,6 @@ const ENCODED_MAX: usize = 3;
 const LOOK: Duration = Duration::from_millis(500);
 /// Where a message of WRITE has its data: behind the header and its arguments.
 const DATA_AT: usize = raw::HEADER_BYTES + 40;
-/// Where a message has its length and its operation.
-const LENGTH_AT: usize = 0;
-const OPERATION_AT: usize = 4;
-
-/// A message of the same asker about the same file, for another operation.
-fn message_as(head: &[u8], operation: u32, arguments: &[&[u8]]) -> Vec<u8> {
-    let length = head.len() + arguments.iter().map(|part| part.len()).sum::<usize>();
-    let mut message = Vec::with_capacity(length);
-    message.extend_from_slice(head);
-    arguments.iter().for_each(|part| message.extend_from_slice(part));
-    message[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
-    message[OPERATION_AT..OPERATION_AT + 4].copy_from_slice(&operation.to_ne_bytes());
-    message
-}
 
 impl Shared {
     /// Writes what is taken, until the end. For threads of their own.
@@ -107,7 +93,7 @@ impl Shared {
         };
         for _ in 0..ENCODED_MAX {
             let prepared = (content.prepare)(self.direct.encoding(node), offset, data.to_vec())?;
-            let message = message_as(head, opcode::OFFER_WRITE, &[&prepared.offer]);
+            let message = raw::message_as(head, opcode::OFFER_WRITE, &[&prepared.offer]);
             let answer = self.ask_looking(message, &mut look)?;
             match OfferAnswer::decode(&answer.bytes).ok().filter(|_| answer.errno == 0)? {
                 OfferAnswer::Granted(row) => return Some((prepared, *row)),
@@ -127,9 +113,7 @@ impl Shared {
         let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
         if state.retained.is_full() {
             let bytes = [size.to_ne_bytes(), [0; 4]].concat();
-            state
-                .held_back
-                .push(Answered(request, Answer { errno: 0, mark: 0, place: offset, is_leased: false, bytes }));
+            state.held_back.push(Answered(request, Answer { place: offset, bytes, ..Answer::default() }));
             drop(state);
             return self.tell_changed();
         }
@@ -146,7 +130,7 @@ impl Shared {
     /// Tells the owner that a row is written, or never will be. False: it knows nothing of it, or cannot enter it.
     fn enter(&self, head: &[u8], offset: u64, length: u64, number: u64, is_withdrawn: bool) -> bool {
         let words = [number, offset, length, u64::from(is_withdrawn)].map(u64::to_ne_bytes).concat();
-        let message = message_as(&head[..raw::HEADER_BYTES], opcode::ENTER_WRITE, &[&words]);
+        let message = raw::message_as(&head[..raw::HEADER_BYTES], opcode::ENTER_WRITE, &[&words]);
         self.ask(message).is_some_and(|answer| answer.errno == 0)
     }
 
@@ -156,7 +140,7 @@ impl Shared {
         if !self.state.lock().retained.has_unentered(node, offset, length) {
             return;
         }
-        let answer = self.ask(message_as(head, opcode::WRITE, &[data]));
+        let answer = self.ask(raw::message_as(head, opcode::WRITE, &[data]));
         if answer.as_ref().is_some_and(|answer| answer.errno == 0) {
             return;
         }

@@ -21,7 +21,7 @@ fn write(node: u64, offset: u64, data: &[u8]) -> Vec<u8> {
 }
 
 fn done(bytes: &[u8]) -> Answer {
-    Answer { errno: 0, mark: 1, place: 0, is_leased: false, bytes: bytes.to_vec() }
+    Answer { errno: 0, mark: 1, place: 0, is_leased: false, is_uncommitted: false, bytes: bytes.to_vec() }
 }
 
 #[test]
@@ -177,4 +177,31 @@ fn an_offer_enters_nothing() {
     assert!(state.retained.has_unentered(5, 0, 10), "it was given up");
     own(&mut state, opcode::ENTER_WRITE, [1, 0, 10, 0]);
     assert!(!state.retained.has_unentered(5, 0, 10));
+}
+
+/// P-290: other programs may have seen what it did, and what came of that is made once more only where it is there.
+#[test]
+fn a_change_whose_process_was_killed_is_asked_for_on_if_it_was_sent() {
+    let (mut state, answers) = (State::default(), Answers::default());
+    let mkdir = || {
+        let mut message = raw::message(opcode::MKDIR, 1, &[&[0; 8], b"name\0"]);
+        // The kernel's number.
+        message[8..16].copy_from_slice(&77_u64.to_ne_bytes());
+        message
+    };
+    state.goes_on(1, false);
+    state.is_told(1);
+    for is_sent in [false, true] {
+        let number = state.enter(Asker::Kernel(request(&answers, mkdir())));
+        if is_sent {
+            assert!(matches!(state.prepare(number), Ok(Some(_))));
+        }
+        state.take(77).expect("it waits").reply_error(libc::EINTR);
+        assert_eq!(state.waiting.contains_key(&number), is_sent);
+    }
+    let number = *state.waiting.first_key_value().expect("one").0;
+    let answer = Answer { mark: 9, is_uncommitted: true, ..done(&[]) };
+    assert!(state.answered(0, number, answer).is_none());
+    assert_eq!(state.retained.requests.all().map(|(mark, _)| mark).collect::<Vec<_>>(), [9]);
+    assert_eq!(*answers.lock().expect("no panic"), [libc::EINTR, libc::EINTR]);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::orphan::tests::new_files;
 
 fn note_one(store: &Store, session: u8, slot: u16, number: u64, place: u64) {
-    let request = RequestId { session: [session; 16], slot, number };
+    let request = RequestId { session: [session; 16], slot, number, made: None };
     let noted = store.update(Io::BLOCKING, |transaction| {
         note(transaction, Some(&request), place);
         note(transaction, None, 1);

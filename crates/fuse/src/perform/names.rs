@@ -5,6 +5,7 @@ use fuse_wire::{Operation, Request};
 use stere_naming::{Attributes, Error, Handle, Io, OpenFlags, move_name, remove_name};
 
 use crate::answer::{Answer, entry};
+use crate::changes::MADE;
 use crate::performer::{Outcome, Performer, UNSUPPORTED};
 
 impl Performer {
@@ -73,7 +74,9 @@ impl Performer {
             None => self.open_flags,
         };
         // A file that was made just now was born when it was changed.
-        let is_emptied = is_asked_empty && attributes.btime != attributes.ctime;
+        let is_made = attributes.btime == attributes.ctime;
+        let is_emptied = is_asked_empty && !is_made;
+        request.note_place(if is_made { MADE } else { 0 });
         Ok(Answer::Created { entry, handle: handle.0, flags, is_emptied })
     }
 }

@@ -25,7 +25,16 @@ fn samples() -> Vec<Frame<'static>> {
         Frame::Welcome(Welcome { is_resumed: true, proof: [8; 32] }),
         Frame::Refused(Refusal::Proof),
         Frame::Request { number: 9, acknowledged: 8, is_repeated: true, takes_map: true, message: MESSAGE },
-        Frame::Reply { number: 9, errno: 0, mark: 10, place: 4096, is_map: true, is_leased: false, bytes: b"answer" },
+        Frame::Reply {
+            number: 9,
+            errno: 0,
+            mark: 10,
+            place: 4096,
+            is_map: true,
+            is_leased: false,
+            is_uncommitted: false,
+            bytes: b"answer",
+        },
         Frame::Notify(Notice::Inode { node: 11, offset: -1, length: 0, settled: 16 }),
         Frame::Notify(Notice::Entry { parent: 12, name: b"name".to_vec() }),
         Frame::Definite { mark: 13 },
@@ -51,7 +60,28 @@ fn samples() -> Vec<Frame<'static>> {
         Frame::Taken { bytes: 7 },
         Frame::Confirm { number: 17 },
         Frame::Confirmed { number: 18 },
-        Frame::Reply { number: 19, errno: 0, mark: 20, place: 0, is_map: false, is_leased: true, bytes: b"entry" },
+        Frame::Reply {
+            number: 19,
+            errno: 0,
+            mark: 20,
+            place: 0,
+            is_map: false,
+            is_leased: true,
+            is_uncommitted: false,
+            bytes: b"entry",
+        },
+        Frame::Reply {
+            number: 21,
+            errno: 0,
+            mark: 22,
+            place: 1,
+            is_map: false,
+            is_leased: true,
+            is_uncommitted: true,
+            bytes: b"entry",
+        },
+        Frame::Redo { number: 21, inode: 23, seconds: -1, nanoseconds: 999_999_999, message: MESSAGE },
+        Frame::Committed { mark: 22 },
     ]
 }
 
@@ -60,9 +90,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_image_is_that_of_version_6() {
+fn the_image_is_that_of_version_7() {
     let image: String = samples().iter().map(|frame| hex(&frame.encode()) + "\n").collect();
-    assert_eq!(image, include_str!("../../golden/v6.hex"), "a released version's frames never change");
+    assert_eq!(image, include_str!("../../golden/v7.hex"), "a released version's frames never change");
 }
 
 #[test]
@@ -92,8 +122,8 @@ fn the_head_alone_refuses_what_is_too_long() {
     let longest = REPLY_HEAD_BYTES + ANSWER_BYTES_MAX;
     assert!(head(longest as u32, 7).is_ok() && head(longest as u32 + 1, 7).is_err());
     assert_eq!(
-        (head(1, 13), head(0, 0), head(0, 20)),
-        (Err(FrameError::TooLong(1)), Err(FrameError::Kind(0)), Err(FrameError::Kind(20)))
+        (head(1, 13), head(0, 0), head(0, 22)),
+        (Err(FrameError::TooLong(1)), Err(FrameError::Kind(0)), Err(FrameError::Kind(22)))
     );
 }
 
@@ -111,11 +141,61 @@ fn values_that_mean_nothing_are_refused() {
         place: 0,
         is_map: false,
         is_leased: false,
+        is_uncommitted: false,
         bytes: &[],
     });
-    refuse(Frame::Reply { number: 1, errno: 5, mark: 0, place: 0, is_map: false, is_leased: true, bytes: &[] });
-    refuse(Frame::Reply { number: 1, errno: 0, mark: 0, place: 0, is_map: true, is_leased: true, bytes: b"x" });
-    refuse(Frame::Reply { number: 1, errno: 5, mark: 0, place: 0, is_map: false, is_leased: false, bytes: b"x" });
+    refuse(Frame::Reply {
+        number: 1,
+        errno: 5,
+        mark: 0,
+        place: 0,
+        is_map: false,
+        is_leased: true,
+        is_uncommitted: false,
+        bytes: &[],
+    });
+    refuse(Frame::Reply {
+        number: 1,
+        errno: 0,
+        mark: 0,
+        place: 0,
+        is_map: true,
+        is_leased: true,
+        is_uncommitted: false,
+        bytes: b"x",
+    });
+    refuse(Frame::Reply {
+        number: 1,
+        errno: 5,
+        mark: 0,
+        place: 0,
+        is_map: false,
+        is_leased: false,
+        is_uncommitted: false,
+        bytes: b"x",
+    });
+    refuse(Frame::Reply {
+        number: 1,
+        errno: 5,
+        mark: 0,
+        place: 0,
+        is_map: false,
+        is_leased: false,
+        is_uncommitted: true,
+        bytes: &[],
+    });
+    refuse(Frame::Reply {
+        number: 1,
+        errno: 0,
+        mark: 0,
+        place: 0,
+        is_map: true,
+        is_leased: false,
+        is_uncommitted: true,
+        bytes: b"x",
+    });
+    refuse(Frame::Redo { number: 1, inode: 2, seconds: 0, nanoseconds: NANOSECONDS_END, message: MESSAGE });
+    refuse(Frame::Redo { number: 1, inode: 2, seconds: 0, nanoseconds: 0, message: b"short" });
     refuse(Frame::Notify(Notice::Inode { node: 1, offset: 0, length: -1, settled: 0 }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: b"a/b".to_vec() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: Vec::new() }));
@@ -165,7 +245,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 40..4096),
     ) {
         let request = Frame::Request { number, acknowledged: mark, is_repeated, takes_map: !is_repeated, message: &bytes };
-        let reply = Frame::Reply { number, errno: 0, mark, place, is_map: false, is_leased: false, bytes: &bytes };
+        let reply = Frame::Reply { number, errno: 0, mark, place, is_map: false, is_leased: false, is_uncommitted: false, bytes: &bytes };
         for frame in [request, reply] {
             let encoded = frame.encode();
             let (head, body) = encoded.split_first_chunk().expect("a head");

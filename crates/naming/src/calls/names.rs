@@ -15,7 +15,7 @@ use stere_store::{Io, Transaction};
 
 use crate::filesystem::FileSystem;
 use crate::listing::DirectoryEntry;
-use crate::name_changes::{New, TARGET_BYTES_MAX, opened};
+use crate::name_changes::{New, TARGET_BYTES_MAX, number_for, opened};
 use crate::pipeline::{Done, Kind, Op, Renaming};
 use crate::remove::Attempt;
 
@@ -67,7 +67,7 @@ impl FileSystem {
     fn make(&self, caller: &Caller<'_>, parent: u64, name: &[u8], new: &New<'_>) -> Result<Attributes, Error> {
         check_new_name(name)?;
         let op = Op::new(caller, parent, Kind::Create { name, opened: None });
-        let make = || self.changes.make(caller, parent, name, new, |transaction| transaction.allocate_inode());
+        let make = || self.changes.make(caller, parent, name, new, |transaction| number_for(transaction, caller));
         self.pipeline.run(&op, make, done_of)
     }
 

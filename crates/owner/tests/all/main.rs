@@ -3,6 +3,7 @@
 mod admission;
 mod calls;
 mod commands;
+mod early;
 mod leases;
 mod mounted;
 mod once;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fuse_wire::abi::opcode;
 
-use crate::site::{Kernel, Pending, ROOT, Site, until};
+use crate::site::{Kernel, Pending, ROOT, Serving, Site, caller, until};
 
 const APPEND: i32 = libc::O_WRONLY | libc::O_APPEND;
 
@@ -64,6 +64,20 @@ impl Deaf {
     }
 }
 
+/// Somebody else has changed the root just now, so that what is done there is answered when it is committed.
+fn keep_busy(other: &Kernel, name: &str) {
+    // The first one may have waited, and all is committed then.
+    for round in 0..2 {
+        other.mkdir(ROOT, &format!("{name} {round}")).expect("made");
+    }
+}
+
+/// What the owner itself sees, committed or not.
+fn is_gone(serving: &Serving, name: &str) -> bool {
+    let found = serving.door.filesystem().lookup(&caller(), ROOT, name.as_bytes());
+    matches!(found, Err(stere_naming::Error::NotFound))
+}
+
 /// Names that were answered nobody, and that somebody else has used since.
 #[test]
 fn a_name_that_another_machine_made_since_is_not_touched() {
@@ -74,8 +88,8 @@ fn a_name_that_another_machine_made_since_is_not_touched() {
         deaf.kernel.create(ROOT, name, libc::O_WRONLY).expect("a file");
     }
     site.delay_commits(Duration::from_millis(200));
-    let is_gone = |name: &str| other.lookup(ROOT, name) == Err(libc::ENOENT);
-    let removing = deaf.ask(|| is_gone("removed"), |kernel| kernel.ask(opcode::UNLINK, ROOT, &[b"removed\0"]));
+    keep_busy(&other, "one");
+    let removing = deaf.ask(|| is_gone(&first, "removed"), |kernel| kernel.ask(opcode::UNLINK, ROOT, &[b"removed\0"]));
     let (node, handle) = other.create(ROOT, "removed", libc::O_WRONLY).expect("made again");
     other.write(node, handle, 0, b"of the other").expect("written");
     other.fsync(node, handle).expect("durable");
@@ -88,7 +102,8 @@ fn a_name_that_another_machine_made_since_is_not_touched() {
 
     site.delay_commits(Duration::from_millis(200));
     let rename: [&[u8]; 2] = [&ROOT.to_ne_bytes(), b"source\0target\0"];
-    let renaming = deaf.ask(|| is_gone("source"), |kernel| kernel.ask(opcode::RENAME, ROOT, &rename));
+    keep_busy(&other, "two");
+    let renaming = deaf.ask(|| is_gone(&second, "source"), |kernel| kernel.ask(opcode::RENAME, ROOT, &rename));
     let (node, _) = other.create(ROOT, "source", libc::O_WRONLY).expect("made again");
     site.crash(second);
     let third = site.serve();
@@ -111,7 +126,8 @@ fn who_made_a_directory_is_known() {
         kernel.ask(opcode::MKDIR, ROOT, &[&[0xed, 1, 0, 0, 0, 0, 0, 0], format!("{name}\0").as_bytes()])
     };
     site.delay_commits(Duration::from_millis(200));
-    let is_made = || other.lookup(ROOT, "mine").is_ok();
+    keep_busy(&other, "one");
+    let is_made = || !is_gone(&first, "mine");
     let made = deaf.ask(is_made, |kernel| mkdir(kernel, "mine"));
     // Asked of no owner before the other makes it.
     let late = mkdir(&deaf.kernel, "others");

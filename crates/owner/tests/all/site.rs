@@ -62,7 +62,7 @@ fn store_options() -> StoreOptions {
     StoreOptions { memory_bytes: 64 << 20, hash_key: [7; 16], ..StoreOptions::default() }
 }
 
-fn caller() -> Caller<'static> {
+pub fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
     Caller { uid: 0, gid: 0, groups: &[], umask: 0, now, io: Io::BLOCKING, process: 0, request: None }
 }

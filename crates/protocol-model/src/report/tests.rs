@@ -5,9 +5,11 @@ const LOST: &str = "an acknowledged request is in the log";
 const TWICE: &str = "a request takes effect at most once";
 const OVERWRITTEN: &str = "a slot holds what the commit record names";
 const BELIEVED: &str = "a machine believes what is so";
+const KEPT: &str = "what a machine was told is there";
+const MADE_TWICE: &str = "a change is made at most once";
 
 /// What each bug violates, and after how many steps at least; `docs/design/protocol-model.md` has the same numbers.
-const FOUND: [(Bug, &str, usize); 18] = [
+const FOUND: [(Bug, &str, usize); 25] = [
     (Bug::AcknowledgedBeforePut, LOST, 7),
     (Bug::CommitRepeatedTwice, TWICE, 15),
     (Bug::FencedStillAcknowledges, LOST, 11),
@@ -26,6 +28,13 @@ const FOUND: [(Bug, &str, usize); 18] = [
     (Bug::BelievedThoughRecalled, BELIEVED, 8),
     (Bug::ChangedBeforeHeard, BELIEVED, 8),
     (Bug::GivenUpBeforeLeaseIsOver, BELIEVED, 10),
+    (Bug::EarlyThoughOthersMayLose, KEPT, 9),
+    (Bug::SeenBeforeCommitted, KEPT, 4),
+    (Bug::EarlyAmongOthers, KEPT, 7),
+    (Bug::RedoneThoughNoted, MADE_TWICE, 7),
+    (Bug::EarlyAfterLostAnswer, KEPT, 9),
+    (Bug::ServedBeforeAllIsTold, KEPT, 7),
+    (Bug::CommitCoversLater, KEPT, 8),
 ];
 
 fn assert_found(bug: Bug) {
@@ -56,6 +65,11 @@ fn the_model_of_slots_holds_without_a_bug() {
 #[test]
 fn the_model_of_leases_holds_without_a_bug() {
     assert_holds(Part::Leases);
+}
+
+#[test]
+fn the_model_of_early_answers_holds_without_a_bug() {
+    assert_holds(Part::Early);
 }
 
 macro_rules! bugs {
@@ -93,6 +107,13 @@ bugs! {
     an_answer_that_a_recall_overtakes_is_stale: BelievedThoughRecalled,
     a_change_that_waits_for_nobody_is_not_heard_of: ChangedBeforeHeard,
     a_machine_that_is_given_up_too_early_believes: GivenUpBeforeLeaseIsOver,
+    what_came_of_others_changes_is_lost_with_them: EarlyThoughOthersMayLose,
+    what_was_seen_too_early_is_lost: SeenBeforeCommitted,
+    changes_at_the_same_time_are_made_again_in_another_order: EarlyAmongOthers,
+    what_is_kept_and_committed_is_made_twice: RedoneThoughNoted,
+    what_came_of_a_lost_answer_is_lost: EarlyAfterLostAnswer,
+    what_is_kept_is_overtaken_at_the_next_owner: ServedBeforeAllIsTold,
+    what_a_commit_did_not_cover_is_lost: CommitCoversLater,
 }
 
 #[test]

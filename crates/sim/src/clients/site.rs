@@ -161,7 +161,7 @@ impl Owner {
         let noted = if is_repeated { session.noted.get(&number).copied() } else { None };
         session.done.insert(number);
         seen.noted += u64::from(noted.is_some());
-        let by = caller(Some(RequestId { session: session_of(client), slot, number }));
+        let by = caller(Some(RequestId { session: session_of(client), slot, number, made: None }));
         let done = self.do_it(&by, &message.operation, noted);
         done.map_err(|error| format!("client {client}, request {number}, {:?}: {error}", message.operation))?;
         match (noted, &message.operation) {
