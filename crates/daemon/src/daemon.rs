@@ -70,11 +70,13 @@ impl Daemon {
         };
         let has_mount = !request.options.owner_process;
         let junctions = has_mount.then(|| Arc::new(Junctions::new(registry, request, &running.pool)));
+        let unmounter = session.unmounter().ok_or_else(ended_at_once)?;
+        junctions.iter().for_each(|junctions| junctions.set_unmounter(&unmounter));
         Ok(Daemon {
             about,
             facts,
             junctions,
-            unmounter: session.unmounter().ok_or_else(ended_at_once)?,
+            unmounter,
             forgetter: session.forgetter().ok_or_else(ended_at_once)?,
             running,
             filesystem,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use stere_control::connection::{self, Connection};
 use stere_control::junction::{JunctionLine, JunctionReport};
 use stere_control::message::{About, Answer, Request};
 use stere_device::Access;
+use stere_fuse::Unmounter;
 use stere_machine::devices::{assemble_with, record_of};
 use stere_machine::error::{Error, Result, refused};
 use stere_machine::mountinfo;
@@ -85,7 +86,10 @@ struct Mounted {
 /// Mounts what the junctions of a pool lead to.
 pub struct Junctions {
     registry: Registry,
+    /// Where this mount was made.
     mountpoint: PathBuf,
+    /// Knows where it is now.
+    unmounter: OnceLock<Unmounter>,
     /// The pool of this mount. The logs of the others are in the same engine as its log.
     pool: String,
     options: Vec<String>,
@@ -109,12 +113,18 @@ impl Junctions {
         Junctions {
             registry: registry.clone(),
             mountpoint: request.mountpoint.clone(),
+            unmounter: OnceLock::new(),
             pool: pool.to_owned(),
             options: handed_on(&request.option_texts),
             by_pool: Mutex::default(),
             leaving: Mutex::default(),
             is_ending: AtomicBool::new(false),
         }
+    }
+
+    /// This mount is there.
+    pub fn set_unmounter(&self, unmounter: &Unmounter) {
+        self.unmounter.get_or_init(|| unmounter.clone());
     }
 
     /// Follows the junctions, which `ask` gives, as long as the mount lives.
@@ -239,7 +249,8 @@ impl Junctions {
 
     /// Where the pool of a junction is in the directories of this machine.
     fn place_of(&self, line: &JunctionLine) -> PathBuf {
-        self.mountpoint.join(line.path.trim_start_matches('/'))
+        let mountpoint = self.unmounter.get().map_or_else(|| self.mountpoint.clone(), Unmounter::place_now);
+        mountpoint.join(line.path.trim_start_matches('/'))
     }
 
     /// One step towards a pool that is mounted.

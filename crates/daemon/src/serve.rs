@@ -292,6 +292,7 @@ fn serve_client_of(
     let junctions = Arc::new(Junctions::new(registry, request, pool));
     let is_private = is_private(request);
     let outcome = serve_client::serve(mount, &junctions, |link, unmounter| {
+        junctions.set_unmounter(&unmounter);
         let about = About {
             process: std::process::id(),
             pool: pool.clone(),

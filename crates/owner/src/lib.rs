@@ -5,7 +5,7 @@
 //! What changes through one kernel, those of others are told.
 //!
 //! Invariants: no client is believed: lengths and handles are checked, and what one does wrong ends its own connection and nothing
-//! else; names are answered when they are durable; what an owner before has done for a request is not done again; after a commit has failed
+//! else; names are answered when nobody can lose them; what an owner before has done for a request is not done again; after a commit has failed
 //! nobody is answered any more; nothing changes before those who may believe the contrary have heard.
 //! Read next: `session.rs` (a client), `connection.rs` (its threads), `definite.rs` (what is durable), `effects.rs` (who is told), `leases.rs` (who may believe what),
 //! `commands.rs` (commands of other machines),

@@ -36,6 +36,8 @@ const KEPT_ANSWER_BYTES_MAX: usize = 256 << 10;
 const KEPT_BYTES_MAX: usize = 16 << 20;
 /// Requests of a session that are answered and not committed; more wait for the commit.
 const UNCOMMITTED_MAX: usize = 256;
+/// The same where the oldest of them has waited for so long: this machine may have been replaced, and others be served elsewhere.
+const UNCOMMITTED_FOR: Duration = Duration::from_secs(1);
 /// The second byte of the answer to an offer that is taken.
 const GRANTED: u8 = 1;
 /// Inodes and handles that a client may have; more end its connection.
@@ -87,7 +89,7 @@ struct State {
     noted: BTreeMap<u64, Noted>,
     untold: Untold,
     /// Marks of what was answered and is not committed, as far as the client was told.
-    uncommitted: VecDeque<u64>,
+    uncommitted: VecDeque<(u64, Instant)>,
     /// The client has told this owner what it has.
     is_settled: bool,
     is_over: bool,
@@ -243,7 +245,7 @@ impl Session {
     pub fn tell_committed(&self, mark: u64) {
         let mut state = self.state.lock();
         let before = state.uncommitted.len();
-        state.uncommitted.retain(|one| *one > mark);
+        state.uncommitted.retain(|(one, _)| *one > mark);
         let Some(connection) = state.connection.as_ref().filter(|_| state.uncommitted.len() < before) else { return };
         connection.tell(&Frame::Committed { mark });
     }
@@ -497,7 +499,9 @@ impl Session {
     /// Whether one more of its requests may be answered before it is committed.
     fn may_owe(&self) -> bool {
         let state = self.state.lock();
-        state.connection.is_some() && state.is_settled && state.uncommitted.len() < UNCOMMITTED_MAX
+        let is_new = |(_, since): &(u64, Instant)| since.elapsed() < UNCOMMITTED_FOR;
+        let may_wait = state.uncommitted.len() < UNCOMMITTED_MAX && state.uncommitted.front().is_none_or(is_new);
+        state.connection.is_some() && state.is_settled && may_wait
     }
 
     /// Why this is not performed: it is nobody's business here, or a handle is none of this client's.
@@ -825,7 +829,7 @@ impl Work {
         let mut state = session.state.lock();
         state.under_way.remove(&number);
         if is_uncommitted {
-            state.uncommitted.push_back(mark);
+            state.uncommitted.push_back((mark, Instant::now()));
         }
         let is_read_again = matches!(opcode, opcode::READ | opcode::READDIR | opcode::GETATTR | opcode::STATX);
         if !is_read_again && frame.len() <= KEPT_ANSWER_BYTES_MAX {

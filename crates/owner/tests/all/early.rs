@@ -93,6 +93,23 @@ fn what_was_answered_before_its_commit_is_there_at_the_next_owner() {
     site.hand_over(third);
 }
 
+/// Its log may be away because somebody else has the pool.
+#[test]
+fn an_owner_that_cannot_commit_answers_nothing_early_after_a_second() {
+    let site = Site::new();
+    let serving = site.serve();
+    let kernel = site.client(1);
+    let folder = kernel.mkdir(ROOT, "folder").expect("made");
+    kernel.fsync(folder, 0).expect("durable");
+    site.delay_commits(Duration::from_secs(3));
+    kernel.mkdir(folder, "early").expect("made");
+    std::thread::sleep(Duration::from_millis(1200));
+    let late = kernel.ask(opcode::MKDIR, folder, &[&[0xed, 1, 0, 0, 0, 0, 0, 0], b"late\0"]);
+    assert!(!late.is_there_within(Duration::from_millis(500)));
+    late.wait().expect("made, and committed");
+    site.hand_over(serving);
+}
+
 #[test]
 fn what_others_have_made_is_seen_when_it_is_committed() {
     let site = Site::new();

@@ -151,6 +151,21 @@ fn a_directory_has_an_owner_of_its_own() {
     until("the volume again", || has(second, "films"));
     synced.assert_right(second);
 
+    // They are found where it is now.
+    second.ok("umount mount");
+    fs::create_dir_all(second.path("above/mount")).unwrap();
+    second.ok("mount lab above/mount --standby");
+    until("the volume below", || second.path("above/mount/films/during0").exists());
+    fs::rename(second.path("above"), second.path("moved")).unwrap();
+    // It is looked for every two seconds.
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(second.ok("where moved/mount/films/during0").contains("n1"));
+    assert!(!second.ok("status lab --json").contains("pool_not_mounted"));
+    second.ok("umount moved/mount");
+    assert!(fs::read_dir(second.path("moved/mount")).unwrap().next().is_none());
+    second.ok("mount lab mount --standby");
+    until("the volume again", || has(second, "films"));
+
     third.ok("volume detach mount/films");
     until("no volume", || site.machines.iter().all(|machine| !machine.mountpoint().join("films/during0").exists()));
     assert_eq!(fs::read_dir(first.mountpoint().join("films")).unwrap().count(), 0);
