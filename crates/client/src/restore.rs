@@ -41,11 +41,13 @@ pub(crate) struct Restoring<'a> {
     shared: &'a Shared,
     wire: &'a Wire,
     incoming: &'a mut Incoming<FromOwner>,
+    /// What was written again has these marks of this owner: file, offset and mark.
+    written: Vec<(u64, u64, u64)>,
 }
 
 impl<'a> Restoring<'a> {
     pub fn new(shared: &'a Shared, wire: &'a Wire, incoming: &'a mut Incoming<FromOwner>) -> Restoring<'a> {
-        Restoring { shared, wire, incoming }
+        Restoring { shared, wire, incoming, written: Vec::new() }
     }
 
     /// Tells everything.
@@ -75,7 +77,11 @@ impl<'a> Restoring<'a> {
         self.settle(is_new)?;
         self.lock_again(&locks)?;
         self.wire.send(&Frame::Settled);
-        self.shared.state.lock().is_told(self.wire.epoch);
+        let mut state = self.shared.state.lock();
+        // Now and not before: what this owner does not hear to the end is told to the next one in the order of the owner before.
+        self.written.iter().for_each(|(node, offset, mark)| state.retained.mark(*node, *offset, *mark));
+        state.is_told(self.wire.epoch);
+        drop(state);
         // Others may have changed it while nobody told this kernel.
         for (_, file) in open {
             self.shared.notices.push(Notice::Inode { node: file.node, offset: 0, length: 0, settled: 0 });
@@ -156,7 +162,7 @@ impl<'a> Restoring<'a> {
             };
             let mut state = self.shared.state.lock();
             match answer {
-                Some(answer) if answer.errno == 0 => state.retained.mark(node, offset, answer.mark),
+                Some(answer) if answer.errno == 0 => self.written.push((node, offset, answer.mark)),
                 // It was removed, and nobody has it open: nothing is lost.
                 Some(answer) if answer.errno == libc::ESTALE && !is_open(&state, node) => {
                     state.retained.cut(node, at, part.len() as u64);

@@ -308,7 +308,7 @@ pub fn has_keys(files: &FileSystem) -> bool {
 }
 
 /// Numbers of inodes that an owner before may have given and not committed; more than all machines keep at a time.
-const LEFT_OUT: u64 = 1 << 20;
+const LEFT_OUT: u64 = 1 << 18;
 
 /// Leaves out numbers that an owner before this one may have given.
 pub fn leave_inodes_out(files: &FileSystem) -> Result<(), Error> {

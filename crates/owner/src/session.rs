@@ -427,6 +427,8 @@ impl Session {
                 drop(state);
                 if let Some(connection) = connection {
                     connection.send(frame, Some(charge));
+                    // It may say that this is not committed, and be older than the commit.
+                    connection.tell(&Frame::Committed { mark: self.definite.committed() });
                 }
                 return Ok(());
             }
@@ -835,11 +837,11 @@ impl Work {
         if !is_read_again && frame.len() <= KEPT_ANSWER_BYTES_MAX {
             state.kept.keep(number, &frame);
         }
-        let connection = state.connection.clone();
-        drop(state);
-        if let Some(connection) = connection {
+        // Before it hears that this is committed.
+        if let Some(connection) = &state.connection {
             connection.send(frame, Some(charge));
         }
+        drop(state);
         // Whoever waits for it hears from the client that it has the answer, which is queued now.
         drop(append);
     }

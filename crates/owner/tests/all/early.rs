@@ -10,7 +10,7 @@ use fuse_wire::abi::structs::{AttrOut, GetattrIn, SetattrIn, split};
 use fuse_wire::abi::{fattr, opcode};
 use zerocopy::IntoBytes;
 
-use crate::site::{Kernel, PATIENCE, ROOT, Site};
+use crate::site::{Kernel, PATIENCE, ROOT, Site, until};
 
 /// Much longer than what is answered before it.
 const SLOW_COMMIT: Duration = Duration::from_millis(400);
@@ -302,6 +302,22 @@ fn any_changes_come_to_the_same_at_the_next_owner() {
         }
         site.hand_over(serving);
     }
+}
+
+#[test]
+fn an_answer_that_is_sent_again_is_not_kept_for_ever() {
+    let site = Site::new();
+    let serving = site.serve();
+    let kernel = site.client(1);
+    for round in 0..40 {
+        let name = format!("n{round}\0");
+        let made = kernel.ask(opcode::MKDIR, ROOT, &[&[0xed, 1, 0, 0, 0, 0, 0, 0], name.as_bytes()]);
+        std::thread::sleep(Duration::from_micros(round * 50));
+        kernel.link.cut();
+        made.wait().expect("made");
+        until("it is committed, and that is heard", || !kernel.link.has_unsynced());
+    }
+    site.hand_over(serving);
 }
 
 /// A machine that cannot tell whether it has all answers owes nothing: others' requests may have come of those that it lacks.
