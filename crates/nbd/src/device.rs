@@ -4,6 +4,7 @@
 //! once. Invariants: what was written since the last flush that succeeded is lost when a connection breaks, as far as anybody knows,
 //! so the next flush fails; a device that comes back with another size, or with an older disk, stays away. Read next: `node.rs`.
 
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,17 @@ const BUSY_MAX: Duration = Duration::from_secs(3);
 /// Free bounce memory a device keeps.
 const BOUNCE_RETAINED_BYTES: usize = 8 << 20;
 
+/// A session, asked for once more where the other side breaks off: it may have found out just now that a connection before is gone.
+fn open_session(address: &Address) -> Result<Session, NbdError> {
+    let is_broken = |error: &io::Error| {
+        matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
+    };
+    match Session::open(address) {
+        Err(NbdError::Io(error)) if is_broken(&error) => Session::open(address),
+        outcome => outcome,
+    }
+}
+
 /// A device that is reached by NBD.
 pub struct NbdDevice {
     node: Arc<Node>,
@@ -56,7 +68,7 @@ impl NbdDevice {
         // A name that is looked up has no deadline of its own.
         let (give, take) = mpsc::channel();
         let asked = address.clone();
-        let ask = move || drop(give.send(Session::open(&asked)));
+        let ask = move || drop(give.send(open_session(&asked)));
         let started = std::thread::Builder::new().name("stere-nbd-open".into()).spawn(ask);
         started.map_err(|error| failed(error.into()))?;
         let session = match take.recv_timeout(OPEN_TIMEOUT) {

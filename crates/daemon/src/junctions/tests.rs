@@ -8,6 +8,7 @@ fn junctions(name: &str) -> Junctions {
     Junctions {
         registry: Registry::at(std::env::temp_dir().join(format!("stere-junctions-{name}-{}", std::process::id()))),
         mountpoint: PathBuf::from("/nowhere/lab"),
+        unmounter: OnceLock::new(),
         pool: "lab".into(),
         options: Vec::new(),
         by_pool: Mutex::default(),

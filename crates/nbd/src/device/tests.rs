@@ -369,6 +369,19 @@ fn a_server_that_comes_back_with_an_older_disk_stays_away() {
     assert!(found[..] == pattern(2, 8192));
 }
 
+/// As a server does that is still busy ending connections of a cable that was cut.
+#[test]
+fn a_connection_that_is_broken_off_is_made_once_more() {
+    let server = Server::start(true);
+    server.break_next(1);
+    let device = open(&server);
+    device.read(0, &mut [0; 4096]).expect("it is there");
+    server.break_next(2);
+    let address = format!("nbd://127.0.0.1:{}/disk", server.port);
+    let outcome = NbdDevice::open(Path::new(&address), Access::ReadWrite);
+    assert!(matches!(outcome, Err(DeviceError::Unreachable { .. })), "twice is not by chance");
+}
+
 #[test]
 fn who_is_not_there_is_told_at_once() {
     let open =

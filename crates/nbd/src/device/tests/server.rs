@@ -46,6 +46,8 @@ struct Inside {
     is_structured: bool,
     sockets: Vec<TcpStream>,
     connections: usize,
+    /// So many connections are broken off while they are made.
+    broken: usize,
 }
 
 #[derive(Clone)]
@@ -67,6 +69,7 @@ impl Server {
             is_structured,
             sockets: Vec::new(),
             connections: 0,
+            broken: 0,
         };
         let server = Server { inside: Arc::new(Mutex::new(inside)), turn: Arc::default(), port };
         let serving = server.clone();
@@ -82,6 +85,10 @@ impl Server {
 
     pub fn set(&self, manner: Manner) {
         self.inside.lock().manner = manner;
+    }
+
+    pub fn break_next(&self, count: usize) {
+        self.inside.lock().broken = count;
     }
 
     pub fn set_size(&self, size_bytes: u64) {
@@ -114,6 +121,11 @@ impl Server {
     fn serve(&self, socket: &mut TcpStream) -> Result<()> {
         socket.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
         socket.read_exact(&mut [0; 4])?;
+        let broken = std::mem::replace(&mut self.inside.lock().broken, 0);
+        if broken > 0 {
+            self.inside.lock().broken = broken - 1;
+            return socket.shutdown(Shutdown::Both);
+        }
         loop {
             let mut head = [0; 16];
             socket.read_exact(&mut head)?;
