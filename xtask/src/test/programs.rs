@@ -28,7 +28,8 @@ const PROGRAM_MAX: Duration = Duration::from_secs(12 * 60);
 const ALL: &str = "all";
 const SLOWEST_SHOWN: usize = 8;
 /// Begun first, as they take longest: nothing is left to wait for alone at the end.
-const LONGEST: &[&str] = &["histories", "regressions", "stress", "tier", "failing"];
+const LONGEST: &[&str] =
+    &["histories", "regressions", "stress", "tier", "failing", "junctions", "site_of_hosts", "full_mixed"];
 
 #[derive(Debug, PartialEq, Eq)]
 struct TestProgram {
