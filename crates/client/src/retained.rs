@@ -18,16 +18,6 @@ pub(crate) const RETAINED_BYTES_MAX: usize = 64 << 20;
 /// The mark of what no owner has yet.
 pub(crate) const UNENTERED: u64 = u64::MAX;
 
-impl Again {
-    /// The inode that it makes.
-    pub fn makes(&self) -> Option<u64> {
-        match self {
-            Again::Request(request) => Some(request.inode).filter(|inode| *inode != 0),
-            Again::Write { .. } => None,
-        }
-    }
-}
-
 /// Bytes of a file that lie together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -62,6 +52,16 @@ pub(crate) struct Retained {
 pub(crate) enum Again {
     Write { node: u64, offset: u64, bytes: Vec<u8>, mtime: Option<Time> },
     Request(Request),
+}
+
+impl Again {
+    /// The inode that it makes.
+    pub fn makes(&self) -> Option<u64> {
+        match self {
+            Again::Request(request) => Some(request.inode).filter(|inode| *inode != 0),
+            Again::Write { .. } => None,
+        }
+    }
 }
 
 /// Where somebody else has written.

@@ -1,6 +1,8 @@
 //! Answers that are kept, and what has to be durable before which.
 
+use super::work::need;
 use super::*;
+use crate::definite::Need;
 
 #[test]
 fn answers_are_kept_until_they_are_acknowledged_and_no_more_than_there_is_room_for() {
