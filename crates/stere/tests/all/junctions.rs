@@ -159,7 +159,8 @@ fn a_directory_has_an_owner_of_its_own() {
     fs::rename(second.path("above"), second.path("moved")).unwrap();
     // It is looked for every two seconds.
     std::thread::sleep(Duration::from_secs(5));
-    assert!(second.ok("where moved/mount/films/during0").contains("n1"));
+    let places = second.ok("where moved/mount/films/during0");
+    assert!(["n1", "n2", "n3"].iter().any(|host| places.contains(host)), "{places}");
     assert!(!second.ok("status lab --json").contains("pool_not_mounted"));
     second.ok("umount moved/mount");
     assert!(fs::read_dir(second.path("moved/mount")).unwrap().next().is_none());
