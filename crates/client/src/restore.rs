@@ -109,7 +109,7 @@ impl<'a> Restoring<'a> {
 
     /// Has a change made that the owner before may not have committed. It is answered when it is committed.
     fn do_again(&mut self, request: &Request) -> Result<(), StreamError> {
-        let Request { number, inode, seconds, nanoseconds, .. } = *request;
+        let Request { number, inode, at: (seconds, nanoseconds), .. } = *request;
         let mut message = request.message.clone();
         let header = raw::header(&message).unwrap_or_default();
         let translated = self.shared.translate_request(&mut message);

@@ -201,17 +201,14 @@ impl Retained {
         self.requests.let_go_marked(mark);
     }
 
-    /// All pieces: file, offset and bytes.
-    #[cfg(test)]
-    pub fn pieces(&self) -> Vec<(u64, u64, Vec<u8>)> {
-        let all = self.files.iter().flat_map(|(node, file)| file.iter().map(move |(at, piece)| (*node, *at, piece)));
-        all.map(|(node, at, piece)| (node, at, piece.bytes.clone())).collect()
+    /// All pieces, with their files and offsets.
+    fn each(&self) -> impl Iterator<Item = (u64, u64, &Piece)> {
+        self.files.iter().flat_map(|(node, file)| file.iter().map(move |(at, piece)| (*node, *at, piece)))
     }
 
     /// All that may have to be done again.
     pub fn again(&self) -> Vec<Again> {
-        let pieces = self.files.iter().flat_map(|(node, file)| file.iter().map(move |(at, piece)| (*node, *at, piece)));
-        let writes = pieces.map(|(node, offset, piece)| {
+        let writes = self.each().map(|(node, offset, piece)| {
             (piece.mark, Again::Write { node, offset, bytes: piece.bytes.clone(), mtime: piece.mtime })
         });
         let requests = self.requests.all().map(|(mark, request)| (mark, Again::Request(request.clone())));

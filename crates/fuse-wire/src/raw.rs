@@ -28,18 +28,14 @@ pub fn header(message: &[u8]) -> Option<InHeader> {
 /// A message of an operation, made here and not by a kernel: as root, about `node`.
 #[must_use]
 pub fn message(operation: u32, node: u64, arguments: &[&[u8]]) -> Vec<u8> {
-    let bytes = HEADER_BYTES + arguments.iter().map(|part| part.len()).sum::<usize>();
-    let len = u32::try_from(bytes).unwrap_or(u32::MAX);
-    let header = InHeader { len, opcode: operation, unique: 1, nodeid: node, ..InHeader::default() };
-    let mut message = Vec::with_capacity(bytes);
-    message.extend_from_slice(header.as_bytes());
-    arguments.iter().for_each(|part| message.extend_from_slice(part));
-    message
+    let header = InHeader { unique: 1, nodeid: node, ..InHeader::default() };
+    message_as(header.as_bytes(), operation, arguments)
 }
 
 /// A message of the same caller about the same node, for another operation: `head` is what stays of the one that there is.
 #[must_use]
 pub fn message_as(head: &[u8], operation: u32, arguments: &[&[u8]]) -> Vec<u8> {
+    assert!(head.len() >= HEADER_BYTES, "a message begins with its header, and not with {} bytes", head.len());
     let bytes = head.len() + arguments.iter().map(|part| part.len()).sum::<usize>();
     let mut message = Vec::with_capacity(bytes);
     message.extend_from_slice(head);

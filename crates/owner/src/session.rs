@@ -30,7 +30,6 @@ mod tests;
 mod work;
 
 pub(crate) use work::Work;
-use work::may_be_early;
 
 /// A longer answer is not kept.
 const KEPT_ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -417,37 +416,8 @@ impl Session {
             let slot = repeated::is_noted(message).then(|| state.slots.take(number, acknowledged));
             (slot, if is_repeated && slot.is_some() { state.noted.get(&number).copied() } else { None })
         };
-        let mut message = message.to_vec();
-        let written = match header.opcode {
-            opcode::WRITE => message.len() as u64,
-            // What it says of itself; it only paces how soon all is made durable.
-            opcode::ENTER_WRITE => {
-                raw::written_range(&message).map_or(0, |(_, bytes)| bytes.min(ANSWER_BYTES_MAX as u64))
-            }
-            _ => 0,
-        };
-        let repeated = (is_repeated && slot.is_none()).then(|| message.clone());
-        // A copy is of two files, and the second is the one that is changed.
-        let node = raw::handle_places(&message).get(1).map_or(header.nodeid, |(_, node)| *node);
-        let operation = header.opcode;
-        let is_cut = operation == opcode::SETATTR && raw::sets_size(&message);
-        let mut work = Work {
-            session: Arc::clone(self),
-            number,
-            opcode: operation,
-            node,
-            since: Some(self.leases.now()),
-            changing: None,
-            pending: None,
-            may_be_early: redone.is_none() && may_be_early(operation) && !is_cut && !self.door.has_keys(),
-            repeated,
-            is_cut,
-            written,
-            append: (operation == opcode::WRITE && slot.is_some()).then(|| self.appends.begin(self, self.tag, node)),
-            range: raw::written_range(&message),
-            mark: None,
-            charge,
-        };
+        let mut work = Work::of(self, asked, (&header, message), slot.is_some(), charge);
+        let (mut message, operation) = (message.to_vec(), header.opcode);
         if let Some(errno) = self.refusal(operation, &message) {
             work.finish(errno, &[], 0);
             return Ok(());

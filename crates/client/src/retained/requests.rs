@@ -1,7 +1,7 @@
 //! Requests that were answered and not committed: the next owner performs them once more if this one goes before they are.
 //!
 //! Invariants: a request is here from its answer until the owner says that its mark is committed; marks are in the order in which the owner
-//! made the changes. Read next: `../restore.rs`; `crates/owner/src/uncommitted.rs` says which requests come here.
+//! made the changes, numbers need not be. Read next: `../restore.rs`; `crates/owner/src/uncommitted.rs` says which requests come here.
 
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
@@ -25,8 +25,7 @@ pub(crate) struct Request {
     /// The inode that it made; 0: none.
     pub inode: u64,
     /// When, as its answer tells; 0: it does not.
-    pub seconds: i64,
-    pub nanoseconds: u32,
+    pub at: Time,
 }
 
 impl Request {
@@ -36,8 +35,8 @@ impl Request {
         let mut inode = 0;
         raw::each_found(operation, answer, |node| inode = node);
         let fields = (offset_of!(FileAttr, ctime), offset_of!(FileAttr, ctimensec));
-        let (seconds, nanoseconds) = time(operation, answer, fields).unwrap_or_default();
-        Request { number, message: without_handle(message), inode, seconds, nanoseconds }
+        let at = time(operation, answer, fields).unwrap_or_default();
+        Request { number, message: without_handle(message), inode, at }
     }
 }
 
@@ -76,9 +75,18 @@ pub(crate) fn without_handle(mut message: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// By their marks, and with the order in which they were answered.
+/// When a request was answered.
+#[derive(Debug)]
+struct Answered {
+    mark: u64,
+    /// Counted with all that is kept.
+    order: u64,
+    request: Request,
+}
+
+/// By their numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Requests(BTreeMap<u64, (u64, Request)>);
+pub(crate) struct Requests(BTreeMap<u64, Answered>);
 
 impl Requests {
     pub fn is_empty(&self) -> bool {
@@ -86,34 +94,33 @@ impl Requests {
     }
 
     pub fn keep(&mut self, mark: u64, order: u64, request: Request) {
-        let before = self.0.insert(mark, (order, request));
-        assert!(before.is_none(), "each change has a mark of its own");
+        let number = request.number;
+        let before = self.0.insert(number, Answered { mark, order, request });
+        assert!(before.is_none(), "request {number} is answered once");
     }
 
     /// All with this mark or a lower one is committed.
     pub fn let_go_marked(&mut self, mark: u64) {
-        self.0 = match mark.checked_add(1) {
-            Some(next) => self.0.split_off(&next),
-            None => BTreeMap::new(),
-        };
+        self.0.retain(|_, answered| answered.mark > mark);
     }
 
     /// All that was answered before this was asked for is durable.
     pub fn let_go(&mut self, order: u64) {
-        self.0.retain(|_, (answered, _)| *answered >= order);
+        self.0.retain(|_, answered| answered.order >= order);
     }
 
     /// An owner has performed it once more, or cannot.
     pub fn done(&mut self, number: u64) {
-        self.0.retain(|_, (_, request)| request.number != number);
+        self.0.remove(&number);
     }
 
     /// The lowest number.
     pub fn first(&self) -> Option<u64> {
-        self.0.values().map(|(_, request)| request.number).min()
+        self.0.first_key_value().map(|(number, _)| *number)
     }
 
+    /// Each with its mark.
     pub fn all(&self) -> impl Iterator<Item = (u64, &Request)> {
-        self.0.iter().map(|(mark, (_, request))| (*mark, request))
+        self.0.values().map(|answered| (answered.mark, &answered.request))
     }
 }

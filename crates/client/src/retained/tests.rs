@@ -99,3 +99,24 @@ fn what_others_wrote_takes_out_what_is_older_also_of_answers_that_come_late() {
     retained.keep(1, 2, b"e", 1);
     assert_eq!(of(&retained, 1)[1], (2, "e".into()), "nothing older is under way any more");
 }
+
+/// P-290 and P-291: whatever is done again is done in the order in which the owner before did it.
+#[test]
+fn changes_and_writes_are_done_again_in_the_order_of_their_marks() {
+    let change = |number| Request { number, message: Vec::new(), inode: 0, at: (0, 0) };
+    let write = |node, mtime| Again::Write { node, offset: 0, bytes: b"a".to_vec(), mtime };
+    let mut retained = Retained::default();
+    retained.keep(2, 0, b"a", UNENTERED);
+    retained.keep_request(7, change(3));
+    retained.keep(1, 0, b"a", 6);
+    retained.keep_request(5, change(4));
+    let told_later = retained.order();
+    retained.keep(3, 0, b"a", 8);
+    retained.date(1, told_later, (9, 1));
+    retained.date(3, told_later, (9, 2));
+    let all =
+        [Again::Request(change(4)), write(1, Some((9, 1))), Again::Request(change(3)), write(3, None), write(2, None)];
+    assert_eq!(retained.again(), all);
+    retained.let_go_marked(7);
+    assert_eq!(retained.again(), all[3..]);
+}

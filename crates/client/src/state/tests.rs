@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use fuse_wire::{RemoteAnswer, RemoteSession};
 
 use super::*;
+use crate::retained::Again;
 
 type Answers = Arc<Mutex<Vec<i32>>>;
 
@@ -20,8 +21,13 @@ fn write(node: u64, offset: u64, data: &[u8]) -> Vec<u8> {
     raw::message(opcode::WRITE, node, &[&head, data])
 }
 
+/// What is left of `write(5, offset, b"abc")`.
+fn abc_at(offset: u64) -> Again {
+    Again::Write { node: 5, offset, bytes: b"abc".to_vec(), mtime: None }
+}
+
 fn done(bytes: &[u8]) -> Answer {
-    Answer { errno: 0, mark: 1, place: 0, is_leased: false, is_uncommitted: false, bytes: bytes.to_vec() }
+    Answer { mark: 1, bytes: bytes.to_vec(), ..Answer::default() }
 }
 
 #[test]
@@ -44,7 +50,7 @@ fn a_request_waits_until_it_is_answered_and_is_repeated_to_another_owner_only() 
     answered.0.reply_raw(0, &[]);
     assert_eq!(sent(&mut state, second, 2).0, second);
     assert!(state.answered(0, first, done(&[])).is_none(), "answered once");
-    assert_eq!(state.retained.pieces(), [(5, 0, b"abc".to_vec())]);
+    assert_eq!(state.retained.again(), [abc_at(0)]);
     state.give_up().into_iter().for_each(|request| request.reply_error(libc::ENOTCONN));
     assert_eq!(*answers.lock().expect("no panic"), [0, libc::ENOTCONN]);
 }
@@ -63,7 +69,7 @@ fn a_sync_lets_go_of_what_was_answered_before_it_was_sent() {
     write_and_answer(&mut state, 10);
     assert!(state.answered(0, sync, done(&[])).is_none());
     assert_eq!(told.recv().expect("it was answered").errno, 0);
-    assert_eq!(state.retained.pieces(), [(5, 10, b"abc".to_vec())]);
+    assert_eq!(state.retained.again(), [abc_at(10)]);
 }
 
 #[test]

@@ -134,66 +134,15 @@ fn values_that_mean_nothing_are_refused() {
         let (head, body) = bytes.split_first_chunk().expect("a head");
         assert!(Head::decode(head).and_then(|head| Frame::decode(head, body)).is_err(), "{frame:?}");
     };
-    refuse(Frame::Reply {
-        number: 1,
-        errno: ERRNO_END,
-        mark: 0,
-        place: 0,
-        is_map: false,
-        is_leased: false,
-        is_uncommitted: false,
-        bytes: &[],
-    });
-    refuse(Frame::Reply {
-        number: 1,
-        errno: 5,
-        mark: 0,
-        place: 0,
-        is_map: false,
-        is_leased: true,
-        is_uncommitted: false,
-        bytes: &[],
-    });
-    refuse(Frame::Reply {
-        number: 1,
-        errno: 0,
-        mark: 0,
-        place: 0,
-        is_map: true,
-        is_leased: true,
-        is_uncommitted: false,
-        bytes: b"x",
-    });
-    refuse(Frame::Reply {
-        number: 1,
-        errno: 5,
-        mark: 0,
-        place: 0,
-        is_map: false,
-        is_leased: false,
-        is_uncommitted: false,
-        bytes: b"x",
-    });
-    refuse(Frame::Reply {
-        number: 1,
-        errno: 5,
-        mark: 0,
-        place: 0,
-        is_map: false,
-        is_leased: false,
-        is_uncommitted: true,
-        bytes: &[],
-    });
-    refuse(Frame::Reply {
-        number: 1,
-        errno: 0,
-        mark: 0,
-        place: 0,
-        is_map: true,
-        is_leased: false,
-        is_uncommitted: true,
-        bytes: b"x",
-    });
+    let reply = |errno, [is_map, is_leased, is_uncommitted]: [bool; 3], bytes| {
+        refuse(Frame::Reply { number: 1, errno, mark: 0, place: 0, is_map, is_leased, is_uncommitted, bytes });
+    };
+    reply(ERRNO_END, [false, false, false], b"");
+    reply(5, [false, false, false], b"x");
+    reply(5, [false, true, false], b"");
+    reply(5, [false, false, true], b"");
+    reply(0, [true, true, false], b"x");
+    reply(0, [true, false, true], b"x");
     refuse(Frame::Redo { number: 1, inode: 2, seconds: 0, nanoseconds: NANOSECONDS_END, message: MESSAGE });
     refuse(Frame::Redo { number: 1, inode: 2, seconds: 0, nanoseconds: 0, message: b"short" });
     refuse(Frame::Notify(Notice::Inode { node: 1, offset: 0, length: -1, settled: 0 }));

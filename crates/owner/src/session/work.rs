@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuse_wire::abi::opcode;
-use fuse_wire::abi::structs::EntryOut;
+use fuse_wire::abi::structs::{EntryOut, InHeader};
 use fuse_wire::{RemoteAnswer, raw};
+use stere_machine_wire::frame::ANSWER_BYTES_MAX;
 use stere_machine_wire::{Frame, Notice};
 
-use super::{GRANTED, KEPT_ANSWER_BYTES_MAX, Session};
+use super::{Asked, GRANTED, KEPT_ANSWER_BYTES_MAX, Session};
 use crate::appends::Appending;
 use crate::connection::Charge;
 use crate::definite::Need;
@@ -22,29 +23,29 @@ use crate::uncommitted::Pending;
 
 /// A request that is being performed.
 pub(crate) struct Work {
-    pub(super) session: Arc<Session>,
-    pub(super) number: u64,
+    session: Arc<Session>,
+    number: u64,
     pub(super) opcode: u32,
-    pub(super) node: u64,
+    node: u64,
     /// When it came, for leases on what its answer tells; `None`: others may have changed that since.
-    pub(super) since: Option<u64>,
+    since: Option<u64>,
     /// Until what it changes is done.
     pub(super) changing: Option<Changing<Session>>,
     pub(super) pending: Option<Pending>,
     /// It may be answered before it is committed.
-    pub(super) may_be_early: bool,
+    may_be_early: bool,
     /// As it came, for one that may have been performed before, and is not noted.
-    pub(super) repeated: Option<Vec<u8>>,
+    repeated: Option<Vec<u8>>,
     /// It sets the size.
-    pub(super) is_cut: bool,
+    is_cut: bool,
     /// Bytes that it writes.
-    pub(super) written: u64,
-    pub(super) append: Option<Appending<Session, HeldAnswer>>,
+    written: u64,
+    append: Option<Appending<Session, HeldAnswer>>,
     /// Where it says that it writes, and how much.
-    pub(super) range: Option<(u64, u64)>,
+    range: Option<(u64, u64)>,
     /// That of what it has written.
-    pub(super) mark: Option<u64>,
-    pub(super) charge: Charge,
+    mark: Option<u64>,
+    charge: Charge,
 }
 
 /// The inode that an answer to a change tells of, if it tells of one.
@@ -61,17 +62,9 @@ fn is_absence(entry: &EntryOut) -> bool {
 
 /// Whether a request is answered before it is committed, if nobody else has to do with it. Its client keeps it and has the next owner
 /// perform it once more; what that comes to must not depend on content.
-pub(super) fn may_be_early(operation: u32) -> bool {
-    matches!(
-        operation,
-        opcode::CREATE
-            | opcode::MKNOD
-            | opcode::MKDIR
-            | opcode::SYMLINK
-            | opcode::UNLINK
-            | opcode::RMDIR
-            | opcode::SETATTR
-    )
+fn may_be_early(operation: u32) -> bool {
+    let is_of_two_places = matches!(operation, opcode::LINK | opcode::RENAME | opcode::RENAME2);
+    operation == opcode::SETATTR || (raw::changes_names(operation) && !is_of_two_places)
 }
 
 /// Whether what a request tells is names or attributes.
@@ -114,6 +107,45 @@ struct Told {
 }
 
 impl Work {
+    /// A request that has come. `is_noted`: it is noted when it is carried out.
+    pub(super) fn of(
+        session: &Arc<Session>,
+        asked: &Asked,
+        (header, message): (&InHeader, &[u8]),
+        is_noted: bool,
+        charge: Charge,
+    ) -> Work {
+        let written = match header.opcode {
+            opcode::WRITE => message.len() as u64,
+            // What it says of itself; it only paces how soon all is made durable.
+            opcode::ENTER_WRITE => {
+                raw::written_range(message).map_or(0, |(_, bytes)| bytes.min(ANSWER_BYTES_MAX as u64))
+            }
+            _ => 0,
+        };
+        // A copy is of two files, and the second is the one that is changed.
+        let node = raw::handle_places(message).get(1).map_or(header.nodeid, |(_, node)| *node);
+        let is_cut = header.opcode == opcode::SETATTR && raw::sets_size(message);
+        let is_append = header.opcode == opcode::WRITE && is_noted;
+        Work {
+            session: Arc::clone(session),
+            number: asked.number,
+            opcode: header.opcode,
+            node,
+            since: Some(session.leases.now()),
+            changing: None,
+            pending: None,
+            may_be_early: asked.redone.is_none() && may_be_early(header.opcode) && !is_cut && !session.door.has_keys(),
+            repeated: (asked.is_repeated && !is_noted).then(|| message.to_vec()),
+            is_cut,
+            written,
+            append: is_append.then(|| session.appends.begin(session, session.tag, node)),
+            range: raw::written_range(message),
+            mark: None,
+            charge,
+        }
+    }
+
     /// What of a file it has written, or will have: a client answers its program when its offer is taken.
     fn change(&self, answer: &RemoteAnswer<'_>) -> Option<Change> {
         let (tag, node) = (self.session.tag, self.node);

@@ -19,7 +19,7 @@ fn what_was_created_is_made_again_without_being_opened() {
     (answer.nodeid, answer.attr.ctime, answer.attr.ctimensec) = (42, 1000, 999);
     let bytes = [answer.as_bytes(), &[0; 16]].concat();
     let kept = Request::of(3, message, &bytes);
-    assert_eq!((kept.number, kept.inode, kept.seconds, kept.nanoseconds), (3, 42, 1000, 999));
+    assert_eq!((kept.number, kept.inode, kept.at), (3, 42, (1000, 999)));
     let header = raw::header(&kept.message).expect("a whole message");
     assert_eq!((header.opcode, header.nodeid, header.len as usize), (opcode::MKNOD, 7, kept.message.len()));
     let (made, name) = split::<MknodIn>(&kept.message[raw::HEADER_BYTES..]).expect("its arguments");
@@ -32,22 +32,22 @@ fn attributes_are_set_again_without_a_handle() {
     let mut answer = AttrOut::new_zeroed();
     answer.attr.ctime = 5;
     let kept = Request::of(1, raw::message(opcode::SETATTR, 7, &[set.as_bytes()]), answer.as_bytes());
-    assert_eq!((kept.inode, kept.seconds), (0, 5));
+    assert_eq!((kept.inode, kept.at), (0, (5, 0)));
     let (set, _) = split::<SetattrIn>(&kept.message[raw::HEADER_BYTES..]).expect("its arguments");
     assert_eq!((set.valid, set.mode), (fattr::MODE, 0o600));
     assert_eq!(kept.message.len(), raw::HEADER_BYTES + size_of::<SetattrIn>());
 }
 
 #[test]
-fn requests_go_when_they_are_committed_and_are_told_in_the_order_of_their_marks() {
+fn requests_go_when_they_are_committed() {
     let mut requests = Requests::default();
     for (mark, number) in [(10, 3), (7, 5), (8, 4)] {
         requests.keep(mark, number, request(number));
     }
     assert_eq!(requests.first(), Some(3));
-    assert_eq!(requests.all().map(|(_, one)| one.number).collect::<Vec<_>>(), [5, 4, 3]);
+    assert_eq!(requests.all().map(|(mark, one)| (mark, one.number)).collect::<Vec<_>>(), [(10, 3), (8, 4), (7, 5)]);
     requests.let_go_marked(7);
-    assert_eq!(requests.all().map(|(mark, _)| mark).collect::<Vec<_>>(), [8, 10]);
+    assert_eq!(requests.all().map(|(mark, _)| mark).collect::<Vec<_>>(), [10, 8]);
     requests.let_go(4);
     assert_eq!(requests.all().map(|(_, one)| one.number).collect::<Vec<_>>(), [4], "answered after that was asked for");
     requests.done(4);
