@@ -6,9 +6,10 @@
 //! under way here; two writes under way do not overlap; nothing is written to a row when this side has not heard from the owner
 //! that gave it within `HEARD_MS_MAX`. Read next: `direct/write.rs`, `mapped.rs`, `docs/design/direct.md`.
 
+mod gather;
 mod write;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -18,6 +19,9 @@ use fuse_wire::{Operation, Request, Write, raw};
 use parking_lot::{Condvar, Mutex};
 use stere_format::ChecksumKind;
 
+use crate::state::State;
+use gather::Gathering;
+
 /// A shorter write costs less through the owner.
 const BYTES_MIN: usize = 256 << 10;
 /// What the owner gives rows for at a time.
@@ -25,6 +29,10 @@ const BYTES_MAX: usize = stere_format::OFFERED_BYTES_MAX as usize;
 const BLOCK: u64 = stere_format::BLOCK_BYTES as u64;
 /// Writes under way at a time.
 const THREADS: usize = 16;
+/// The same where all go through the owner.
+const THREADS_THROUGH: usize = 8;
+/// Where a message of WRITE has its data: behind the header and its arguments.
+const DATA_AT: usize = raw::HEADER_BYTES + 40;
 /// Writes that wait for a thread; more are not taken.
 const QUEUE_MAX: usize = 64;
 /// So long writes to a file go through the owner after it wanted the bytes, or something failed.
@@ -70,14 +78,40 @@ struct File {
     through: Vec<u64>,
     /// Requests that wait until nothing is.
     behind: VecDeque<Request>,
+    gathering: Option<Gathering>,
+    /// Of those under way, what was gathered and the owner has no room for yet.
+    gathered: Vec<(u64, usize)>,
+    /// Closes that wait for these up to a number.
+    closing: VecDeque<(u64, Request)>,
+    /// The owner waits until nothing is gathered, with this number.
+    returning: Option<u64>,
+}
+
+/// What a thread writes.
+enum Content {
+    Request(Request),
+    /// A question that is to be asked once more.
+    Again(Request),
+    /// The kernel was answered.
+    Gathered {
+        head: Vec<u8>,
+        data: Vec<u8>,
+        is_direct: bool,
+    },
 }
 
 /// A write that a thread takes.
 struct Job {
-    request: Option<Request>,
+    content: Content,
     node: u64,
     number: u64,
     range: Range<u64>,
+}
+
+impl Content {
+    fn nothing() -> Content {
+        Content::Gathered { head: Vec::new(), data: Vec::new(), is_direct: false }
+    }
 }
 
 #[derive(Default)]
@@ -90,6 +124,12 @@ struct Queue {
     encodings: BTreeMap<u64, Wanted>,
     /// Files that go through the owner, and until when.
     paused: BTreeMap<u64, u64>,
+    /// Files that may be gathered.
+    granted: HashSet<u64>,
+    gathered_bytes: usize,
+    /// What is to be told to the owner: leases that have ended, with the numbers of their recalls, and references that the kernel did not get.
+    returns: Vec<(u64, u64)>,
+    forgotten: Vec<(u64, u64)>,
     is_over: bool,
 }
 
@@ -101,6 +141,9 @@ impl Queue {
     fn may_pass(&self, request: &Request) -> bool {
         if request.opcode() == opcode::SYNCFS {
             return self.files.is_empty();
+        }
+        if self.waits_for_gathered(request) {
+            return false;
         }
         if !depends_on_content(request.opcode()) {
             return true;
@@ -124,6 +167,10 @@ fn nodes_of(request: &Request) -> Vec<u64> {
         opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
             raw::handle_places(&request.message()).into_iter().map(|(_, node)| node).collect()
         }
+        opcode::LINK => match request.operation() {
+            Operation::Link { node, .. } => vec![node],
+            _ => Vec::new(),
+        },
         _ => vec![request.node()],
     }
 }
@@ -184,15 +231,22 @@ pub(crate) fn show_block_size(operation: u32, answer: &mut [u8]) {
 /// The writes of this machine that are under way past the owner.
 pub(crate) struct Direct {
     content: Option<WriteContent>,
+    now_ms: fn() -> u64,
     queue: Mutex<Queue>,
     arrived: Condvar,
     /// A write under way has ended.
     ended: Condvar,
+    /// Something is gathered, or to be told.
+    due: Condvar,
+    /// Writes that were gathered, and those that were sent of them.
+    counted: gather::Counted,
 }
 
 impl Direct {
-    pub fn new(content: Option<WriteContent>) -> Direct {
-        Direct { content, queue: Mutex::default(), arrived: Condvar::new(), ended: Condvar::new() }
+    pub fn new(content: Option<WriteContent>, now_ms: fn() -> u64) -> Direct {
+        let (arrived, ended, due) = (Condvar::new(), Condvar::new(), Condvar::new());
+        let counted = gather::Counted::default();
+        Direct { content, now_ms, queue: Mutex::default(), arrived, ended, due, counted }
     }
 
     /// Whether writes may pass the owner at all.
@@ -202,21 +256,28 @@ impl Direct {
 
     /// How many threads shall write.
     pub fn threads(&self) -> usize {
-        if self.content.is_some() { THREADS } else { 0 }
+        if self.content.is_some() { THREADS } else { THREADS_THROUGH }
     }
 
     pub fn now_ms(&self) -> u64 {
-        self.content.as_ref().map_or(0, |content| (content.now_ms)())
+        self.content.as_ref().map_or_else(self.now_ms, |content| (content.now_ms)())
     }
 
     /// Takes a request that is written past the owner, or has to wait for such; gives all others back.
-    pub fn take(&self, request: Request, has_owner: bool) -> Option<Request> {
-        let Some(content) = &self.content else { return Some(request) };
-        let mut queue = self.queue.lock();
+    pub fn take(&self, request: Request, has_owner: bool, state: &Mutex<State>) -> Option<Request> {
+        let queue = self.queue.lock();
         if queue.is_over {
             return Some(request);
         }
-        if let Some((node, range)) = direct_range(&request) {
+        let request = match self.gather(queue, request, state) {
+            Ok(()) => return None,
+            Err(request) => request,
+        };
+        let mut queue = self.queue.lock();
+        if let Some(content) = &self.content
+            && let Some((node, range)) = direct_range(&request)
+        {
+            queue.send_for(&request);
             let now_ms = (content.now_ms)();
             let is_paused = queue.paused.get(&node).is_some_and(|until| now_ms < *until);
             let file = queue.files.get(&node);
@@ -228,7 +289,7 @@ impl Direct {
                 let number = queue.next;
                 assert!(range.start < range.end, "a write has bytes");
                 queue.files.entry(node).or_default().under_way.push((number, range.clone()));
-                queue.jobs.push_back(Job { request: Some(request), node, number, range });
+                queue.jobs.push_back(Job { content: Content::Request(request), node, number, range });
                 self.arrived.notify_one();
                 return None;
             }
@@ -236,7 +297,10 @@ impl Direct {
         if queue.may_pass(&request) {
             return Some(request);
         }
+        queue.send_for(&request);
         queue.put_behind(request);
+        drop(queue);
+        self.tell_all();
         None
     }
 
@@ -255,20 +319,28 @@ impl Direct {
     }
 
     /// A write is over, in whatever way. Gives what waited for it and may go on.
-    fn done(&self, node: u64, number: u64) -> Vec<Request> {
+    fn done(&self, job: &Job) -> Vec<Request> {
         let mut queue = self.queue.lock();
-        let mut released = Vec::new();
+        let (node, number) = (job.node, job.number);
+        let mut released = queue.note_known(node, number);
         if let Some(file) = queue.files.get_mut(&node) {
             file.under_way.retain(|(other, _)| *other != number);
             file.through.retain(|other| *other != number);
             if file.under_way.is_empty() {
                 released.extend(file.behind.drain(..));
-                queue.files.remove(&node);
+                if file.gathering.is_none() {
+                    assert!(
+                        file.closing.is_empty() && file.returning.is_none(),
+                        "nobody waits for what is not gathered"
+                    );
+                    queue.files.remove(&node);
+                }
             }
         }
         if queue.files.is_empty() {
             released.extend(queue.behind_all.drain(..));
         }
+        self.tell_all();
         self.ended.notify_all();
         released
     }
@@ -293,6 +365,18 @@ impl Direct {
         while queue.files.get(&job.node).is_some_and(has_lower) && !queue.is_over {
             self.ended.wait(&mut queue);
         }
+    }
+
+    /// The owner has room for what was gathered. Gives what has waited for that.
+    fn is_known(&self, job: &Job) -> Vec<Request> {
+        let released = self.queue.lock().note_known(job.node, job.number);
+        self.tell_all();
+        released
+    }
+
+    fn is_paused(&self, node: u64) -> bool {
+        let now_ms = self.now_ms();
+        self.queue.lock().paused.get(&node).is_some_and(|until| now_ms < *until)
     }
 
     fn encoding(&self, node: u64) -> Option<Wanted> {
@@ -330,11 +414,23 @@ impl Direct {
     /// The kernel waits for nothing any more; gives what no thread has taken.
     pub fn give_up(&self) -> Vec<Request> {
         let mut queue = self.queue.lock();
-        let jobs: Vec<Job> = queue.jobs.drain(..).collect();
+        queue.granted.clear();
+        queue.send_all();
         let mut requests: Vec<Request> = queue.behind_all.drain(..).collect();
-        queue.files.values_mut().for_each(|file| requests.extend(file.behind.drain(..)));
-        for Job { request, node, number, .. } in jobs {
-            requests.extend(request);
+        for file in queue.files.values_mut() {
+            requests.extend(file.behind.drain(..));
+            requests.extend(file.closing.drain(..).map(|(_, request)| request));
+        }
+        for Job { content, node, number, range } in std::mem::take(&mut queue.jobs) {
+            let request = match content {
+                Content::Request(request) | Content::Again(request) => request,
+                // What was answered is still written.
+                content @ Content::Gathered { .. } => {
+                    queue.jobs.push_back(Job { content, node, number, range });
+                    continue;
+                }
+            };
+            requests.push(request);
             if let Some(file) = queue.files.get_mut(&node) {
                 file.under_way.retain(|(other, _)| *other != number);
                 if file.under_way.is_empty() {
@@ -342,13 +438,14 @@ impl Direct {
                 }
             }
         }
+        self.tell_all();
         self.ended.notify_all();
         requests
     }
 
     pub fn end(&self) {
         self.queue.lock().is_over = true;
-        self.arrived.notify_all();
+        self.tell_all();
         self.ended.notify_all();
     }
 }

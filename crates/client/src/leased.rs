@@ -237,7 +237,7 @@ impl Leased {
         });
     }
 
-    fn is_recalled(&self, node: u64, since: u64) -> bool {
+    pub fn is_recalled(&self, node: u64, since: u64) -> bool {
         self.recalled[(node % PLACES) as usize] > since
     }
 

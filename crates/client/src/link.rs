@@ -118,6 +118,7 @@ impl Link {
         options: LinkOptions,
         (reading, writing): (Option<ReadContent>, Option<WriteContent>),
     ) -> std::io::Result<Arc<Link>> {
+        let now_ms = options.now_ms;
         let identities = Identities::of_options(&options.users, &options.groups).map_err(std::io::Error::other)?;
         let shared = Arc::new(Shared {
             find,
@@ -132,7 +133,7 @@ impl Link {
             greeting: Mutex::default(),
             identities: Mutex::new(identities.map(Arc::new)),
             mapped: Mapped::new(reading),
-            direct: Direct::new(writing),
+            direct: Direct::new(writing, now_ms),
             heard_ms: AtomicU64::new(0),
             answered_here: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
@@ -148,6 +149,9 @@ impl Link {
         for _ in 0..link.shared.direct.threads() {
             link.spawn("link-write", Shared::write_past_owner)?;
         }
+        link.spawn("link-gather", |shared| {
+            shared.direct.send_in_time(|returns, forgotten| shared.give_back(&returns, &forgotten))
+        })?;
         Ok(link)
     }
 
@@ -182,6 +186,18 @@ impl Link {
     #[must_use]
     pub fn answered_here(&self) -> u64 {
         self.shared.answered_here.load(Ordering::Relaxed)
+    }
+
+    /// Short writes that were answered without the owner, because it had given a lease, ...
+    #[must_use]
+    pub fn gathered(&self) -> u64 {
+        self.shared.direct.gathered()
+    }
+
+    /// ... and the writes that were sent of them.
+    #[must_use]
+    pub fn sent_gathered(&self) -> u64 {
+        self.shared.direct.sent()
     }
 
     /// Whether something was written that may be lost with the owner and this machine together.
@@ -310,9 +326,10 @@ impl Shared {
 
     /// A request of the kernel, now or after what it waited for.
     pub fn take(&self, request: Request) {
-        let Some(request) = self.admit(request).and_then(|request| self.answer_leased(request)) else { return };
+        let Some(request) = self.direct.hold_close(request).and_then(|request| self.admit(request)) else { return };
+        let Some(request) = self.answer_leased(request) else { return };
         let has_owner = self.has_owner();
-        self.direct.take(request, has_owner).into_iter().for_each(|request| self.pass_on(request));
+        self.direct.take(request, has_owner, &self.state).into_iter().for_each(|request| self.pass_on(request));
     }
 
     /// Answers what is leased; gives all else back.
@@ -362,11 +379,27 @@ impl Shared {
             return None;
         }
         if request.opcode() == opcode::FLUSH && state.is_mere_close(&request) {
+            let loss = state.retained.loss(request.node());
             drop(state);
-            request.reply_ok();
+            match loss {
+                Some(errno) => request.reply_error(errno),
+                None => request.reply_ok(),
+            }
             return None;
         }
         Some(request)
+    }
+
+    /// Tells the owner which leases on writing have ended, and takes references back that the kernel did not get.
+    fn give_back(&self, returns: &[(u64, u64)], forgotten: &[(u64, u64)]) {
+        let phase = self.state.lock().phase.clone();
+        let Phase::Ready(wire) = phase else { return };
+        if !forgotten.is_empty() {
+            wire.send(&untold(&raw::forget_message(forgotten)));
+        }
+        for (node, number) in returns {
+            wire.send(&Frame::WritesReturned { node: *node, number: *number });
+        }
     }
 
     /// Sends a request of the kernel to the owner.
@@ -539,6 +572,7 @@ impl Shared {
             state.phase = Phase::Away;
             state.leased.clear();
             drop(state);
+            self.direct.disconnected();
             wire.cut();
             outcome
         });
@@ -619,6 +653,11 @@ impl Shared {
                 self.state.lock().to_confirm = Some(*number);
                 self.changed.notify_all();
             }
+            Frame::RecallWrites { node, number } => {
+                // An answer that is on its way and lets it gather is older.
+                self.state.lock().leased.change_attributes(*node);
+                self.direct.recalled(*node, *number);
+            }
             Frame::Pong => self.state.lock().leased.heard(),
             Frame::Ping => {}
             Frame::Refused(refusal) => {
@@ -641,7 +680,15 @@ impl Shared {
         }
     }
 
-    fn answer(&self, number: u64, answer: Answer) {
+    fn answer(&self, number: u64, mut answer: Answer) {
+        let (shows_files, to_gather) = {
+            let state = self.state.lock();
+            (state.shown_by(number, &answer).is_some(), state.may_gather(number, &answer))
+        };
+        if shows_files && self.direct.puts_back(number, &mut answer, &self.state) {
+            return;
+        }
+        to_gather.into_iter().for_each(|node| self.direct.granted(node));
         let mut state = self.state.lock();
         let Some(Answered(request, answer)) = state.answered(self.now_ms(), number, answer) else {
             return self.let_go(state);
@@ -701,7 +748,7 @@ impl Shared {
         let mut state = self.state.lock();
         let closes = if matches!(state.phase, Phase::Away) { state.let_closes_go() } else { Vec::new() };
         drop(state);
-        closes.into_iter().for_each(Request::reply_ok);
+        closes.into_iter().chain(self.direct.take_closes()).for_each(Request::reply_ok);
     }
 
     /// Answers writes that waited for room, if there is some.

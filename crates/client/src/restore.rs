@@ -170,7 +170,7 @@ impl<'a> Restoring<'a> {
                 answer => {
                     let errno = answer.map_or(libc::EIO, |answer| answer.errno);
                     tracing::error!(inode = node, errno, "what was written and not synced cannot be written again");
-                    state.retained.lose(node, at, part.len() as u64);
+                    state.retained.lose(node, at, part.len() as u64, errno);
                 }
             }
         }

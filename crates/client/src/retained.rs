@@ -26,6 +26,8 @@ pub(crate) struct Piece {
     order: u64,
     /// The owner's: when that is durable, this is.
     mark: u64,
+    /// The program was answered before any owner heard of it.
+    is_gathered: bool,
     /// When the file has changed, as the owner told since; somebody may have set that.
     mtime: Option<Time>,
 }
@@ -40,7 +42,7 @@ pub(crate) struct Retained {
     bytes: usize,
     next_order: u64,
     /// Files of which something could not be written again.
-    lost: HashSet<u64>,
+    lost: HashMap<u64, i32>,
     /// What others have written a moment ago: answers may still come that are older.
     foreign: Vec<Foreign>,
     /// Changes of names and attributes that are not committed.
@@ -75,6 +77,18 @@ struct Foreign {
     sent_below: u64,
 }
 
+/// Makes two pieces of one that goes on over a place.
+fn split(file: &mut BTreeMap<u64, Piece>, at: u64) {
+    let Some((start, piece)) = file.range_mut(..at).next_back() else { return };
+    let length = (at - *start) as usize;
+    if length < piece.bytes.len() {
+        let bytes = piece.bytes.split_off(length);
+        let rest = Piece { bytes, ..*piece };
+        assert!(!rest.bytes.is_empty() && !piece.bytes.is_empty(), "a piece has bytes");
+        file.insert(at, rest);
+    }
+}
+
 impl Retained {
     pub fn is_full(&self) -> bool {
         self.bytes > RETAINED_BYTES_MAX
@@ -91,6 +105,15 @@ impl Retained {
 
     /// A write was answered.
     pub fn keep(&mut self, node: u64, offset: u64, bytes: &[u8], mark: u64) {
+        self.keep_as(node, offset, bytes, (mark, false));
+    }
+
+    /// A write was answered of which no owner has heard.
+    pub fn gather(&mut self, node: u64, offset: u64, bytes: &[u8]) {
+        self.keep_as(node, offset, bytes, (UNENTERED, true));
+    }
+
+    fn keep_as(&mut self, node: u64, offset: u64, bytes: &[u8], (mark, is_gathered): (u64, bool)) {
         if bytes.is_empty() {
             return;
         }
@@ -98,7 +121,7 @@ impl Retained {
         let order = self.next_order;
         self.next_order += 1;
         self.bytes += bytes.len();
-        let piece = Piece { bytes: bytes.to_vec(), order, mark, mtime: None };
+        let piece = Piece { bytes: bytes.to_vec(), order, mark, is_gathered, mtime: None };
         self.files.entry(node).or_default().insert(offset, piece);
         self.cut_older(node);
     }
@@ -228,17 +251,20 @@ impl Retained {
     /// The owner has what was written past it; what of that is still kept gets its mark.
     pub fn entered(&mut self, node: u64, offset: u64, length: u64, mark: u64) {
         let end = offset.saturating_add(length);
-        let file = self.files.get_mut(&node);
-        let pieces = file.into_iter().flat_map(|file| file.range_mut(offset..end));
+        let Some(file) = self.files.get_mut(&node) else { return };
+        [offset, end].into_iter().for_each(|at| split(file, at));
+        let pieces = file.range_mut(offset..end);
         let mark = mark.min(UNENTERED - 1);
         pieces.filter(|(_, piece)| piece.mark == UNENTERED).for_each(|(_, piece)| piece.mark = mark);
         self.cut_older(node);
     }
 
-    /// Whether something of a write to this range is here that no owner has. Pieces of it begin in its range.
+    /// Whether something in this range is here that no owner has.
     pub fn has_unentered(&self, node: u64, offset: u64, length: u64) -> bool {
-        let file = self.files.get(&node);
-        let mut pieces = file.into_iter().flat_map(|file| file.range(offset..offset.saturating_add(length)));
+        let Some(file) = self.files.get(&node) else { return false };
+        let before = file.range(..offset).next_back();
+        let reaches_in = |(at, piece): &(&u64, &Piece)| *at + piece.bytes.len() as u64 > offset;
+        let mut pieces = before.filter(reaches_in).into_iter().chain(file.range(offset..offset.saturating_add(length)));
         pieces.any(|(_, piece)| piece.mark == UNENTERED)
     }
 
@@ -250,17 +276,31 @@ impl Retained {
 
     /// A change could not be made again.
     pub fn lose_change(&mut self, node: u64) {
-        self.lost.insert(node);
+        self.lost.insert(node, libc::EIO);
     }
 
     /// A piece could not be written again.
-    pub fn lose(&mut self, node: u64, offset: u64, length: u64) {
+    pub fn lose(&mut self, node: u64, offset: u64, length: u64, errno: i32) {
         self.cut(node, offset, length);
-        self.lost.insert(node);
+        self.lost.insert(node, errno);
     }
 
-    /// Whether something of the file was lost, which whoever syncs it is told once.
-    pub fn tell_loss(&mut self, node: u64) -> bool {
+    /// The owner has given this machine up, and let others go on: what it has not heard of is lost. Gives how many files have lost something.
+    pub fn lose_gathered(&mut self) -> usize {
+        let gathered = self.each().filter(|(_, _, piece)| piece.is_gathered && piece.mark == UNENTERED);
+        let gathered: Vec<_> = gathered.map(|(node, at, piece)| (node, at, piece.bytes.len() as u64)).collect();
+        let files: HashSet<u64> = gathered.iter().map(|(node, _, _)| *node).collect();
+        gathered.into_iter().for_each(|(node, at, length)| self.lose(node, at, length, libc::EIO));
+        files.len()
+    }
+
+    /// Why something of the file was lost, which nobody who synced it was told yet.
+    pub fn loss(&self, node: u64) -> Option<i32> {
+        self.lost.get(&node).copied()
+    }
+
+    /// The same, for whoever syncs it: that is told once.
+    pub fn tell_loss(&mut self, node: u64) -> Option<i32> {
         self.lost.remove(&node)
     }
 }

@@ -18,6 +18,9 @@ use crate::wire::Wire;
 #[cfg(test)]
 mod tests;
 
+/// Inodes share places in the table of what this side wrote by itself.
+const PLACES: u64 = 1 << 12;
+
 /// An answer of the owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -97,6 +100,8 @@ pub(crate) struct State {
     pub handles: Handles,
     pub known: HashMap<u64, References>,
     pub leased: Leased,
+    /// When what this side wrote by itself to files with this place was answered last, in the time of `leased`.
+    sent: Box<[u64]>,
     pub locks: HashMap<(u64, bool), Ranges>,
     pub retained: Retained,
     /// The owner's term in which the kept writes were written.
@@ -131,6 +136,7 @@ impl Default for State {
             handles: Handles::default(),
             known: HashMap::new(),
             leased: Leased::default(),
+            sent: vec![0; PLACES as usize].into_boxed_slice(),
             locks: HashMap::new(),
             retained: Retained::default(),
             written_epoch: 0,
@@ -225,6 +231,10 @@ impl State {
         let goes_on = is_resumed && self.is_complete && self.written_epoch == epoch;
         if !is_resumed {
             self.incarnation += 1;
+            let lost = if self.written_epoch == epoch { self.retained.lose_gathered() } else { 0 };
+            if lost > 0 {
+                tracing::error!(files = lost, "this machine was given up: what it had gathered of these files is lost");
+            }
         }
         self.is_complete = goes_on;
         goes_on
@@ -234,6 +244,51 @@ impl State {
     pub fn is_told(&mut self, epoch: u64) {
         self.written_epoch = epoch;
         self.is_complete = true;
+        // It has what was kept, and that was all: written once more it would come after what others write from now on.
+        let is_told = |waiting: &Waiting| match &waiting.asker {
+            Asker::Own(message, _) => raw::header(message).is_some_and(|header| header.opcode == opcode::WRITE),
+            Asker::Kernel(_) => false,
+        };
+        self.waiting.retain(|_, waiting| !is_told(waiting));
+    }
+
+    /// The file that may be gathered from the answer to this request of the kernel on.
+    pub fn may_gather(&self, number: u64, answer: &Answer) -> Option<u64> {
+        let waiting = self.waiting.get(&number)?;
+        let Asker::Kernel(request) = &waiting.asker else { return None };
+        let may = request.opcode() == opcode::WRITE && !self.leased.is_recalled(request.node(), waiting.since);
+        (may && answer.is_leased).then(|| request.node())
+    }
+
+    /// A write is kept and will be answered, and no owner has heard of it.
+    pub fn gathered(&mut self, node: u64, offset: u64, bytes: &[u8]) {
+        self.retained.gather(node, offset, bytes);
+        self.leased.change_attributes(node);
+    }
+
+    /// The operation of a question of the kernel whose answer shows files by their names, and these.
+    pub fn shown_by(&self, number: u64, answer: &Answer) -> Option<(u32, Vec<u64>)> {
+        let Asker::Kernel(request) = &self.waiting.get(&number)?.asker else { return None };
+        let (operation, mut nodes) = (request.opcode(), Vec::new());
+        if !matches!(operation, opcode::LOOKUP | opcode::READDIRPLUS) || answer.errno != 0 {
+            return None;
+        }
+        raw::each_found(operation, &answer.bytes, |node| nodes.push(node));
+        (!nodes.is_empty()).then_some((operation, nodes))
+    }
+
+    /// Whether it was asked for before the owner had what was gathered of a file.
+    pub fn is_before_sent(&self, number: u64, node: u64) -> bool {
+        let since = self.waiting.get(&number).map_or(u64::MAX, |waiting| waiting.since);
+        self.sent[(node % PLACES) as usize] > since
+    }
+
+    /// Takes out a request of the kernel, to ask once more.
+    pub fn take_again(&mut self, number: u64) -> Option<Request> {
+        match self.waiting.remove(&number)?.asker {
+            Asker::Kernel(request) => Some(request),
+            Asker::Own(..) => None,
+        }
     }
 
     /// All requests with lower numbers are answered, and what they did is committed.
@@ -273,7 +328,12 @@ impl State {
                 self.leased.end(&request.operation(), answer.errno == 0, may_learn);
                 self.learn(now_ms, may_learn, request, &mut answer);
             }
-            Asker::Own(message, _) => self.forget_what_changes(message),
+            Asker::Own(message, _) => {
+                self.forget_what_changes(message);
+                if let Some(header) = raw::header(message).filter(|_| raw::written_range(message).is_some()) {
+                    self.sent[(header.nodeid % PLACES) as usize] = self.leased.now();
+                }
+            }
         }
         let answered = self.note_answer(number, asker, order, answer);
         self.retained.answered_below(self.first_waiting());
@@ -375,8 +435,8 @@ impl State {
             }
             Operation::Flush { node, lock_owner, .. } => self.unlock(node, false, lock_owner),
             Operation::Release { node, lock_owner, flock_unlock: true, .. } => self.unlock(node, true, lock_owner),
-            Operation::Fsync { node, .. } | Operation::Fsyncdir { node, .. } if self.retained.tell_loss(node) => {
-                (answer.errno, answer.bytes) = (libc::EIO, Vec::new());
+            Operation::Fsync { node, .. } | Operation::Fsyncdir { node, .. } if self.retained.loss(node).is_some() => {
+                (answer.errno, answer.bytes) = (self.retained.tell_loss(node).unwrap_or(libc::EIO), Vec::new());
             }
             _ if matches!(
                 operation,

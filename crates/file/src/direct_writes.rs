@@ -183,6 +183,20 @@ impl DirectWrites {
         answer
     }
 
+    /// Whether a file may grow by so much, by its accounts and by the room that there is.
+    pub fn has_room(&self, context: &Context<'_>, inode: u64, bytes: u64) -> Result<bool, Error> {
+        let storing = self.writer.policies.storing_change(context, inode)?;
+        if !self.writer.grants.has_room(context, inode, storing.stored_bytes_max(bytes))? {
+            return Ok(false);
+        }
+        match self.writer.reserve(context, inode, &storing, 0..bytes, bytes) {
+            // None: it would only replace what is there.
+            Ok(room) => Ok(room.is_some()),
+            Err(Error::Store(stere_store::Error::NoSpace)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn now_ms(&self) -> u64 {
         self.store.log().stripe.lending_clock_ms().unwrap_or_default()
     }

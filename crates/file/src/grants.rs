@@ -20,6 +20,9 @@ pub(crate) struct Grant {
     holder: Option<Account>,
 }
 
+/// No scheme stores content more often.
+const STORED_TIMES: u64 = 8;
+
 /// Gives leave to write by what accounts have left.
 pub(crate) struct Grants {
     pub(crate) store: Arc<Store>,
@@ -69,6 +72,29 @@ impl Grants {
             }
             None => Ok(()),
         }
+    }
+
+    /// Whether no account's limit is near: so many bytes may come to a file, as often as it is asked.
+    pub(crate) fn has_room(&self, context: &Context<'_>, inode: u64, bytes: u64) -> Result<bool, Error> {
+        if !self.accounts.is_on() {
+            return Ok(true);
+        }
+        self.accounts.note_time(context.now);
+        let now = self.accounts.now_seconds();
+        let is_near = self.store.view(context.io, |view| {
+            let value = keys::inode(view, inode)?;
+            let accounts = accounts_of(view, &value)?;
+            let limits = limits(view, &accounts, now)?;
+            let book = self.accounts.book.lock();
+            Ok::<bool, Error>(
+                limits.into_iter().any(|(account, left)| left.saturating_sub(book.pending(account)) < bytes),
+            )
+        })?;
+        let is_store_near = match self.accounts.keeps_stored() {
+            true => self.stored_room(context.io, inode)?.is_some_and(|(room, _)| room < STORED_TIMES * bytes),
+            false => false,
+        };
+        Ok(!is_near && !is_store_near)
     }
 
     fn grant(&self, context: &Context<'_>, inode: u64, size: u64) -> Result<Grant, Error> {

@@ -249,6 +249,17 @@ pub fn set_believed(operation: u32, answer: &mut [u8], believed_ms: u64) {
     }
 }
 
+/// Takes the attributes out of the entries of a listing that are meant: the kernel asks for these by their names when it needs them.
+pub fn hide_attributes(listing: &mut [u8], is_meant: impl Fn(u64) -> bool) {
+    for place in attribute_places(opcode::READDIRPLUS, listing) {
+        let entry = place - offset_of!(EntryOut, attr);
+        let node = number_at(listing, entry).unwrap_or(0);
+        if let Some(room) = listing.get_mut(entry..entry + size_of::<EntryOut>()).filter(|_| is_meant(node)) {
+            room.fill(0);
+        }
+    }
+}
+
 /// The number of 32 bits at a place.
 #[must_use]
 pub fn half_at(bytes: &[u8], place: usize) -> Option<u32> {

@@ -121,6 +121,30 @@ impl Door {
         stere_naming::has_keys(self.filesystem())
     }
 
+    /// Whether no kernel of this machine has the file system mounted.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.0.is_alone()
+    }
+
+    /// The inode that has a name now, if any has.
+    ///
+    /// # Errors
+    /// Where that cannot be told without waiting.
+    pub fn named(&self, directory: u64, name: &[u8]) -> Result<Option<u64>, stere_naming::Error> {
+        match self.filesystem().lookup(&Performer::own_caller(Io::NON_BLOCKING), directory, name) {
+            Ok(attributes) => Ok(Some(attributes.inode)),
+            Err(error @ stere_naming::Error::WouldBlock) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether a file may grow by so much, as far as can be told now.
+    #[must_use]
+    pub fn has_room_to_gather(&self, inode: u64, bytes: u64) -> bool {
+        self.filesystem().has_room(&Performer::own_caller(Io::NON_BLOCKING), inode, bytes)
+    }
+
     /// Leaves numbers out that an owner before may have given to inodes which it could not commit: they are given again to the same.
     ///
     /// # Errors

@@ -253,6 +253,11 @@ impl Front {
         }
     }
 
+    /// Whether no kernel of this machine is served.
+    pub fn is_alone(&self) -> bool {
+        self.notifier.get().is_none()
+    }
+
     /// What was changed beside all requests: other kernels are told.
     pub fn changed_here(&self, changes: Changes) {
         if let Some(observer) = self.observer.get() {

@@ -32,7 +32,7 @@ const REPEATED: u8 = 1;
 const TAKES_MAP: u8 = 2;
 /// Content is told as a map.
 const MAP: u8 = 1;
-/// What is told of names and attributes may be believed until it is recalled.
+/// What is told of names and attributes may be believed, or more of what is written gathered, until it is recalled.
 const LEASED: u8 = 2;
 /// What was done is not committed yet.
 const UNCOMMITTED: u8 = 4;
@@ -104,7 +104,8 @@ pub enum Frame<'a> {
         place: u64,
         /// The bytes are a map of what was to be read (`stere_format::ContentMap`).
         is_map: bool,
-        /// Names and attributes in it are leased: they may be believed until a notice says that they change.
+        /// Names and attributes in it are leased: they may be believed until a notice says that they change. Of a write: the client may
+        /// gather writes to this file until `RecallWrites`.
         is_leased: bool,
         /// What was done is lost with the owner until it says that this mark is committed: the client keeps the request until then.
         is_uncommitted: bool,
@@ -146,6 +147,10 @@ pub enum Frame<'a> {
     },
     /// To the client: what was answered with this mark or a lower one is committed. Content that was written need not be durable.
     Committed { mark: u64 },
+    /// To the client: it is to send what it has gathered of a file, and to gather no more.
+    RecallWrites { node: u64, number: u64 },
+    /// To the owner: RecallWrites with this number was done.
+    WritesReturned { node: u64, number: u64 },
 }
 
 /// The head of a frame, from which it is known how many bytes follow.
@@ -168,7 +173,7 @@ fn bounds(kind: u8) -> Option<(usize, usize)> {
         8 => (32, 32),
         9 => (ENTRY_HEAD_BYTES + 1, ENTRY_HEAD_BYTES + NAME_BYTES_MAX),
         10 => (8, 8),
-        11 => (16, 16),
+        11 | 22 | 23 => (16, 16),
         12..=15 => (0, 0),
         16 => (1, PIECE_BYTES_MAX),
         17 => (4, 4),
@@ -222,6 +227,8 @@ impl<'a> Frame<'a> {
             Frame::Confirmed { .. } => 19,
             Frame::Redo { .. } => 20,
             Frame::Committed { .. } => 21,
+            Frame::RecallWrites { .. } => 22,
+            Frame::WritesReturned { .. } => 23,
         }
     }
 
@@ -283,6 +290,9 @@ impl<'a> Frame<'a> {
             Frame::Definite { mark } | Frame::Committed { mark } => number(*mark),
             Frame::Confirm { number: own } | Frame::Confirmed { number: own } => number(*own),
             Frame::Hold { node, count } => [*node, *count].into_iter().for_each(number),
+            Frame::RecallWrites { node, number: own } | Frame::WritesReturned { node, number: own } => {
+                [*node, *own].into_iter().for_each(number);
+            }
             Frame::Piece { bytes } => out.extend_from_slice(bytes),
             Frame::Taken { bytes } => out.extend_from_slice(&bytes.to_le_bytes()),
             Frame::Settled | Frame::Ping | Frame::Pong | Frame::Bye => {}
@@ -332,6 +342,8 @@ impl<'a> Frame<'a> {
             19 => Frame::Confirmed { number: reader.u64()? },
             20 => Self::decode_redo(&mut reader)?,
             21 => Frame::Committed { mark: reader.u64()? },
+            22 => Frame::RecallWrites { node: reader.u64()?, number: reader.u64()? },
+            23 => Frame::WritesReturned { node: reader.u64()?, number: reader.u64()? },
             kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;

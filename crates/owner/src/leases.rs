@@ -224,6 +224,17 @@ impl<S> Leases<S> {
         true
     }
 
+    /// Whether no other machine may believe attributes of an inode, or changes it. What was asked for until now gives none.
+    pub fn is_only(&self, tag: u64, node: u64) -> bool {
+        let mut state = self.state.lock();
+        let has_others = state.attributes.get(&node).is_some_and(|of| of.iter().any(|(holder, _)| *holder != tag));
+        let is_only = !has_others && !state.changing.contains_key(&node);
+        if is_only {
+            state.note_changed(node);
+        }
+        is_only
+    }
+
     /// Whether a machine has a lease on the names in a directory.
     pub fn has_names(&self, tag: u64, directory: u64) -> bool {
         self.state.lock().names.get(&directory).is_some_and(|of| of.iter().any(|(holder, _)| *holder == tag))

@@ -7,7 +7,7 @@
 //! Invariants: no client is believed: lengths and handles are checked, and what one does wrong ends its own connection and nothing
 //! else; names are answered when nobody can lose them; what an owner before has done for a request is not done again; after a commit has failed
 //! nobody is answered any more; nothing changes before those who may believe the contrary have heard.
-//! Read next: `session.rs` (a client), `connection.rs` (its threads), `definite.rs` (what is durable), `effects.rs` (who is told), `leases.rs` (who may believe what),
+//! Read next: `session.rs` (a client), `connection.rs` (its threads), `definite.rs` (what is durable), `effects.rs` (who is told), `leases.rs` (who may believe what), `writers.rs` (who may gather),
 //! `commands.rs` (commands of other machines),
 //! `docs/design/machines.md`.
 
@@ -26,6 +26,7 @@ mod repeated;
 mod session;
 mod sharing;
 mod uncommitted;
+mod writers;
 
 pub use commands::Answer;
 pub use listener::{Owner, OwnerError, OwnerOptions};

@@ -30,6 +30,7 @@ use crate::leases::{Leases, Recall};
 use crate::members::{Members, ReadMembers};
 use crate::session::{Asked, Session};
 use crate::sharing::{HeldAnswer, Sharing};
+use crate::writers::Writers;
 
 /// Clients at a time, and connections that are not one's yet.
 const SESSIONS_MAX: usize = 256;
@@ -40,6 +41,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 /// A client that does not say for so long that it has heard is given up: others wait for that.
 const HEARS_WITHIN: Duration = Duration::from_secs(SILENCE_SECONDS_MAX);
+/// A client that does not send for so long what it has gathered loses it with its session: others wait for that.
+const RETURNS_WITHIN: Duration = Duration::from_secs(15);
 /// A client that comes back in time may take so long to tell what it has: where the pool is nearly full it waits for room.
 const TELLING_MAX: Duration = Duration::from_secs(90);
 /// A client that takes nothing for so long is given up.
@@ -92,6 +95,7 @@ pub(crate) struct Shared {
     sharing: Arc<Sharing>,
     appends: Arc<Appends<Session, HeldAnswer>>,
     leases: Arc<Leases>,
+    writers: Arc<Writers>,
     effects: Effects,
     sessions: Mutex<HashMap<[u8; 16], Arc<Session>>>,
     departed: Departed,
@@ -139,6 +143,7 @@ impl Owner {
             members: Members::new(options.members),
             commands: Commands::new(options.commands),
             leases: Arc::default(),
+            writers: Arc::default(),
             effects: Effects::default(),
             sessions: Mutex::default(),
             next_tag: AtomicU64::new(1),
@@ -355,8 +360,8 @@ impl Shared {
                 let (id, tag) = (greeted.hello.session, self.next_tag.fetch_add(1, Ordering::Relaxed));
                 let extended = greeted.hello.kernel_flags & init::SETXATTR_EXT != 0;
                 let durability = (Arc::clone(&self.definite), Arc::clone(&self.sharing), Arc::clone(&self.appends));
-                let session =
-                    Session::new((id, tag, key), extended, self.door.clone(), durability, Arc::clone(&self.leases));
+                let leases = (Arc::clone(&self.leases), Arc::clone(&self.writers));
+                let session = Session::new((id, tag, key), extended, self.door.clone(), durability, leases);
                 let session = session.map_err(|error| {
                     tracing::error!(%error, "a machine cannot be served");
                     Refusal::Ending
@@ -410,6 +415,7 @@ impl Shared {
                 }
                 Frame::Hold { node, count } => session.hold(node, count).map_err(offended)?,
                 Frame::Confirmed { number } => session.confirmed(number),
+                Frame::WritesReturned { node, number } => session.returned(node, number),
                 // Others may have to tell first what they had at the owner before.
                 Frame::Settled => {
                     session.settled();
@@ -476,6 +482,13 @@ impl Shared {
             let expired: Vec<_> =
                 self.sessions.lock().values().filter(|session| session.has_expired()).cloned().collect();
             expired.iter().for_each(|session| self.end_session(session));
+            for session in self.writers.overdue(RETURNS_WITHIN) {
+                tracing::warn!(
+                    client = session.tag,
+                    "a machine does not send what it has gathered: its session is ended"
+                );
+                self.end_session(&session);
+            }
             let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
             sessions.iter().for_each(|session| session.cut_if_deaf(HEARS_WITHIN));
             self.departed.forget_old();

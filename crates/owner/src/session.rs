@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
-use fuse_wire::{Redone, RemoteAnswer, RemoteContext, RemoteId, RemoteSession, Request, raw};
+use fuse_wire::{Operation, Redone, RemoteAnswer, RemoteContext, RemoteId, RemoteSession, Request, raw};
 use parking_lot::Mutex;
 use stere_fuse::{Changes, Door, changes_of};
 use stere_machine_tls::PublicKey;
@@ -24,6 +24,7 @@ use crate::leases::Leases;
 use crate::listener::when_heard;
 use crate::repeated::{self, Rest};
 use crate::sharing::{HeldAnswer, Sharing, Untold};
+use crate::writers::{Opening, Writers};
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,8 @@ const GRANTED: u8 = 1;
 /// Inodes and handles that a client may have; more end its connection.
 const KNOWN_MAX: usize = 16 << 20;
 const OPEN_MAX: usize = 1 << 20;
+/// So much may each client gather, and for as much there has to be room: what is written has room when it is answered.
+const GATHERED_BYTES_MAX: u64 = 16 << 20;
 
 /// Answers that may be asked for again.
 #[derive(Default)]
@@ -119,6 +122,7 @@ pub(crate) struct Session {
     sharing: Arc<Sharing>,
     appends: Arc<Appends<Session, HeldAnswer>>,
     leases: Arc<Leases>,
+    writers: Arc<Writers>,
     state: Mutex<State>,
 }
 
@@ -139,12 +143,12 @@ impl Session {
         setxattr_extended: bool,
         door: Door,
         (definite, sharing, appends): (Arc<Definite>, Arc<Sharing>, Arc<Appends<Session, HeldAnswer>>),
-        leases: Arc<Leases>,
+        (leases, writers): (Arc<Leases>, Arc<Writers>),
     ) -> Result<Arc<Session>, stere_naming::requests::Error> {
         let remote = RemoteSession::new(tag, setxattr_extended, ANSWER_BYTES_MAX);
         let noted = requests::of_session(door.filesystem().store(), &id)?;
         let state = Mutex::new(State { slots: Slots::of(&noted), noted, ..State::default() });
-        Ok(Arc::new(Session { id, tag, key, remote, door, definite, sharing, appends, leases, state }))
+        Ok(Arc::new(Session { id, tag, key, remote, door, definite, sharing, appends, leases, writers, state }))
     }
 
     /// From now on answers go there.
@@ -160,6 +164,9 @@ impl Session {
             connection.tell(&Frame::Committed { mark: self.definite.committed() });
         }
         state.was_connected = true;
+        for (node, number) in self.writers.recalled_of(self.tag) {
+            connection.tell(&Frame::RecallWrites { node, number });
+        }
         let before = state.connection.replace(connection);
         drop(state);
         self.leases.ended(self.tag);
@@ -239,6 +246,35 @@ impl Session {
         durable.into_iter().for_each(|mark| self.sharing.let_go(self.tag, mark));
     }
 
+    /// It may not gather what it writes to a file any more: somebody else waits until it has sent what it has.
+    fn recall_writes(&self, node: u64, number: u64) {
+        // One that is away hears it when it comes back.
+        if let Some(connection) = &self.state.lock().connection {
+            connection.tell(&Frame::RecallWrites { node, number });
+        }
+    }
+
+    /// It has sent all that it had gathered of a file.
+    pub fn returned(&self, node: u64, number: u64) {
+        let released = self.writers.returned(self.tag, node, number);
+        drop(released);
+    }
+
+    /// Whether it may gather what it writes to a file from now on, or go on with that.
+    fn may_gather(self: &Arc<Self>, node: u64) -> bool {
+        {
+            let state = self.state.lock();
+            if !state.is_settled || state.is_over || state.connection.is_none() {
+                return false;
+            }
+        }
+        let bytes = GATHERED_BYTES_MAX * self.writers.machines(self.tag);
+        let is_alone = || self.leases.is_only(self.tag, node) && self.sharing.is_only(self.tag, node);
+        self.door.is_alone()
+            && self.door.has_room_to_gather(node, bytes)
+            && self.writers.give((self.tag, self), node, is_alone)
+    }
+
     pub fn is_connected(&self) -> bool {
         self.state.lock().connection.is_some()
     }
@@ -265,6 +301,7 @@ impl Session {
         self.sharing.ended(self.tag);
         self.leases.ended(self.tag);
         drop(released);
+        drop(self.writers.ended(self.tag));
         connection.into_iter().for_each(|connection| connection.cut());
         self.remote.end();
         self.door.end(self.tag);
@@ -467,14 +504,59 @@ impl Session {
                     return Some(libc::EBADF);
                 }
                 state.open.remove(&handle);
+                drop(state);
+                self.writers.closed(self.tag, node);
                 None
             }
             _ => None,
         }
     }
 
+    /// Serves a request when nobody else gathers what it asks for.
+    fn serve_when_returned(self: &Arc<Self>, request: Request, work: Arc<Mutex<Option<Work>>>) {
+        let opening = (request.opcode() == opcode::OPEN).then(|| self.writers.opening(self.tag, request.node()));
+        if let Some(work) = work.lock().as_mut() {
+            work.opening = opening;
+        }
+        if !self.writers.has_others(self.tag) {
+            return self.serve_when_heard(request, &work);
+        }
+        let nodes = self.asked_of(&request);
+        let session = Arc::clone(self);
+        let held = HeldAnswer::of(Box::new(move || session.serve_when_heard(request, &work)));
+        let recalls = self.writers.wait(self.tag, &nodes, &held);
+        recalls.iter().for_each(|recall| recall.session.recall_writes(recall.node, recall.number));
+    }
+
+    /// The files that a request asks for: by their numbers, and by names that it changes.
+    fn asked_of(&self, request: &Request) -> Vec<u64> {
+        let operation = request.operation();
+        let mut nodes = match request.opcode() {
+            opcode::RELEASE | opcode::FLUSH | opcode::GETLK | opcode::SETLK | opcode::SETLKW => return Vec::new(),
+            opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
+                raw::handle_places(&request.message()).into_iter().map(|(_, node)| node).collect()
+            }
+            _ => vec![request.node()],
+        };
+        if let Operation::Link { node, .. } = operation {
+            nodes.push(node);
+        }
+        let is_of_files =
+            matches!(request.opcode(), opcode::CREATE | opcode::UNLINK | opcode::RENAME | opcode::RENAME2);
+        for (directory, name) in operation.changed().names.into_iter().filter(|_| is_of_files) {
+            match self.door.named(directory, name) {
+                Ok(node) => nodes.extend(node),
+                Err(_) => nodes.extend(self.writers.all_others(self.tag)),
+            }
+        }
+        nodes
+    }
+
     /// Serves a request when all others have heard of what it is about to change.
     fn serve_when_heard(&self, request: Request, work: &Mutex<Option<Work>>) {
+        if let Some(work) = work.lock().as_mut() {
+            work.served = self.writers.now();
+        }
         let Some(changes) = changes_of(&request) else { return self.door.serve(request) };
         let pending = self.definite.uncommitted.begin(&changes);
         let (changing, recalls) = self.leases.change(&changes);
@@ -488,14 +570,14 @@ impl Session {
         }
     }
 
-    fn perform(&self, work: Work, context: RemoteContext, message: Vec<u8>) {
+    fn perform(self: &Arc<Self>, work: Work, context: RemoteContext, message: Vec<u8>) {
         let failed = Arc::new(Mutex::new(Some(work)));
         let taken = Arc::clone(&failed);
         let answer = Box::new(move |answer: RemoteAnswer<'_>| {
             taken.lock().take().into_iter().for_each(|work| work.answered(&answer));
         });
         match self.remote.request_of(context, message, answer) {
-            Some(request) => self.serve_when_heard(request, &failed),
+            Some(request) => self.serve_when_returned(request, failed),
             None => failed.lock().take().into_iter().for_each(|work| work.finish(libc::EIO, &[], 0)),
         }
     }

@@ -107,6 +107,11 @@ impl<W> Sharing<W> {
         (mark, others)
     }
 
+    /// Whether nobody else has written something in a file that is not durable.
+    pub fn is_only(&self, tag: u64, node: u64) -> bool {
+        self.files.lock().get(&node).is_none_or(|spans| spans.iter().all(|span| span.tag == tag))
+    }
+
     /// A file is durable as it was at this mark. Gives who else has written it before.
     pub fn settled(&self, tag: u64, node: u64, mark: u64) -> Vec<Arc<W>> {
         let mut files = self.files.lock();

@@ -11,7 +11,7 @@ use fuse_wire::abi::opcode;
 use fuse_wire::{Request, raw};
 use stere_format::{OfferAnswer, RowGrant};
 
-use super::{HEARD_MS_MAX, Job, Prepared, Wanted, WriteContent};
+use super::{Content, DATA_AT, HEARD_MS_MAX, Job, Prepared, Wanted, WriteContent};
 use crate::link::Shared;
 use crate::retained::UNENTERED;
 use crate::state::{Answer, Answered, Asker, Phase};
@@ -20,28 +20,72 @@ use crate::state::{Answer, Answered, Asker, Phase};
 const ENCODED_MAX: usize = 3;
 /// How often who waits for an answer looks whether all is over.
 const LOOK: Duration = Duration::from_millis(500);
-/// Where a message of WRITE has its data: behind the header and its arguments.
-const DATA_AT: usize = raw::HEADER_BYTES + 40;
 
 impl Shared {
     /// Writes what is taken, until the end. For threads of their own.
     pub fn write_past_owner(&self) {
-        let Some(content) = self.direct.content.as_ref() else { return };
         while let Some(mut job) = self.direct.next() {
-            let (node, number) = (job.node, job.number);
-            if let Some(request) = self.write_one(content, &mut job) {
-                // In the order in which they came: what waits is let go after it.
-                self.admit(request).into_iter().for_each(|request| self.pass_on(request));
+            let content = std::mem::replace(&mut job.content, Content::nothing());
+            match (content, self.direct.content.as_ref()) {
+                (Content::Gathered { head, data, is_direct }, writing) => {
+                    let writing = writing.filter(|writing| is_direct && (writing.is_ready)());
+                    self.write_gathered(writing.filter(|_| !self.direct.is_paused(job.node)), &job, &head, &data);
+                }
+                (Content::Request(request), Some(writing)) => {
+                    let given_back = self.write_one(writing, &job, request);
+                    // In the order in which they came: what waits is let go after it.
+                    let admitted = given_back.and_then(|request| self.admit(request));
+                    admitted.into_iter().for_each(|request| self.pass_on(request));
+                }
+                (Content::Request(request), None) => self.pass_on(request),
+                (Content::Again(request), _) => self.take(request),
             }
-            self.direct.done(node, number).into_iter().for_each(|request| self.take(request));
+            self.let_go_behind(self.direct.done(&job));
         }
     }
 
+    /// What has waited for a write goes on.
+    fn let_go_behind(&self, requests: Vec<Request>) {
+        for request in requests {
+            match request.opcode() {
+                // It waited for what was gathered before it, and not for what is now.
+                opcode::FLUSH => self.admit(request).into_iter().for_each(|request| self.pass_on(request)),
+                _ => self.take(request),
+            }
+        }
+    }
+
+    /// Writes what was gathered: past the owner, if it may, or through it.
+    fn write_gathered(&self, writing: Option<&WriteContent>, job: &Job, head: &[u8], data: &[u8]) {
+        let (node, offset, length) = (job.node, job.range.start, data.len() as u64);
+        // The owner that came meanwhile was told all that was kept.
+        if !self.state.lock().retained.has_unentered(node, offset, length) {
+            return;
+        }
+        self.direct.note_sent();
+        let offered = writing.and_then(|writing| self.offer(writing, &mut None, head, node, data));
+        if let Some((prepared, row)) = offered {
+            self.let_go_behind(self.direct.is_known(job));
+            let is_written = self.has_heard(row.epoch) && (prepared.write)(&row);
+            if is_written {
+                self.direct.wait_for_lower(job);
+            }
+            if self.enter(head, offset, length, row.number, !is_written) && is_written {
+                return;
+            }
+        }
+        if writing.is_some() {
+            self.direct.pause(node);
+        }
+        self.direct.stand_back(job);
+        self.write_through(head, node, offset, data);
+    }
+
     /// Writes one. Gives it back where the owner is to have the bytes.
-    fn write_one(&self, content: &WriteContent, job: &mut Job) -> Option<Request> {
+    fn write_one(&self, content: &WriteContent, job: &Job, request: Request) -> Option<Request> {
         let (node, offset) = (job.node, job.range.start);
-        let mut asker = job.request.take();
-        let mut head = asker.as_ref()?.message();
+        let mut head = request.message();
+        let mut asker = Some(request);
         if head.len() <= DATA_AT {
             return asker;
         }
@@ -137,16 +181,19 @@ impl Shared {
     /// What the kernel was answered goes through the owner, unless it went to the next one by now.
     fn write_through(&self, head: &[u8], node: u64, offset: u64, data: &[u8]) {
         let length = data.len() as u64;
-        if !self.state.lock().retained.has_unentered(node, offset, length) {
-            return;
+        while self.state.lock().retained.has_unentered(node, offset, length) && !self.is_over() {
+            // Without an answer another owner has been told all, or there is none any more.
+            let Some(answer) = self.ask(raw::message_as(head, opcode::WRITE, &[data])) else { continue };
+            if !answer.is_leased {
+                self.direct.not_granted(node);
+            }
+            if answer.errno == 0 {
+                return;
+            }
+            let errno = answer.errno;
+            tracing::error!(inode = node, offset, errno, "what was answered to its program cannot be written");
+            self.state.lock().retained.lose(node, offset, length, errno);
         }
-        let answer = self.ask(raw::message_as(head, opcode::WRITE, &[data]));
-        if answer.as_ref().is_some_and(|answer| answer.errno == 0) {
-            return;
-        }
-        let errno = answer.map_or(libc::EIO, |answer| answer.errno);
-        tracing::error!(inode = node, offset, errno, "what was written past the owner cannot be written through it");
-        self.state.lock().retained.lose(node, offset, length);
     }
 
     fn ask(&self, message: Vec<u8>) -> Option<Answer> {

@@ -45,11 +45,24 @@ fn what_is_durable_goes() {
 }
 
 #[test]
+fn a_piece_is_entered_in_parts() {
+    let mut retained = Retained::default();
+    retained.gather(1, 0, b"abcdef");
+    assert!([(0, 1), (5, 1), (2, 2)].iter().all(|(at, length)| retained.has_unentered(1, *at, *length)));
+    retained.entered(1, 2, 2, 7);
+    assert!(retained.has_unentered(1, 0, 2) && !retained.has_unentered(1, 2, 2) && retained.has_unentered(1, 4, 9));
+    retained.let_go_marked(7);
+    assert_eq!(retained.lose_gathered(), 1);
+    assert!(retained.is_empty() && retained.loss(1) == Some(libc::EIO));
+}
+
+#[test]
 fn a_loss_is_told_once() {
     let mut retained = Retained::default();
     retained.keep(1, 0, b"one", 1);
-    retained.lose(1, 0, 3);
-    assert!(retained.is_empty() && retained.tell_loss(1) && !retained.tell_loss(1) && !retained.tell_loss(2));
+    retained.lose(1, 0, 3, libc::ENOSPC);
+    assert!(retained.is_empty() && retained.loss(1) == Some(libc::ENOSPC));
+    assert_eq!([1, 1, 2].map(|node| retained.tell_loss(node)), [Some(libc::ENOSPC), None, None]);
 }
 
 #[test]

@@ -82,6 +82,8 @@ fn samples() -> Vec<Frame<'static>> {
         },
         Frame::Redo { number: 21, inode: 23, seconds: -1, nanoseconds: 999_999_999, message: MESSAGE },
         Frame::Committed { mark: 22 },
+        Frame::RecallWrites { node: 24, number: 25 },
+        Frame::WritesReturned { node: 24, number: 25 },
     ]
 }
 
@@ -90,9 +92,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_image_is_that_of_version_7() {
+fn the_image_is_that_of_version_8() {
     let image: String = samples().iter().map(|frame| hex(&frame.encode()) + "\n").collect();
-    assert_eq!(image, include_str!("../../golden/v7.hex"), "a released version's frames never change");
+    assert_eq!(image, include_str!("../../golden/v8.hex"), "a released version's frames never change");
 }
 
 #[test]
@@ -122,8 +124,8 @@ fn the_head_alone_refuses_what_is_too_long() {
     let longest = REPLY_HEAD_BYTES + ANSWER_BYTES_MAX;
     assert!(head(longest as u32, 7).is_ok() && head(longest as u32 + 1, 7).is_err());
     assert_eq!(
-        (head(1, 13), head(0, 0), head(0, 22)),
-        (Err(FrameError::TooLong(1)), Err(FrameError::Kind(0)), Err(FrameError::Kind(22)))
+        (head(1, 13), head(0, 0), head(0, 24)),
+        (Err(FrameError::TooLong(1)), Err(FrameError::Kind(0)), Err(FrameError::Kind(24)))
     );
 }
 

@@ -22,6 +22,14 @@ impl FileSystem {
     }
 }
 
+impl FileSystem {
+    /// Whether a file may grow by so much, as far as can be told now: so far machines may answer writes before they are made.
+    pub fn has_room(&self, caller: &Caller<'_>, inode: u64, bytes: u64) -> bool {
+        let direct_writes = &self.namespace.core.files.direct_writes;
+        direct_writes.has_room(&caller.context(), inode, bytes).unwrap_or(false)
+    }
+}
+
 impl FarWrites<'_> {
     fn writes(&self) -> &stere_file::DirectWrites {
         &self.filesystem.namespace.core.files.direct_writes

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use fuse_wire::abi::opcode;
 use fuse_wire::abi::structs::{EntryOut, InHeader};
-use fuse_wire::{RemoteAnswer, raw};
+use fuse_wire::{RemoteAnswer, RemoteContext, raw};
 use stere_machine_wire::frame::ANSWER_BYTES_MAX;
 use stere_machine_wire::{Frame, Notice};
 
-use super::{Asked, GRANTED, KEPT_ANSWER_BYTES_MAX, Session};
+use super::{Asked, GRANTED, KEPT_ANSWER_BYTES_MAX, Opening, Session};
 use crate::appends::Appending;
 use crate::connection::Charge;
 use crate::definite::Need;
@@ -32,6 +32,12 @@ pub(crate) struct Work {
     /// Until what it changes is done.
     pub(super) changing: Option<Changing<Session>>,
     pub(super) pending: Option<Pending>,
+    /// Of what opens a file, until it is noted as open.
+    pub(super) opening: Option<Opening>,
+    /// When it was performed, for what others gather.
+    pub(super) served: u64,
+    /// As it came, for what shows a file by its name.
+    again: Option<Vec<u8>>,
     /// It may be answered before it is committed.
     may_be_early: bool,
     /// As it came, for one that may have been performed before, and is not noted.
@@ -135,6 +141,9 @@ impl Work {
             since: Some(session.leases.now()),
             changing: None,
             pending: None,
+            opening: None,
+            served: 0,
+            again: (header.opcode == opcode::LOOKUP).then(|| message.to_vec()),
             may_be_early: asked.redone.is_none() && may_be_early(header.opcode) && !is_cut && !session.door.has_keys(),
             repeated: (asked.is_repeated && !is_noted).then(|| message.to_vec()),
             is_cut,
@@ -199,7 +208,17 @@ impl Work {
     }
 
     /// It was performed, on whatever thread that was.
-    pub(super) fn answered(mut self, answer: &RemoteAnswer<'_>) {
+    pub(super) fn answered(self, answer: &RemoteAnswer<'_>) {
+        if self.opcode != opcode::READDIRPLUS || answer.errno != 0 || !self.shows_old(answer.bytes) {
+            return self.answered_now(answer);
+        }
+        let mut bytes = answer.bytes.to_vec();
+        let (session, since) = (&self.session, self.served);
+        raw::hide_attributes(&mut bytes, |node| session.writers.may_be_old(session.tag, node, since));
+        self.answered_now(&RemoteAnswer { bytes: &bytes, ..*answer });
+    }
+
+    fn answered_now(mut self, answer: &RemoteAnswer<'_>) {
         let mut early = None;
         if let Some(changing) = self.changing.take() {
             // While nobody else changes the same: so marks are in the order of the changes.
@@ -208,6 +227,9 @@ impl Work {
             self.since = changing.end(found.as_slice());
             let is_made = self.opcode != opcode::CREATE || answer.place == stere_fuse::MADE;
             early = self.since.filter(|_| self.may_be_early && is_made).map(|_| mark);
+        }
+        if answer.errno == 0 && self.again.is_some() && self.shows_old(answer.bytes) {
+            return self.look_again(answer.bytes);
         }
         let is_others = self.tells_of_others(answer.bytes);
         let door = &self.session.door;
@@ -263,6 +285,28 @@ impl Work {
         );
     }
 
+    /// Whether it shows a file that somebody else gathers, or has gathered since this was asked for.
+    fn shows_old(&self, bytes: &[u8]) -> bool {
+        let (session, since, mut is_old) = (&self.session, self.served, false);
+        raw::each_found(self.opcode, bytes, |node| is_old |= session.writers.may_be_old(session.tag, node, since));
+        is_old
+    }
+
+    /// Is performed once more, when whoever gathers what it shows has sent that.
+    fn look_again(self, bytes: &[u8]) {
+        let session = Arc::clone(&self.session);
+        let mut nodes = Vec::new();
+        raw::each_found(self.opcode, bytes, |node| nodes.push(node));
+        let again = move |mut work: Work| {
+            work.since = Some(work.session.leases.now());
+            let (session, message) = (Arc::clone(&work.session), work.again.clone().unwrap_or_default());
+            session.perform(work, RemoteContext { id: None, redone: None, takes_map: false }, message);
+        };
+        let held = HeldAnswer::of(Box::new(move || again(self)));
+        let recalls = session.writers.wait(session.tag, &nodes, &held);
+        recalls.iter().for_each(|recall| recall.session.recall_writes(recall.node, recall.number));
+    }
+
     /// Whether it tells of names or attributes that others have changed and may lose.
     fn tells_of_others(&mut self, bytes: &[u8]) -> bool {
         let pending = self.pending.take();
@@ -307,6 +351,8 @@ impl Work {
             return session.door.release(inode, handle);
         }
         state.open.insert(handle, inode);
+        drop(state);
+        session.writers.opened(session.tag, inode);
     }
 
     /// Sends the answer, and keeps it for a client that asks again.
@@ -317,6 +363,9 @@ impl Work {
     /// Whether the client may believe what the answer tells until it hears otherwise.
     fn is_leased(&self, bytes: &[u8]) -> bool {
         let Some(since) = self.since else { return false };
+        if self.opcode == opcode::WRITE {
+            return self.append.is_none() && self.session.may_gather(self.node);
+        }
         let mut nodes = Vec::new();
         let mut is_fleeting = false;
         raw::each_entry(self.opcode, bytes, |name, entry| {

@@ -4,6 +4,7 @@ mod admission;
 mod calls;
 mod commands;
 mod early;
+mod gather;
 mod leases;
 mod mounted;
 mod once;
