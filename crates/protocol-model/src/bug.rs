@@ -9,6 +9,7 @@ pub enum Part {
     Slots,
     Leases,
     Early,
+    Gather,
 }
 
 /// One rule of the protocol that is broken.
@@ -64,10 +65,28 @@ pub enum Bug {
     ServedBeforeAllIsTold,
     /// What was made while a commit was under way counts as committed by it.
     CommitCoversLater,
+    /// A question is answered though somebody else gathers the file.
+    ServedThoughGathered,
+    /// A machine may gather a file that another one has open.
+    GatheredThoughOpen,
+    /// A machine gathers on by an answer that a recall has overtaken.
+    GatheredThoughRecalled,
+    /// A machine says that it has sent what it had gathered, and sends it after that.
+    ReturnedBeforeSent,
+    /// What was looked up by name is answered as it was found, whoever gathers it or has gathered it since.
+    FoundThoughGathered,
+    /// A machine that is cut off is waited for no longer, and keeps what it has gathered.
+    AnsweredWhileAway,
+    /// A machine that was given up writes what it had gathered when it comes back.
+    WrittenAfterGivenUp,
+    /// The next owner serves before all have told what they had gathered.
+    ServedBeforeGatheredIsTold,
+    /// What the next owner was told is sent to it once more, later.
+    SentOnceMore,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 34] = [
         Bug::AcknowledgedBeforePut,
         Bug::CommitRepeatedTwice,
         Bug::FencedStillAcknowledges,
@@ -93,6 +112,15 @@ impl Bug {
         Bug::EarlyAfterLostAnswer,
         Bug::ServedBeforeAllIsTold,
         Bug::CommitCoversLater,
+        Bug::ServedThoughGathered,
+        Bug::GatheredThoughOpen,
+        Bug::GatheredThoughRecalled,
+        Bug::ReturnedBeforeSent,
+        Bug::FoundThoughGathered,
+        Bug::AnsweredWhileAway,
+        Bug::WrittenAfterGivenUp,
+        Bug::ServedBeforeGatheredIsTold,
+        Bug::SentOnceMore,
     ];
 
     /// The bug of this name, as the enum spells it.
@@ -127,6 +155,15 @@ impl Bug {
             | Bug::EarlyAfterLostAnswer
             | Bug::ServedBeforeAllIsTold
             | Bug::CommitCoversLater => Part::Early,
+            Bug::ServedThoughGathered
+            | Bug::GatheredThoughOpen
+            | Bug::GatheredThoughRecalled
+            | Bug::ReturnedBeforeSent
+            | Bug::FoundThoughGathered
+            | Bug::AnsweredWhileAway
+            | Bug::WrittenAfterGivenUp
+            | Bug::ServedBeforeGatheredIsTold
+            | Bug::SentOnceMore => Part::Gather,
         }
     }
 }

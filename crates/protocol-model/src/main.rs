@@ -8,12 +8,12 @@ use stere_protocol_model::{Bug, Part, check};
 
 fn main() -> ExitCode {
     let Some(name) = std::env::args().nth(1) else {
-        let is_right = [Part::Early, Part::Leases, Part::Slots, Part::Acknowledgement].map(|part| {
+        let is_right = [Part::Gather, Part::Early, Part::Leases, Part::Slots, Part::Acknowledgement].map(|part| {
             let report = check(part, None);
             print!("{report}");
             report.counterexample.is_none() && report.missing.is_empty()
         });
-        let is_right = is_right == [true; 4];
+        let is_right = is_right == [true; 5];
         return if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     };
     let Some(bug) = Bug::named(&name) else {

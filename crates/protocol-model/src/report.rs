@@ -15,6 +15,7 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 use crate::acknowledgement::Acknowledgement;
 use crate::bug::{Bug, Part};
 use crate::early::Early;
+use crate::gather::Gather;
 use crate::leases::Leases;
 use crate::slots::Slots;
 
@@ -49,6 +50,7 @@ pub fn check(part: Part, bug: Option<Bug>) -> Report {
         Part::Slots => shortest(part, Slots::new(bug)),
         Part::Leases => shortest(part, Leases::new(bug)),
         Part::Early => shortest(part, Early::new(bug)),
+        Part::Gather => shortest(part, Gather::new(bug)),
     }
 }
 

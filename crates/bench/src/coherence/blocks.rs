@@ -15,6 +15,11 @@ const LENGTHS: [usize; 4] = [16, 128, 128, 2048];
 /// The file that is cut, too; the others keep their length. Linux's FUSE takes no size from an answer that was on its way when somebody
 /// changed the file, so where the file ends is known later than what is in it.
 const CUT: usize = 2;
+/// Files that are seldom looked at, so that one machine writes them alone for a while, block by block; each of so many blocks.
+const LONE_FILES: usize = 400;
+const LONE_BLOCKS: usize = 64;
+/// One read of so many is of such a file, and every second write.
+const LONE_READ_EVERY: u64 = 32;
 /// A megabyte.
 const BLOCKS_OF_A_CALL: usize = 256;
 const CALLS_OF_AN_OPEN: u64 = 6;
@@ -40,6 +45,18 @@ fn locks_of_pages(directories: &[PathBuf]) -> Vec<Arc<RwLock<()>>> {
     locks
 }
 
+fn length(file: usize) -> usize {
+    LENGTHS.get(file).copied().unwrap_or(LONE_BLOCKS)
+}
+
+/// A file, once in so many times a lone one.
+fn any_file(random: &mut Random, lone_every: u64) -> usize {
+    match random.below(lone_every) {
+        0 => LENGTHS.len() + random.below(LONE_FILES as u64) as usize,
+        _ => random.below(LENGTHS.len() as u64) as usize,
+    }
+}
+
 fn name(file: usize) -> String {
     format!("blocks-{file}")
 }
@@ -54,7 +71,7 @@ struct Stretch {
 
 impl Stretch {
     fn any(random: &mut Random, file: usize) -> Stretch {
-        let length = LENGTHS[file];
+        let length = length(file);
         let blocks = match random.below(3) {
             0 => 1,
             // From 64 KiB on.
@@ -81,16 +98,16 @@ struct Held {
 
 impl Blocks {
     pub fn make(shared: &Shared) -> Result<Blocks, String> {
-        let one = |(file, blocks): (usize, &usize)| {
-            let path = shared.path(0, &name(file));
+        let one = |file: usize| {
+            let (blocks, path) = (length(file), shared.path(0, &name(file)));
             let made = at("create", &path, File::create_new(&path))?;
             if file != CUT {
                 at("lengthen", &path, made.set_len((blocks * BLOCK) as u64))?;
             }
-            let places = (0..*blocks).map(|_| Place::default()).collect();
+            let places = (0..blocks).map(|_| Place::default()).collect();
             Ok(Blocks1 { places, pages: locks_of_pages(shared.directories) })
         };
-        Ok(Blocks { files: LENGTHS.iter().enumerate().map(one).collect::<Result<_, String>>()? })
+        Ok(Blocks { files: (0..LENGTHS.len() + LONE_FILES).map(one).collect::<Result<_, String>>()? })
     }
 
     fn open(
@@ -111,8 +128,17 @@ impl Blocks {
     pub fn write(&self, shared: &Shared, machine: usize, mut random: Random) {
         let mut buffer = Buffer::new(BLOCKS_OF_A_CALL * BLOCK);
         shared.repeat(|| {
-            let (file, is_direct) = (random.below(LENGTHS.len() as u64) as usize, random.below(2) == 0);
+            let (file, is_direct) = (any_file(&mut random, 2), random.below(2) == 0);
             let (path, open) = Blocks::open(shared, machine, file, is_direct, true)?;
+            if file >= LENGTHS.len() {
+                let blocks = 1 + random.below(LONE_BLOCKS as u64 / 2) as usize;
+                let first = random.below((LONE_BLOCKS - blocks) as u64 + 1) as usize;
+                for first in first..first + blocks {
+                    let stretch = Stretch { file, first, blocks: 1 };
+                    let written = self.write_one(shared, stretch, (machine, is_direct), &open, &mut buffer);
+                    at("write", &path, written)?;
+                }
+            }
             for _ in 0..1 + random.below(CALLS_OF_AN_OPEN) {
                 let stretch = Stretch::any(&mut random, file);
                 if file == CUT && random.below(8) == 0 {
@@ -183,7 +209,7 @@ impl Blocks {
         let mut held: Option<Held> = None;
         shared.repeat(|| {
             if random.below(2) == 0 {
-                let file = random.below(LENGTHS.len() as u64) as usize;
+                let file = any_file(&mut random, LONE_READ_EVERY);
                 let is_direct = random.below(2) == 0;
                 return self.read_newly_opened(shared, machine, (file, is_direct), &mut random, &mut buffer);
             }

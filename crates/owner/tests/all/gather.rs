@@ -299,3 +299,21 @@ fn a_gathered_write_waits_for_nobody() {
     assert_eq!(writer.size(node), Ok(105));
     site.hand_over(serving);
 }
+
+/// A process that waits in close(2) cannot be killed.
+#[test]
+fn a_close_waits_ten_seconds_for_an_owner_and_no_longer() {
+    let site = Site::new();
+    let serving = site.serve();
+    let writer = site.client(1);
+    let (node, handle) = gathered_file(&writer, "file");
+    writer.fsync(node, handle).expect("durable");
+    writer.write(node, handle, 0, b"FIRST").expect("written");
+    site.crash(serving);
+    let begun = Instant::now();
+    close(&writer, node, handle).expect("closed");
+    assert!((9..16).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    let second = site.serve_with_grace(Duration::from_secs(20));
+    assert_eq!(writer.read(node, handle, 0, 100), Ok(b"FIRST".to_vec()), "it is still written");
+    site.hand_over(second);
+}

@@ -7,9 +7,12 @@ const OVERWRITTEN: &str = "a slot holds what the commit record names";
 const BELIEVED: &str = "a machine believes what is so";
 const KEPT: &str = "what a machine was told is there";
 const MADE_TWICE: &str = "a change is made at most once";
+const SHOWN: &str = "what is read shows what was answered before";
+const NEWER: &str = "no old bytes come over newer ones";
+const ALONE: &str = "nobody gathers what another one has open";
 
 /// What each bug violates, and after how many steps at least; `docs/design/protocol-model.md` has the same numbers.
-const FOUND: [(Bug, &str, usize); 25] = [
+const FOUND: [(Bug, &str, usize); 34] = [
     (Bug::AcknowledgedBeforePut, LOST, 7),
     (Bug::CommitRepeatedTwice, TWICE, 15),
     (Bug::FencedStillAcknowledges, LOST, 11),
@@ -35,6 +38,15 @@ const FOUND: [(Bug, &str, usize); 25] = [
     (Bug::EarlyAfterLostAnswer, KEPT, 9),
     (Bug::ServedBeforeAllIsTold, KEPT, 7),
     (Bug::CommitCoversLater, KEPT, 8),
+    (Bug::ServedThoughGathered, NEWER, 9),
+    (Bug::GatheredThoughOpen, ALONE, 9),
+    (Bug::GatheredThoughRecalled, NEWER, 11),
+    (Bug::ReturnedBeforeSent, NEWER, 10),
+    (Bug::FoundThoughGathered, SHOWN, 9),
+    (Bug::AnsweredWhileAway, SHOWN, 10),
+    (Bug::WrittenAfterGivenUp, NEWER, 12),
+    (Bug::ServedBeforeGatheredIsTold, NEWER, 10),
+    (Bug::SentOnceMore, NEWER, 12),
 ];
 
 fn assert_found(bug: Bug) {
@@ -70,6 +82,11 @@ fn the_model_of_leases_holds_without_a_bug() {
 #[test]
 fn the_model_of_early_answers_holds_without_a_bug() {
     assert_holds(Part::Early);
+}
+
+#[test]
+fn the_model_of_gathered_writes_holds_without_a_bug() {
+    assert_holds(Part::Gather);
 }
 
 macro_rules! bugs {
@@ -114,6 +131,15 @@ bugs! {
     what_came_of_a_lost_answer_is_lost: EarlyAfterLostAnswer,
     what_is_kept_is_overtaken_at_the_next_owner: ServedBeforeAllIsTold,
     what_a_commit_did_not_cover_is_lost: CommitCoversLater,
+    what_is_gathered_comes_over_what_was_not_waited_with: ServedThoughGathered,
+    what_is_open_elsewhere_is_gathered: GatheredThoughOpen,
+    what_is_gathered_after_a_recall_comes_over_newer_bytes: GatheredThoughRecalled,
+    what_is_sent_after_the_lease_comes_over_newer_bytes: ReturnedBeforeSent,
+    a_name_shows_what_was_before_what_is_gathered: FoundThoughGathered,
+    a_machine_that_is_not_waited_for_has_newer_bytes: AnsweredWhileAway,
+    a_machine_that_was_given_up_writes_over_newer_bytes: WrittenAfterGivenUp,
+    what_the_next_owner_is_told_late_comes_over_newer_bytes: ServedBeforeGatheredIsTold,
+    what_is_sent_once_more_comes_over_newer_bytes: SentOnceMore,
 }
 
 #[test]
