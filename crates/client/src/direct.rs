@@ -9,7 +9,7 @@
 mod gather;
 mod write;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -124,8 +124,8 @@ struct Queue {
     encodings: BTreeMap<u64, Wanted>,
     /// Files that go through the owner, and until when.
     paused: BTreeMap<u64, u64>,
-    /// Files that may be gathered.
-    granted: HashSet<u64>,
+    /// Files that may be gathered, and how many writes to them the owner has answered so.
+    granted: HashMap<u64, u32>,
     gathered_bytes: usize,
     /// What is to be told to the owner: leases that have ended, with the numbers of their recalls, and references that the kernel did not get.
     returns: Vec<(u64, u64)>,
@@ -265,9 +265,13 @@ impl Direct {
 
     /// Takes a request that is written past the owner, or has to wait for such; gives all others back.
     pub fn take(&self, request: Request, has_owner: bool, state: &Mutex<State>) -> Option<Request> {
-        let queue = self.queue.lock();
+        let mut queue = self.queue.lock();
         if queue.is_over {
             return Some(request);
+        }
+        if request.opcode() == opcode::RELEASE {
+            // For the owner that ends the lease, if it was the last handle.
+            queue.granted.remove(&request.node());
         }
         let request = match self.gather(queue, request, state) {
             Ok(()) => return None,

@@ -171,4 +171,10 @@ impl FileTable {
         let Some(held) = self.find(inode) else { return false };
         held.read(Io::BLOCKING).is_ok_and(|state| state.opens > 0)
     }
+
+    /// How many handles of it there are; none where that cannot be told without waiting.
+    pub fn opens(&self, inode: u64) -> Option<u32> {
+        let Some(held) = self.find(inode) else { return Some(0) };
+        held.read(Io::NON_BLOCKING).ok().map(|state| state.opens)
+    }
 }

@@ -48,6 +48,8 @@ pub struct Begun {
 
 /// Hears of all that requests change.
 pub struct Observer {
+    /// Before anything else, where this machine's kernel asks for something. Whom it waits for; `None`: nobody.
+    pub asked: Box<dyn Fn(&Request) -> Option<WhenHeard> + Send + Sync>,
     /// Before it is done, where this machine's kernel asks for it. Those of others are told by whoever serves them ([`changes_of`]).
     pub before: Box<dyn Fn(&Changes) -> Begun + Send + Sync>,
     /// When it was done, and before it is answered. Whom the answer waits for; `None`: nobody.

@@ -121,10 +121,18 @@ impl Door {
         stere_naming::has_keys(self.filesystem())
     }
 
-    /// Whether no kernel of this machine has the file system mounted.
+    /// How many handles of a file there are, of all kernels; none where that cannot be told without waiting.
     #[must_use]
-    pub fn is_alone(&self) -> bool {
-        self.0.is_alone()
+    pub fn opens(&self, inode: u64) -> Option<u32> {
+        self.filesystem().opens(inode)
+    }
+
+    /// Whether an inode may have a name in this directory, as far as can be told without waiting.
+    #[must_use]
+    pub fn may_be_in(&self, inode: u64, directory: u64) -> bool {
+        let caller = Performer::own_caller(Io::NON_BLOCKING);
+        let has_one_name = self.filesystem().getattr(&caller, inode).is_ok_and(|attributes| attributes.nlink < 2);
+        !has_one_name || self.filesystem().parent(&caller, inode).map_or(true, |parent| parent == directory)
     }
 
     /// The inode that has a name now, if any has.

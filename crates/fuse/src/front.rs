@@ -217,9 +217,21 @@ impl Front {
     }
 
     /// Performs a request of this machine's kernel when others have heard of what it changes.
-    fn handle_when_heard(&self, mut request: Request) {
+    fn handle_when_heard(&self, request: Request) {
         let is_far = request.remote_tag().is_some();
         let Some(observer) = self.observer.get().filter(|_| !is_far) else { return self.handle_now(request) };
+        let Some(when_returned) = (observer.asked)(&request) else { return self.handle_observed(request) };
+        let own = Weak::clone(&self.own);
+        when_returned(Box::new(move || {
+            if let Some(front) = own.upgrade() {
+                front.handle_observed(request);
+            }
+        }));
+    }
+
+    /// A request of this machine's kernel, when nobody else gathers what it asks for.
+    fn handle_observed(&self, mut request: Request) {
+        let Some(observer) = self.observer.get() else { return self.handle_now(request) };
         let Some(changes) = changes::of(&request, None) else { return self.handle_now(request) };
         let begun = (observer.before)(&changes);
         begun.guard.into_iter().for_each(|guard| request.accompany(guard));
@@ -251,11 +263,6 @@ impl Front {
         if let Some(request) = self.attempt(request, Io::NON_BLOCKING) {
             self.hand_over(request);
         }
-    }
-
-    /// Whether no kernel of this machine is served.
-    pub fn is_alone(&self) -> bool {
-        self.notifier.get().is_none()
     }
 
     /// What was changed beside all requests: other kernels are told.

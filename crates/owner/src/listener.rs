@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::{init, opcode};
-use fuse_wire::{Redone, raw};
+use fuse_wire::{Redone, Request, raw};
 use parking_lot::Mutex;
 use stere_fuse::{Begun, Changes, Door, Next, Observer, WhenHeard};
 use stere_machine_tls::{MachineKey, PublicKey, accept};
@@ -30,7 +30,7 @@ use crate::leases::{Leases, Recall};
 use crate::members::{Members, ReadMembers};
 use crate::session::{Asked, Session};
 use crate::sharing::{HeldAnswer, Sharing};
-use crate::writers::Writers;
+use crate::writers::{self, OWN, Writers, asked_of};
 
 /// Clients at a time, and connections that are not one's yet.
 const SESSIONS_MAX: usize = 256;
@@ -153,7 +153,9 @@ impl Owner {
             is_over: AtomicBool::new(false),
         });
         let (before, after) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
+        let (door, writers) = (shared.door.clone(), Arc::clone(&shared.writers));
         shared.door.on_changes(Observer {
+            asked: Box::new(move |request| when_returned(&door, &writers, request)),
             before: Box::new(move |changes| {
                 before.upgrade().map_or_else(Begun::default, |shared| shared.begin(changes))
             }),
@@ -584,6 +586,16 @@ impl Shared {
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         sessions.iter().for_each(|session| session.cut());
     }
+}
+
+/// A request of this machine's kernel waits until no other machine gathers what it asks for; `None`: none does.
+fn when_returned(door: &Door, writers: &Arc<Writers>, request: &Request) -> Option<WhenHeard> {
+    if !writers.has_others(OWN) {
+        return None;
+    }
+    let nodes = asked_of(door, writers, OWN, request);
+    let writers = Arc::clone(writers);
+    Some(Box::new(move |next| writers::wait(&writers, OWN, &nodes, &HeldAnswer::of(next))))
 }
 
 /// Has these machines hear; `None`: there are none.

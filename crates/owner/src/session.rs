@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
-use fuse_wire::{Operation, Redone, RemoteAnswer, RemoteContext, RemoteId, RemoteSession, Request, raw};
+use fuse_wire::{Redone, RemoteAnswer, RemoteContext, RemoteId, RemoteSession, Request, raw};
 use parking_lot::Mutex;
 use stere_fuse::{Changes, Door, changes_of};
 use stere_machine_tls::PublicKey;
@@ -24,7 +24,7 @@ use crate::leases::Leases;
 use crate::listener::when_heard;
 use crate::repeated::{self, Rest};
 use crate::sharing::{HeldAnswer, Sharing, Untold};
-use crate::writers::{Opening, Writers};
+use crate::writers::{self, Opening, Writers, asked_of};
 
 #[cfg(test)]
 mod tests;
@@ -247,7 +247,7 @@ impl Session {
     }
 
     /// It may not gather what it writes to a file any more: somebody else waits until it has sent what it has.
-    fn recall_writes(&self, node: u64, number: u64) {
+    pub fn recall_writes(&self, node: u64, number: u64) {
         // One that is away hears it when it comes back.
         if let Some(connection) = &self.state.lock().connection {
             connection.tell(&Frame::RecallWrites { node, number });
@@ -270,9 +270,8 @@ impl Session {
         }
         let bytes = GATHERED_BYTES_MAX * self.writers.machines(self.tag);
         let is_alone = || self.leases.is_only(self.tag, node) && self.sharing.is_only(self.tag, node);
-        self.door.is_alone()
-            && self.door.has_room_to_gather(node, bytes)
-            && self.writers.give((self.tag, self), node, is_alone)
+        let is_own = self.door.opens(node).is_some_and(|opens| opens <= self.writers.opens(self.tag, node));
+        is_own && self.door.has_room_to_gather(node, bytes) && self.writers.give((self.tag, self), node, is_alone)
     }
 
     pub fn is_connected(&self) -> bool {
@@ -505,7 +504,7 @@ impl Session {
                 }
                 state.open.remove(&handle);
                 drop(state);
-                self.writers.closed(self.tag, node);
+                drop(self.writers.closed(self.tag, node));
                 None
             }
             _ => None,
@@ -521,35 +520,10 @@ impl Session {
         if !self.writers.has_others(self.tag) {
             return self.serve_when_heard(request, &work);
         }
-        let nodes = self.asked_of(&request);
+        let nodes = asked_of(&self.door, &self.writers, self.tag, &request);
         let session = Arc::clone(self);
         let held = HeldAnswer::of(Box::new(move || session.serve_when_heard(request, &work)));
-        let recalls = self.writers.wait(self.tag, &nodes, &held);
-        recalls.iter().for_each(|recall| recall.session.recall_writes(recall.node, recall.number));
-    }
-
-    /// The files that a request asks for: by their numbers, and by names that it changes.
-    fn asked_of(&self, request: &Request) -> Vec<u64> {
-        let operation = request.operation();
-        let mut nodes = match request.opcode() {
-            opcode::RELEASE | opcode::FLUSH | opcode::GETLK | opcode::SETLK | opcode::SETLKW => return Vec::new(),
-            opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
-                raw::handle_places(&request.message()).into_iter().map(|(_, node)| node).collect()
-            }
-            _ => vec![request.node()],
-        };
-        if let Operation::Link { node, .. } = operation {
-            nodes.push(node);
-        }
-        let is_of_files =
-            matches!(request.opcode(), opcode::CREATE | opcode::UNLINK | opcode::RENAME | opcode::RENAME2);
-        for (directory, name) in operation.changed().names.into_iter().filter(|_| is_of_files) {
-            match self.door.named(directory, name) {
-                Ok(node) => nodes.extend(node),
-                Err(_) => nodes.extend(self.writers.all_others(self.tag)),
-            }
-        }
-        nodes
+        writers::wait(&self.writers, self.tag, &nodes, &held);
     }
 
     /// Serves a request when all others have heard of what it is about to change.

@@ -10,7 +10,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use fuse_wire::abi::opcode;
+use fuse_wire::{Operation, Request, raw};
 use parking_lot::Mutex;
+use stere_fuse::Door;
 
 use crate::session::Session;
 use crate::sharing::HeldAnswer;
@@ -24,6 +27,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const FILES_MAX: usize = 1 << 16;
 /// Inodes share places in the table of what was returned.
 const PLACES: u64 = 1 << 12;
+
+/// The tag of this machine's own kernel, which is no session.
+pub(crate) const OWN: u64 = 0;
 
 /// A machine that gathers.
 struct Writer<S, H> {
@@ -107,8 +113,49 @@ pub(crate) struct Opening<S = Session, H = HeldAnswer> {
 
 impl<S, H> Drop for Opening<S, H> {
     fn drop(&mut self) {
-        self.writers.closed(self.tag, self.node);
+        drop(self.writers.closed(self.tag, self.node));
     }
+}
+
+/// Has something wait until no other machine gathers these files: it goes on when `held` is let go.
+pub(crate) fn wait(writers: &Writers, tag: u64, nodes: &[u64], held: &Arc<HeldAnswer>) {
+    let recalls = writers.wait(tag, nodes, held);
+    recalls.iter().for_each(|recall| recall.session.recall_writes(recall.node, recall.number));
+}
+
+/// The files that a request asks for: by their numbers, and by names as far as it changes them. What this machine's kernel looks up or lists is
+/// asked for, too; to other kernels it is told only when nobody gathers it.
+pub(crate) fn asked_of(door: &Door, writers: &Writers, tag: u64, request: &Request) -> Vec<u64> {
+    let operation = request.operation();
+    let mut nodes = match request.opcode() {
+        opcode::RELEASE | opcode::FLUSH | opcode::GETLK | opcode::SETLK | opcode::SETLKW => return Vec::new(),
+        opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
+            raw::handle_places(&request.message()).into_iter().map(|(_, node)| node).collect()
+        }
+        _ => vec![request.node()],
+    };
+    let mut names = match operation {
+        Operation::Link { node, .. } => {
+            nodes.push(node);
+            Vec::new()
+        }
+        Operation::Lookup { parent, name } if tag == OWN => vec![(parent, name)],
+        _ => Vec::new(),
+    };
+    if matches!(request.opcode(), opcode::CREATE | opcode::UNLINK | opcode::RENAME | opcode::RENAME2) {
+        names.extend(operation.changed().names);
+    }
+    for (directory, name) in names {
+        match door.named(directory, name) {
+            Ok(node) => nodes.extend(node),
+            Err(_) => nodes.extend(writers.all_others(tag)),
+        }
+    }
+    if tag == OWN && request.opcode() == opcode::READDIRPLUS {
+        let all = writers.all_others(tag).into_iter();
+        nodes.extend(all.filter(|node| door.may_be_in(*node, request.node())));
+    }
+    nodes
 }
 
 impl<S, H> Writers<S, H> {
@@ -133,20 +180,31 @@ impl<S, H> Writers<S, H> {
         }
     }
 
-    /// It has one less.
-    pub fn closed(&self, tag: u64, node: u64) {
+    /// It has one less. Who has none gathers no more, having sent what it had: gives who waited for that, to be let go without a lock.
+    pub fn closed(&self, tag: u64, node: u64) -> Vec<Arc<H>> {
         let mut state = self.state.lock();
-        let Some(of) = state.opens.get_mut(&node) else { return };
+        let Some(of) = state.opens.get_mut(&node) else { return Vec::new() };
+        let mut is_closed = false;
         if let Some(at) = of.iter().position(|(by, _)| *by == tag) {
             assert!(of[at].1 > 0, "what is closed was open");
             of[at].1 -= 1;
             if of[at].1 == 0 {
                 of.swap_remove(at);
+                is_closed = true;
             }
         }
         if of.is_empty() {
             state.opens.remove(&node);
         }
+        let is_writer = state.writers.get(&node).is_some_and(|writer| writer.tag == tag);
+        if is_closed && is_writer { state.end(node) } else { Vec::new() }
+    }
+
+    /// How many handles of a file a machine has.
+    pub fn opens(&self, tag: u64, node: u64) -> u32 {
+        let state = self.state.lock();
+        let of = state.opens.get(&node).into_iter().flatten();
+        of.filter(|(by, _)| *by == tag).map(|(_, count)| *count).sum()
     }
 
     /// Lets a machine gather a file, unless somebody else has to do with it. `is_alone` is asked when others already see that it does.

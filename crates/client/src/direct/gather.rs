@@ -21,6 +21,8 @@ mod tests;
 
 /// So long bytes may wait for others.
 const GATHER_MS: u64 = 100;
+/// A file of few writes costs as many ways to the owner as one that is gathered, and less work: it is gathered from this write on.
+const GATHER_AFTER: u32 = 3;
 /// How often it is looked for those that have waited.
 const LOOK_MS: u64 = 20;
 /// Of all files; then writes go through the owner.
@@ -209,7 +211,7 @@ impl Direct {
             // Whoever asks for one of them hears that nothing is gathered.
             queue.granted.clear();
         }
-        queue.granted.insert(node);
+        *queue.granted.entry(node).or_default() += 1;
     }
 
     /// The owner does not let it go on with that: there is too little room, perhaps. What comes now it is asked for.
@@ -256,7 +258,10 @@ impl Direct {
     ) -> Result<(), Request> {
         let Some((node, range)) = short_write(&request) else { return Err(request) };
         let is_behind = queue.files.get(&node).is_some_and(|file| !file.behind.is_empty());
-        if !queue.granted.contains(&node) || is_behind || !queue.behind_all.is_empty() {
+        if queue.granted.get(&node).is_none_or(|count| *count < GATHER_AFTER)
+            || is_behind
+            || !queue.behind_all.is_empty()
+        {
             return Err(request);
         }
         if super::direct_range(&request).is_some() && self.content.is_some() {

@@ -211,3 +211,38 @@ fn a_change_whose_process_was_killed_is_asked_for_on_if_it_was_sent() {
     assert_eq!(state.retained.requests.all().map(|(mark, _)| mark).collect::<Vec<_>>(), [9]);
     assert_eq!(*answers.lock().expect("no panic"), [libc::EINTR, libc::EINTR]);
 }
+
+/// P-280, P-292: sent once more it would come over what others write from now on.
+#[test]
+fn what_the_next_owner_was_told_is_not_sent_to_it_again() {
+    let (mut state, answers) = (State::default(), Answers::default());
+    state.goes_on(1, false);
+    state.is_told(1);
+    state.gathered(5, 0, b"abc");
+    let own = state.enter(Asker::Own(write(5, 0, b"abc"), mpsc::channel().0));
+    let kernels = state.enter(Asker::Kernel(request(&answers, write(5, 9, b"def"))));
+    // The same owner has not heard all of it, perhaps.
+    state.goes_on(1, true);
+    assert!(matches!(state.prepare(own), Ok(Some(_))));
+    state.goes_on(2, false);
+    assert_eq!(state.retained.again(), vec![abc_at(0)]);
+    state.is_told(2);
+    assert!(matches!(state.prepare(own), Ok(None)));
+    assert!(matches!(state.prepare(kernels), Ok(Some(_))), "nobody was told that this is done");
+    state.answered(0, kernels, done(&[3, 0, 0, 0, 0, 0, 0, 0])).expect("the kernel waits").0.reply_raw(0, &[]);
+}
+
+/// P-293: the owner has let others go on, and what they have written since is newer.
+#[test]
+fn what_was_gathered_is_lost_with_the_session_and_nothing_else() {
+    let mut state = State::default();
+    state.goes_on(1, false);
+    state.is_told(1);
+    state.retained.keep(5, 0, b"abc", 3);
+    state.gathered(5, 3, b"def");
+    state.goes_on(1, true);
+    assert_eq!(state.retained.loss(5), None);
+    state.goes_on(1, false);
+    assert_eq!(state.retained.again(), vec![abc_at(0)]);
+    assert_eq!(state.retained.loss(5), Some(libc::EIO));
+}

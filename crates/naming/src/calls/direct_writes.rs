@@ -23,6 +23,11 @@ impl FileSystem {
 }
 
 impl FileSystem {
+    /// How many handles of a file there are, whoever has them; none where that cannot be told without waiting.
+    pub fn opens(&self, inode: u64) -> Option<u32> {
+        self.namespace.core.files.table.opens(inode)
+    }
+
     /// Whether a file may grow by so much, as far as can be told now: so far machines may answer writes before they are made.
     pub fn has_room(&self, caller: &Caller<'_>, inode: u64, bytes: u64) -> bool {
         let direct_writes = &self.namespace.core.files.direct_writes;

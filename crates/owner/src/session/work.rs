@@ -20,6 +20,7 @@ use crate::leases::Changing;
 use crate::repeated;
 use crate::sharing::{Change, HeldAnswer};
 use crate::uncommitted::Pending;
+use crate::writers;
 
 /// A request that is being performed.
 pub(crate) struct Work {
@@ -303,8 +304,7 @@ impl Work {
             session.perform(work, RemoteContext { id: None, redone: None, takes_map: false }, message);
         };
         let held = HeldAnswer::of(Box::new(move || again(self)));
-        let recalls = session.writers.wait(session.tag, &nodes, &held);
-        recalls.iter().for_each(|recall| recall.session.recall_writes(recall.node, recall.number));
+        writers::wait(&session.writers, session.tag, &nodes, &held);
     }
 
     /// Whether it tells of names or attributes that others have changed and may lose.

@@ -54,9 +54,14 @@ fn a_file_that_somebody_else_has_open_is_not_gathered() {
     writers.opened(2, 7);
     drop(opening);
     assert!(!writers.give((1, &first), 7, || true));
-    writers.closed(2, 7);
-    writers.opened(1, 7);
+    drop(writers.closed(2, 7));
+    (0..2).for_each(|_| writers.opened(1, 7));
     assert!(writers.give((1, &first), 7, || true));
+    assert!(writers.closed(1, 7).is_empty() && writers.has_others(2), "it has it open still");
+    let held = Arc::new(5);
+    drop(writers.wait(2, &[7], &held));
+    assert_eq!(writers.closed(1, 7).len(), 1);
+    assert!(!writers.has_others(2), "who has closed it gathers no more");
 }
 
 #[test]

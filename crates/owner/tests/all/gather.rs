@@ -15,7 +15,7 @@ const AT_ONCE: Duration = Duration::from_millis(50);
 /// Makes a file that the machine may gather.
 fn gathered_file(kernel: &Kernel, name: &str) -> (u64, u64) {
     let (node, handle) = kernel.create(ROOT, name, libc::O_RDWR).expect("a file");
-    kernel.write(node, handle, 0, b"first").expect("written");
+    (0..3).for_each(|_| kernel.write(node, handle, 0, b"first").expect("written"));
     (node, handle)
 }
 
@@ -252,7 +252,7 @@ fn machines_that_take_turns_see_all_that_was_answered() {
         let (node, content): (u64, &mut Vec<u8>) = (nodes[file], &mut contents[file]);
         let kernel = &kernels[next(3) as usize];
         let (handle, _) = kernel.open(node, libc::O_RDWR).expect("open");
-        for _ in 0..next(12) {
+        for _ in 0..next(16) {
             let at = next(content.len() as u64 + 10);
             let bytes: Vec<u8> = (0..1 + next(40)).map(|_| next(256) as u8).collect();
             kernel.write(node, handle, at, &bytes).expect("written");

@@ -102,6 +102,26 @@ fn the_owners_own_programs_and_those_of_others_see_the_same() {
         std::fs::rename(far.path.join("file"), far.path.join("other")).expect("renamed");
         std::fs::rename(path.join("other"), path.join("file")).expect("renamed back");
     }
+    // What another machine has written to a file of its own, and has open.
+    for round in 0..20_u64 {
+        let name = format!("gathered {round}");
+        let file = File::create(far.path.join(&name)).expect("made");
+        (0..50).for_each(|at| file.write_all_at(b"a line of it\n", at * 13).expect("written"));
+        let seen = match round % 4 {
+            0 => std::fs::metadata(path.join(&name)).expect("there").len(),
+            1 => std::fs::read(path.join(&name)).expect("read").len() as u64,
+            2 => {
+                let listed = std::fs::read_dir(&path).expect("listed").flatten();
+                let found = listed.filter(|entry| entry.file_name() == name.as_str());
+                found.map(|entry| entry.metadata().expect("there").len()).sum()
+            }
+            _ => {
+                std::fs::rename(path.join(&name), path.join("renamed")).expect("renamed");
+                std::fs::copy(path.join("renamed"), path.join("copied")).expect("copied")
+            }
+        };
+        assert_eq!(seen, 650, "round {round}");
+    }
     // What is open is told of what changes.
     let open = File::open(path.join("file")).expect("opened");
     let read = |file: &File| {
