@@ -197,6 +197,7 @@ pub fn run(directories: &[PathBuf], plan: Plan) -> Result<Value, String> {
             let random = move |job: u64| Random(plan.seed.wrapping_mul(1000) + machine as u64 * 10 + job);
             let (shared, blocks, versions, appends) = (&shared, &blocks, &versions, &appends);
             scope.spawn(move || blocks.write(shared, machine, random(0)));
+            scope.spawn(move || blocks.write_lone(shared, machine, random(7)));
             scope.spawn(move || blocks.read(shared, machine, random(1)));
             scope.spawn(move || blocks.read(shared, machine, random(2)));
             scope.spawn(move || versions.replace(shared, machine, random(3)));

@@ -262,6 +262,7 @@ impl State {
 
     /// A write is kept and will be answered, and no owner has heard of it.
     pub fn gathered(&mut self, node: u64, offset: u64, bytes: &[u8]) {
+        assert!(!bytes.is_empty(), "a write has bytes");
         self.retained.gather(node, offset, bytes);
         self.leased.change_attributes(node);
     }

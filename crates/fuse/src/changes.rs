@@ -46,10 +46,13 @@ pub struct Begun {
     pub when_heard: Option<WhenHeard>,
 }
 
+/// Looks at a request before it is performed, and says whom that waits for.
+pub type Asked = Box<dyn Fn(&Request) -> Option<WhenHeard> + Send + Sync>;
+
 /// Hears of all that requests change.
 pub struct Observer {
     /// Before anything else, where this machine's kernel asks for something. Whom it waits for; `None`: nobody.
-    pub asked: Box<dyn Fn(&Request) -> Option<WhenHeard> + Send + Sync>,
+    pub asked: Asked,
     /// Before it is done, where this machine's kernel asks for it. Those of others are told by whoever serves them ([`changes_of`]).
     pub before: Box<dyn Fn(&Changes) -> Begun + Send + Sync>,
     /// When it was done, and before it is answered. Whom the answer waits for; `None`: nobody.

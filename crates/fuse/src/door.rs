@@ -123,8 +123,8 @@ impl Door {
 
     /// How many handles of a file there are, of all kernels; none where that cannot be told without waiting.
     #[must_use]
-    pub fn opens(&self, inode: u64) -> Option<u32> {
-        self.filesystem().opens(inode)
+    pub fn opens(&self, tag: u64, inode: u64) -> Option<u32> {
+        self.filesystem().far_writes(tag).opens(inode)
     }
 
     /// Whether an inode may have a name in this directory, as far as can be told without waiting.
@@ -149,8 +149,8 @@ impl Door {
 
     /// Whether a file may grow by so much, as far as can be told now.
     #[must_use]
-    pub fn has_room_to_gather(&self, inode: u64, bytes: u64) -> bool {
-        self.filesystem().has_room(&Performer::own_caller(Io::NON_BLOCKING), inode, bytes)
+    pub fn has_room_to_gather(&self, tag: u64, inode: u64, bytes: u64) -> bool {
+        self.filesystem().far_writes(tag).has_room(&Performer::own_caller(Io::NON_BLOCKING), inode, bytes)
     }
 
     /// Leaves numbers out that an owner before may have given to inodes which it could not commit: they are given again to the same.

@@ -270,8 +270,10 @@ impl Session {
         }
         let bytes = GATHERED_BYTES_MAX * self.writers.machines(self.tag);
         let is_alone = || self.leases.is_only(self.tag, node) && self.sharing.is_only(self.tag, node);
-        let is_own = self.door.opens(node).is_some_and(|opens| opens <= self.writers.opens(self.tag, node));
-        is_own && self.door.has_room_to_gather(node, bytes) && self.writers.give((self.tag, self), node, is_alone)
+        let is_own = self.door.opens(self.tag, node).is_some_and(|opens| opens <= self.writers.opens(self.tag, node));
+        is_own
+            && self.door.has_room_to_gather(self.tag, node, bytes)
+            && self.writers.give((self.tag, self), node, is_alone)
     }
 
     pub fn is_connected(&self) -> bool {

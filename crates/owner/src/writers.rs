@@ -172,6 +172,7 @@ impl<S, H> Writers<S, H> {
 
     /// A machine has one more handle of a file.
     pub fn opened(&self, tag: u64, node: u64) {
+        assert!(tag != OWN, "a kernel of this machine counts its files itself");
         let mut state = self.state.lock();
         let of = state.opens.entry(node).or_default();
         match of.iter_mut().find(|(by, _)| *by == tag) {
@@ -215,6 +216,7 @@ impl<S, H> Writers<S, H> {
                 return writer.tag == tag && writer.recalled.is_none();
             }
             let is_open_elsewhere = state.opens.get(&node).is_some_and(|of| of.iter().any(|(by, _)| *by != tag));
+            assert!(tag != OWN, "a kernel of this machine gathers nothing");
             let now = Instant::now();
             if state.paused.len() > FILES_MAX / 2 {
                 state.paused.retain(|_, until| now < *until);
@@ -273,6 +275,7 @@ impl<S, H> Writers<S, H> {
             }
             state.next += 1;
             let number = state.next;
+            assert!(number > 0, "a recall has a number");
             let Some(writer) = state.writers.get_mut(node) else { continue };
             writer.waiting.push(Arc::clone(held));
             if writer.recalled.is_none() {

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,11 @@ const LENGTHS: [usize; 4] = [16, 128, 128, 2048];
 /// changed the file, so where the file ends is known later than what is in it.
 const CUT: usize = 2;
 /// Files that are seldom looked at, so that one machine writes them alone for a while, block by block; each of so many blocks.
-const LONE_FILES: usize = 400;
+const LONE_FILES: usize = 24;
 const LONE_BLOCKS: usize = 64;
-/// One read of so many is of such a file, and every second write.
-const LONE_READ_EVERY: u64 = 32;
+/// One read of so many is of such a file, if one was written for a while.
+const LONE_READ_EVERY: u64 = 16;
+const LONE_WRITES_MIN: usize = 10;
 /// A megabyte.
 const BLOCKS_OF_A_CALL: usize = 256;
 const CALLS_OF_AN_OPEN: u64 = 6;
@@ -33,6 +34,8 @@ struct Blocks1 {
 
 pub struct Blocks {
     files: Vec<Blocks1>,
+    /// The lone file that each machine has written for a while.
+    lone: Vec<AtomicUsize>,
 }
 
 /// Directories that are the same have the same pages.
@@ -47,14 +50,6 @@ fn locks_of_pages(directories: &[PathBuf]) -> Vec<Arc<RwLock<()>>> {
 
 fn length(file: usize) -> usize {
     LENGTHS.get(file).copied().unwrap_or(LONE_BLOCKS)
-}
-
-/// A file, once in so many times a lone one.
-fn any_file(random: &mut Random, lone_every: u64) -> usize {
-    match random.below(lone_every) {
-        0 => LENGTHS.len() + random.below(LONE_FILES as u64) as usize,
-        _ => random.below(LENGTHS.len() as u64) as usize,
-    }
 }
 
 fn name(file: usize) -> String {
@@ -72,6 +67,9 @@ struct Stretch {
 impl Stretch {
     fn any(random: &mut Random, file: usize) -> Stretch {
         let length = length(file);
+        if file >= LENGTHS.len() {
+            return Stretch { file, first: 0, blocks: length };
+        }
         let blocks = match random.below(3) {
             0 => 1,
             // From 64 KiB on.
@@ -107,7 +105,8 @@ impl Blocks {
             let places = (0..blocks).map(|_| Place::default()).collect();
             Ok(Blocks1 { places, pages: locks_of_pages(shared.directories) })
         };
-        Ok(Blocks { files: (0..LENGTHS.len() + LONE_FILES).map(one).collect::<Result<_, String>>()? })
+        let files = (0..LENGTHS.len() + LONE_FILES).map(one).collect::<Result<_, String>>()?;
+        Ok(Blocks { files, lone: shared.directories.iter().map(|_| AtomicUsize::new(0)).collect() })
     }
 
     fn open(
@@ -128,17 +127,8 @@ impl Blocks {
     pub fn write(&self, shared: &Shared, machine: usize, mut random: Random) {
         let mut buffer = Buffer::new(BLOCKS_OF_A_CALL * BLOCK);
         shared.repeat(|| {
-            let (file, is_direct) = (any_file(&mut random, 2), random.below(2) == 0);
+            let (file, is_direct) = (random.below(LENGTHS.len() as u64) as usize, random.below(2) == 0);
             let (path, open) = Blocks::open(shared, machine, file, is_direct, true)?;
-            if file >= LENGTHS.len() {
-                let blocks = 1 + random.below(LONE_BLOCKS as u64 / 2) as usize;
-                let first = random.below((LONE_BLOCKS - blocks) as u64 + 1) as usize;
-                for first in first..first + blocks {
-                    let stretch = Stretch { file, first, blocks: 1 };
-                    let written = self.write_one(shared, stretch, (machine, is_direct), &open, &mut buffer);
-                    at("write", &path, written)?;
-                }
-            }
             for _ in 0..1 + random.below(CALLS_OF_AN_OPEN) {
                 let stretch = Stretch::any(&mut random, file);
                 if file == CUT && random.below(8) == 0 {
@@ -151,6 +141,26 @@ impl Blocks {
             if random.below(20) == 0 {
                 at("fsync", &path, open.sync_all())?;
             }
+            Ok(())
+        });
+    }
+
+    /// Has a file open for a while and writes a block now and then.
+    pub fn write_lone(&self, shared: &Shared, machine: usize, mut random: Random) {
+        let mut buffer = Buffer::new(BLOCK);
+        shared.repeat(|| {
+            let file = LENGTHS.len() + random.below(LONE_FILES as u64) as usize;
+            let (path, open) = Blocks::open(shared, machine, file, false, true)?;
+            let first = random.below(LONE_BLOCKS as u64 / 2) as usize;
+            for block in first..first + LONE_BLOCKS / 2 {
+                let stretch = Stretch { file, first: block, blocks: 1 };
+                at("write", &path, self.write_one(shared, stretch, (machine, false), &open, &mut buffer))?;
+                if block == first + LONE_WRITES_MIN {
+                    self.lone[machine].store(file, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_millis(random.below(10)));
+            }
+            self.lone[machine].store(0, Ordering::Relaxed);
             Ok(())
         });
     }
@@ -209,7 +219,7 @@ impl Blocks {
         let mut held: Option<Held> = None;
         shared.repeat(|| {
             if random.below(2) == 0 {
-                let file = any_file(&mut random, LONE_READ_EVERY);
+                let file = self.file_to_read(&mut random);
                 let is_direct = random.below(2) == 0;
                 return self.read_newly_opened(shared, machine, (file, is_direct), &mut random, &mut buffer);
             }
@@ -222,6 +232,14 @@ impl Blocks {
             };
             self.read_held(shared, machine, held, Stretch::any(&mut random, held.file), &mut buffer)
         });
+    }
+
+    fn file_to_read(&self, random: &mut Random) -> usize {
+        let lone = self.lone[random.below(self.lone.len() as u64) as usize].load(Ordering::Relaxed);
+        match random.below(LONE_READ_EVERY) {
+            0 if lone != 0 => lone,
+            _ => random.below(LENGTHS.len() as u64) as usize,
+        }
     }
 
     fn hold(&self, shared: &Shared, machine: usize, random: &mut Random) -> Result<Held, String> {

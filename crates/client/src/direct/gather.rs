@@ -48,6 +48,7 @@ pub(super) struct Gathering {
 
 impl Gathering {
     fn end(&self) -> u64 {
+        assert!(!self.bytes.is_empty(), "what is gathered has bytes");
         self.offset + self.bytes.len() as u64
     }
 }
@@ -59,6 +60,7 @@ fn piece_end(offset: u64) -> u64 {
 
 /// Cuts a range into those parts that are written past the owner, and those that go through it.
 fn cut(range: &Range<u64>) -> Vec<(Range<u64>, bool)> {
+    assert!(!range.is_empty(), "what is cut has bytes");
     let (start, end) = (range.start.next_multiple_of(BLOCK), range.end / BLOCK * BLOCK);
     if start >= end || end - start < BYTES_MIN as u64 {
         return vec![(range.clone(), false)];
@@ -69,6 +71,7 @@ fn cut(range: &Range<u64>) -> Vec<(Range<u64>, bool)> {
 
 /// A message of WRITE up to its data, for other data.
 fn head_for(head: &[u8], offset: u64, length: usize) -> Vec<u8> {
+    assert_eq!(head.len(), DATA_AT, "it is all that comes before the data");
     let mut head = head.to_vec();
     raw::set_number(&mut head, raw::HEADER_BYTES + 8, offset);
     // Behind the size are flags, and what has any is not gathered.

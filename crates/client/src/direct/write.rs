@@ -64,6 +64,13 @@ impl Shared {
         }
         self.direct.note_sent();
         let offered = writing.and_then(|writing| self.offer(writing, &mut None, head, node, data));
+        if let Some((_, row)) = &offered
+            && !self.state.lock().retained.has_unentered(node, offset, length)
+        {
+            // Another owner came meanwhile, and was told: entered now it would come after what others have written since.
+            self.enter(head, offset, length, row.number, true);
+            return;
+        }
         if let Some((prepared, row)) = offered {
             self.let_go_behind(self.direct.is_known(job));
             let is_written = self.has_heard(row.epoch) && (prepared.write)(&row);

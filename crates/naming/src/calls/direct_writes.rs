@@ -22,22 +22,20 @@ impl FileSystem {
     }
 }
 
-impl FileSystem {
-    /// How many handles of a file there are, whoever has them; none where that cannot be told without waiting.
-    pub fn opens(&self, inode: u64) -> Option<u32> {
-        self.namespace.core.files.table.opens(inode)
-    }
-
-    /// Whether a file may grow by so much, as far as can be told now: so far machines may answer writes before they are made.
-    pub fn has_room(&self, caller: &Caller<'_>, inode: u64, bytes: u64) -> bool {
-        let direct_writes = &self.namespace.core.files.direct_writes;
-        direct_writes.has_room(&caller.context(), inode, bytes).unwrap_or(false)
-    }
-}
-
 impl FarWrites<'_> {
     fn writes(&self) -> &stere_file::DirectWrites {
         &self.filesystem.namespace.core.files.direct_writes
+    }
+
+    /// How many handles of a file there are, of all kernels and programs; none where that cannot be told without waiting.
+    pub fn opens(&self, inode: u64) -> Option<u32> {
+        self.filesystem.namespace.core.files.table.opens(inode)
+    }
+
+    /// Whether a file may grow by so much, as far as can be told now: then the session may answer writes before they are made.
+    pub fn has_room(&self, caller: &Caller<'_>, inode: u64, bytes: u64) -> bool {
+        assert!(bytes > 0, "room is asked for something");
+        self.writes().has_room(&caller.context(), inode, bytes).unwrap_or(false)
     }
 
     /// Takes an offer to write at `offset`. `kill_suid_sgid`: the writer has no privilege to keep set-id bits.

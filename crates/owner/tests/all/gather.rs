@@ -208,7 +208,9 @@ fn a_pool_that_is_nearly_full_gathers_nothing() {
     let (mut at, mut errno, mut seed) = (0, 0, 1_u64);
     while errno == 0 && at < 400 << 20 {
         let mut next = || {
-            (seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17);
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
             seed.to_le_bytes()
         };
         let block: Vec<u8> = (0..8192).flat_map(|_| next()).collect();
@@ -225,7 +227,7 @@ fn a_pool_that_is_nearly_full_gathers_nothing() {
 
 /// Three machines write, read, look and cut files as they like; what each sees is what one machine would show.
 #[test]
-fn machines_that_take_turns_see_all_that_was_answered() {
+fn machines_that_alternate_see_all_that_was_answered() {
     const FILES: u64 = 40;
     let site = Site::new();
     let serving = site.serve();
