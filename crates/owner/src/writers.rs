@@ -35,7 +35,7 @@ pub(crate) const OWN: u64 = 0;
 struct Writer<S, H> {
     tag: u64,
     session: Weak<S>,
-    /// The number of the recall, and since when it is waited for.
+    /// The number of the recall, and since when nothing came of what it has gathered.
     recalled: Option<(u64, Instant)>,
     waiting: Vec<Arc<H>>,
 }
@@ -293,6 +293,14 @@ impl<S, H> Writers<S, H> {
         if state.writers.get(&node).is_some_and(is_it) { state.end(node) } else { Vec::new() }
     }
 
+    /// Something of what a machine has gathered has come: it may be slow, and is not given up.
+    pub fn goes_on(&self, tag: u64, node: u64) {
+        let mut state = self.state.lock();
+        if let Some(writer) = state.writers.get_mut(&node).filter(|writer| writer.tag == tag) {
+            writer.recalled = writer.recalled.map(|(number, _)| (number, Instant::now()));
+        }
+    }
+
     /// What a machine that comes back has to hear once more.
     pub fn recalled_of(&self, tag: u64) -> Vec<(u64, u64)> {
         let state = self.state.lock();
@@ -300,7 +308,7 @@ impl<S, H> Writers<S, H> {
         of.filter_map(|(node, writer)| writer.recalled.map(|(number, _)| (*node, number))).collect()
     }
 
-    /// Machines that others have waited for longer than this.
+    /// Machines that others wait for and of which nothing has come for longer than this.
     pub fn overdue(&self, patience: Duration) -> Vec<Arc<S>> {
         let state = self.state.lock();
         let is_overdue = |writer: &&Writer<S, H>| writer.recalled.is_some_and(|(_, since)| since.elapsed() > patience);

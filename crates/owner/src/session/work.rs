@@ -254,6 +254,7 @@ impl Work {
         self.note(answer.bytes);
         let definite = Arc::clone(&self.session.definite);
         if let Some(change) = self.change(answer) {
+            self.session.writers.goes_on(change.tag, change.node);
             return self.wrote(change, answer);
         }
         let Some(need) = need(self.opcode, self.node, self.is_cut) else {

@@ -90,6 +90,11 @@ fn the_end_of_a_session_lets_go_of_all_that_wait_for_it() {
     drop(writers.wait(3, &[7, 8], &held));
     assert_eq!(writers.overdue(Duration::ZERO).len(), 2);
     assert!(writers.overdue(Duration::from_secs(60)).is_empty());
+    std::thread::sleep(Duration::from_millis(20));
+    writers.goes_on(1, 7);
+    writers.goes_on(1, 8);
+    writers.goes_on(3, 7);
+    assert_eq!(writers.overdue(Duration::from_millis(10)).into_iter().map(|one| *one).collect::<Vec<_>>(), [2]);
     assert_eq!(writers.ended(1).len(), 1);
     assert_eq!((writers.all_others(3), writers.machines(2)), (vec![8], 1));
 }
