@@ -281,7 +281,9 @@ impl Direct {
         if let Some(content) = &self.content
             && let Some((node, range)) = direct_range(&request)
         {
+            let jobs = queue.jobs.len();
             queue.send_for(&request);
+            self.wake(&queue, jobs);
             let now_ms = (content.now_ms)();
             let is_paused = queue.paused.get(&node).is_some_and(|until| now_ms < *until);
             let file = queue.files.get(&node);
@@ -301,10 +303,10 @@ impl Direct {
         if queue.may_pass(&request) {
             return Some(request);
         }
+        let jobs = queue.jobs.len();
         queue.send_for(&request);
         queue.put_behind(request);
-        drop(queue);
-        self.tell_all();
+        self.wake(&queue, jobs);
         None
     }
 
@@ -344,7 +346,7 @@ impl Direct {
         if queue.files.is_empty() {
             released.extend(queue.behind_all.drain(..));
         }
-        self.tell_all();
+        self.wake(&queue, queue.jobs.len());
         self.ended.notify_all();
         released
     }
@@ -373,8 +375,9 @@ impl Direct {
 
     /// The owner has room for what was gathered. Gives what has waited for that.
     fn is_known(&self, job: &Job) -> Vec<Request> {
-        let released = self.queue.lock().note_known(job.node, job.number);
-        self.tell_all();
+        let mut queue = self.queue.lock();
+        let released = queue.note_known(job.node, job.number);
+        self.wake(&queue, queue.jobs.len());
         released
     }
 

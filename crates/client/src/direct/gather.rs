@@ -144,6 +144,10 @@ impl Queue {
         nodes.into_iter().for_each(|node| self.send(node));
     }
 
+    fn has_begun(&self, node: u64) -> bool {
+        self.files.get(&node).is_some_and(|file| file.gathering.is_some())
+    }
+
     fn is_gathering(&self) -> bool {
         self.files.values().any(|file| file.gathering.is_some())
     }
@@ -247,6 +251,17 @@ impl Direct {
         self.tell_all();
     }
 
+    /// Wakes as many threads as there is more to write than there was, and whoever tells the owner if there is something to tell: most writes
+    /// are only gathered, and wake nobody.
+    pub(super) fn wake(&self, queue: &Queue, jobs_before: usize) {
+        for _ in jobs_before..queue.jobs.len() {
+            self.arrived.notify_one();
+        }
+        if !queue.returns.is_empty() || !queue.forgotten.is_empty() {
+            self.due.notify_one();
+        }
+    }
+
     pub(super) fn tell_all(&self) {
         self.arrived.notify_all();
         self.due.notify_all();
@@ -274,6 +289,7 @@ impl Direct {
         let middle = piece_end(range.start).min(range.end);
         let (first, second) = data.split_at((middle - range.start) as usize);
         let now_ms = self.now_ms();
+        let (jobs, was_begun) = (queue.jobs.len(), queue.has_begun(node));
         {
             // Kept before it may be sent by anybody, and answered after that.
             let mut state = state.lock();
@@ -281,6 +297,7 @@ impl Direct {
                 return Err(request);
             }
             if !queue.gather_part(&request, node, &(range.start..middle), first, now_ms) {
+                self.wake(&queue, jobs);
                 return Err(request);
             }
             state.gathered(node, range.start, first);
@@ -291,9 +308,12 @@ impl Direct {
             state.lock().gathered(node, middle, second);
             written += second.len();
         }
+        self.wake(&queue, jobs);
+        if !was_begun {
+            self.due.notify_one();
+        }
         drop(queue);
         self.counted.gathered.fetch_add(1, Ordering::Relaxed);
-        self.tell_all();
         request.reply_written(u32::try_from(written).unwrap_or(u32::MAX));
         Ok(())
     }
