@@ -12,10 +12,10 @@ use stere_faults::{Bug, is_planted};
 use stere_format::{Counters, DeviceIndex, JournalPosition, Key, SegmentKind};
 use stere_journal::{Change, Journal, Mirror};
 use stere_log::Segment;
+use stere_tree::Overlay;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::overlay::Overlay;
 use crate::{FreedSegment, Inner};
 
 /// What the freezing of the overlay leaves for the checkpoint.

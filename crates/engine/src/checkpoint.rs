@@ -14,7 +14,7 @@ use stere_format::{
     CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentChunks, SegmentKind,
     SummaryEntry, Superblock, sector_aligned,
 };
-use stere_log::{Io, StreamKey};
+use stere_log::{Appended, Io, StreamKey};
 use stere_tree::{NodeIo, Tree};
 
 use crate::batch::{Batches, Frozen};
@@ -23,6 +23,7 @@ use crate::condemn::choose_condemned;
 use crate::error::Error;
 use crate::freed::release_freed;
 use crate::mirrors::{note_answering, wanted_journal};
+use crate::shared::SharedLog;
 use crate::stranded::Rerouting;
 use crate::superblock::store_superblocks;
 use crate::{FreedSegment, engine::Engine};
@@ -50,16 +51,8 @@ impl NodeIo for MergeIo<'_> {
     fn append(&mut self, level: u8, first_key: &Key, bytes: Vec<u8>) -> Result<NodeReference, Error> {
         let first_key = *first_key;
         let crc32c = stere_format::crc32c(&bytes);
-        let appended = self.store.log.append(&self.stream, bytes.len(), Io::BLOCKING, |target| {
-            target.copy_from_slice(&bytes);
-            SummaryEntry {
-                offset: 0,
-                length: 0,
-                crc32c,
-                subject: RecordSubject::Node { level, first_key },
-                hint: Vec::new(),
-            }
-        })?;
+        let subject = RecordSubject::Node { level, first_key };
+        let appended = self.store.checkpoints().append(&self.stream, &bytes, crc32c, subject)?;
         assert_eq!(appended.address.length as usize, bytes.len(), "a node is a record of its own");
         self.store.checkpoints().meta_usage(&appended.address, 1)?;
         let reference = NodeReference { address: appended.address, crc32c, level };
@@ -187,6 +180,17 @@ impl Checkpoints<'_> {
         }
     }
 
+    /// Appends a record of metadata, when the room that there is may be written to.
+    fn append(&self, stream: &StreamKey, bytes: &[u8], crc32c: u32, subject: RecordSubject) -> Result<Appended, Error> {
+        SharedLog::of(self.engine).with_held_room(|| {
+            let appended = self.engine.log.append(stream, bytes.len(), Io::BLOCKING, |target| {
+                target.copy_from_slice(bytes);
+                SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
+            });
+            Ok(appended?)
+        })
+    }
+
     fn missing_in_metadata(&self) -> BTreeMap<u64, u32> {
         let meta = self.engine.log.segments.all().into_iter().filter(|segment| segment.kind == SegmentKind::Meta);
         meta.map(|segment| (segment.id, segment.missing())).collect()
@@ -238,11 +242,8 @@ impl Checkpoints<'_> {
         let mut parts = Vec::with_capacity(chunks.len());
         for (index, bytes) in (0u32..).zip(chunks) {
             let crc32c = stere_format::crc32c(bytes);
-            let appended = self.engine.log.append(stream, bytes.len(), Io::BLOCKING, |target| {
-                target.copy_from_slice(bytes);
-                let subject = RecordSubject::Checkpoint { generation, part: index, parts: count };
-                SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
-            })?;
+            let subject = RecordSubject::Checkpoint { generation, part: index, parts: count };
+            let appended = self.append(stream, bytes, crc32c, subject)?;
             self.meta_usage(&appended.address, 1)?;
             let crc32c = CheckpointRecord::part_checksum(bytes);
             parts.push(CheckpointPart {

@@ -18,14 +18,13 @@ use parking_lot::{Mutex, RwLock};
 use stere_device::Answering;
 use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, SegmentChunks, Superblock};
 use stere_log::{FormerPlaces, Log, RepairTotals, Segment, SegmentTable};
-use stere_tree::{NodeCache, Tree};
+use stere_tree::{NodeCache, Overlay, Tree};
 
 use crate::checkpointer::Checkpointer;
 use crate::cleaner::{Cleaner, CleanerPolicy};
 use crate::damage::KnownDamage;
 use crate::error::Error;
 use crate::folds::{Folds, Unfolded};
-use crate::overlay::Overlay;
 use crate::rebuild::Mender;
 use crate::space::Space;
 use crate::transaction::Settler;

@@ -33,7 +33,6 @@ mod make_room;
 mod mend;
 mod mirrors;
 mod moving;
-mod overlay;
 mod place_table;
 mod places;
 mod read;

@@ -17,7 +17,7 @@ use stere_format::{
 };
 use stere_log::{FormerPlaces, Log, LogOptions, Segment};
 use stere_stripe::{ReadReport, Stripe};
-use stere_tree::{NodeCache, Tree};
+use stere_tree::{NodeCache, Overlay, Tree};
 
 use crate::batch::Batches;
 use crate::checkpointer::Checkpointer;
@@ -26,7 +26,6 @@ use crate::error::Error;
 use crate::folds::Folds;
 use crate::freed::release_freed;
 use crate::mirrors::wanted_journal;
-use crate::overlay::Overlay;
 use crate::rebuild::Mender;
 use crate::shared::SharedLog;
 use crate::space::Space;

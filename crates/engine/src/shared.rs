@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use stere_faults::{Bug, is_planted};
-use stere_log::Segment;
+use stere_log::{LogError, Segment};
 use stere_stripe::slots_of;
 
 use crate::engine::Engine;
@@ -44,6 +44,21 @@ impl<'a> SharedLog<'a> {
     /// Why it takes nothing now.
     pub fn trouble(self) -> Option<String> {
         self.engine.options.tail.as_ref()?.trouble()
+    }
+
+    /// Appends, and again when room is free that is held for an owner before. A checkpoint cannot be given up half-way.
+    pub(crate) fn with_held_room<T>(self, append: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+        let mut tries = 0;
+        loop {
+            let outcome = append();
+            let Some(tail) = self.engine.options.tail.as_ref() else { return outcome };
+            let is_held = matches!(outcome, Err(Error::NoSpace | Error::Log(LogError::NoSpace)))
+                && self.engine.log.stripe.slots.holds_free();
+            if !is_held || (self.release_foreign_slots() == 0 && !tail.wait_for_foreign(tries)) {
+                return outcome;
+            }
+            tries += 1;
+        }
     }
 
     /// Frees slots that owners before cannot write to any more, as time has passed. How many those are.

@@ -13,6 +13,7 @@ use stere_format::SegmentKind;
 use crate::batch::Batches;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::shared::SharedLog;
 use stere_journal::Journal;
 
 /// Rounds of writing elsewhere, in each of which devices fail.
@@ -87,11 +88,12 @@ impl Rerouting<'_> {
             let contents = contents.ok_or_else(|| lost(format!("row {row_block} of segment {id} cannot be read")))?;
             let mut moved = Vec::new();
             for (blob, inode, file_offset) in self.engine.moving().live_blobs(&segment, row_block, &contents.entries)? {
-                let (value, to) =
-                    self.engine.moving().append_copy(&blob, inode, file_offset, &key).map_err(|error| match error {
-                        Error::NoSpace => lost("no other device has room for it".into()),
-                        error => error,
-                    })?;
+                let append = || self.engine.moving().append_copy(&blob, inode, file_offset, &key);
+                let copied = SharedLog::of(self.engine).with_held_room(append);
+                let (value, to) = copied.map_err(|error| match error {
+                    Error::NoSpace => lost("no other device has room for it".into()),
+                    error => error,
+                })?;
                 moved.push((blob, value, to));
             }
             count += self.engine.moving().enter_moved(&moved)?;

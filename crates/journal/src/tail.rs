@@ -144,6 +144,12 @@ impl Tail {
         self.foreign.lock().release((self.world.now_ms)())
     }
 
+    /// Waits a moment of the time for which such slots are held; `tries` went before. False where that is not waited for.
+    pub fn wait_for_foreign(&self, tries: u32) -> bool {
+        let is_lost = self.is_given_up.load(Ordering::Acquire) || self.check().is_err();
+        !is_lost && (self.world.pause)("all free room is held for writes of an owner before this one", tries + 1)
+    }
+
     /// The log ended at `next` already so long before it was read.
     pub fn note_silence(&self, next: u64, silent_ms: u64) {
         let (decided, _) = self.ends();

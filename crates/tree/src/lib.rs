@@ -16,6 +16,7 @@ pub mod io;
 pub mod level;
 pub mod lookup;
 pub mod merge;
+pub mod overlay;
 pub mod range;
 #[cfg(test)]
 mod simulated_log;
@@ -28,6 +29,7 @@ pub use error::TreeError;
 pub use io::NodeIo;
 pub use lookup::{Lookup, Tree, ValueRef};
 pub use merge::{Merge, MergeOutcome, Progress, Touch, merge};
+pub use overlay::Overlay;
 pub use range::{Direction, Range, RangeStep};
 pub use value::Value;
 pub use void::{DELETIONS_MIN, Voids};

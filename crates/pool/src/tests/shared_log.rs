@@ -22,6 +22,10 @@ fn tail_at(log: &MemoryLog, owner: u8, clock: &Arc<AtomicU64>) -> Arc<Tail> {
     let clock = clock.clone();
     let now_ms = Arc::new(move || clock.load(Ordering::Relaxed));
     let world = TailWorld { now_ms, pause: Box::new(|_, tries| tries < 3), lease_ms: LEASE_MS, hold_ms: 30_000 };
+    tail_in(log, owner, world)
+}
+
+fn tail_in(log: &MemoryLog, owner: u8, world: TailWorld) -> Arc<Tail> {
     let tail = Tail::open(Arc::new(log.another()), PoolId([9; 16]), [owner; 16], world).unwrap();
     let weak: Weak<Tail> = Arc::downgrade(&tail);
     tail.grants().set_on_wanted(Arc::new(move || {
@@ -195,6 +199,38 @@ fn slots_of_an_earlier_owner_are_left_alone() {
     assert!(is_sound(&fourth.store));
     fourth.store.close().unwrap();
     assert!(tail_of(&log, 6).foreign().is_empty());
+}
+
+/// Opens the pool where a second passes with each pause.
+fn open_patiently(log: &MemoryLog, owner: u8, devices: &[Arc<MemoryDevice>], clock: &Arc<AtomicU64>) -> crate::Opened {
+    let (told, passing) = (clock.clone(), clock.clone());
+    let pause = move |_: &str, tries| {
+        passing.fetch_add(1000, Ordering::Relaxed);
+        tries < 100
+    };
+    let now_ms = Arc::new(move || told.load(Ordering::Relaxed));
+    let world = TailWorld { now_ms, pause: Box::new(pause), lease_ms: 1000 * LEASE_MS, hold_ms: 30_000 };
+    let options = OpenOptions { epoch_nonce: u32::from(owner), ..open_options() };
+    assemble_with(tail_in(log, owner, world), devices).unwrap().open(&options, &nowhere).unwrap()
+}
+
+#[test]
+fn metadata_waits_for_room_that_is_held() {
+    let log = MemoryLog::new();
+    let devices = make_shared(&log, &[64 * MIB, 64 * MIB, 64 * MIB]);
+    let clock: Arc<AtomicU64> = Arc::default();
+    change(&open_patiently(&log, 2, &devices, &clock).store);
+    // Each leaves what it was granted to nobody, for as long as it may still write there.
+    for owner in 3..90 {
+        let opened = open_patiently(&log, owner, &devices, &clock);
+        opened.store.checkpoint().unwrap_or_else(|error| panic!("owner {owner}: {error}"));
+        assert_eq!(opened.store.failure(), None, "owner {owner} stopped writing");
+    }
+    assert!(clock.load(Ordering::Relaxed) > 0, "there always was room that nobody held");
+    let opened = open_patiently(&log, 90, &devices, &clock);
+    assert_eq!(changes_in(&opened.store), 1);
+    assert!(is_sound(&opened.store));
+    opened.store.close().unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The overlay: changes since a checkpoint, ordered by key, above the immutable tree.
 //!
 //! Invariants: an entry with no value is a deletion that hides the tree's entry; every key in `pending` has an entry whose
-//! `pending` mark is set, exactly once. Read next: `view.rs`.
+//! `pending` mark is set, exactly once. Read next: `merge.rs`; the engine's `view.rs` reads both.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,14 +13,14 @@ use stere_format::Key;
 /// What a change costs in memory beyond its value: key, map node, reference counts.
 const ENTRY_OVERHEAD_BYTES: usize = 80;
 
-pub(crate) struct Entry {
-    pub value: Option<Arc<[u8]>>,
-    pub pending: bool,
+struct Entry {
+    value: Option<Arc<[u8]>>,
+    pending: bool,
 }
 
 /// Ordered changes; `active` takes writes, a frozen one is being merged into the tree.
 #[derive(Default)]
-pub(crate) struct Overlay {
+pub struct Overlay {
     entries: BTreeMap<Key, Entry>,
     pending: Vec<Key>,
     pending_bytes: usize,
@@ -28,6 +28,7 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
+    /// What it says of a key; `None` within for a deletion.
     pub fn get(&self, key: &Key) -> Option<&Option<Arc<[u8]>>> {
         self.entries.get(key).map(|entry| &entry.value)
     }
@@ -93,6 +94,7 @@ impl Overlay {
             .collect()
     }
 
+    /// What the changes take that the journal does not hold yet, roughly.
     pub fn pending_bytes(&self) -> usize {
         self.pending_bytes
     }
@@ -102,6 +104,7 @@ impl Overlay {
         self.bytes
     }
 
+    /// Entries from one key on, up to another one that is not among them.
     pub fn range(&self, from: &Key, to: &Key) -> impl DoubleEndedIterator<Item = (&Key, &Option<Arc<[u8]>>)> {
         let range = if from < to {
             (Bound::Included(*from), Bound::Excluded(*to))
@@ -111,6 +114,7 @@ impl Overlay {
         self.entries.range(range).map(|(key, entry)| (key, &entry.value))
     }
 
+    /// All entries by key.
     pub fn iter(&self) -> impl Iterator<Item = (Key, Option<&[u8]>)> {
         self.entries.iter().map(|(key, entry)| (*key, entry.value.as_deref()))
     }
