@@ -46,19 +46,25 @@ pub struct Wanted {
     /// The policy's code.
     pub compression: u8,
     pub checksum: ChecksumKind,
+    /// Number of the key; 0 for none.
+    pub key: u16,
     pub record_bytes: u32,
 }
 
+pub type WriteRow = Box<dyn Fn(&stere_format::RowGrant, usize) -> bool + Send>;
+
 /// Content that was encoded.
 pub struct Prepared {
-    /// A `stere_format::WriteOffer`.
-    pub offer: Vec<u8>,
-    /// Writes it into the row of a `stere_format::RowGrant`. False: not all of it is there.
-    pub write: Box<dyn FnOnce(&stere_format::RowGrant) -> bool + Send>,
+    /// Where in the content each record begins, and where the last one ends.
+    pub begins: Vec<u64>,
+    /// A `stere_format::WriteOffer` of the records from this one on.
+    pub offer: Box<dyn Fn(usize) -> Vec<u8> + Send>,
+    /// Writes records from this one on into the row of a `stere_format::RowGrant`. False: not all of it is there.
+    pub write: WriteRow,
 }
 
-/// Encodes content that begins at an offset; `None` where it cannot be encoded so here.
-pub type Prepare = Box<dyn Fn(Option<Wanted>, u64, Vec<u8>) -> Option<Prepared> + Send + Sync>;
+/// Encodes content of an inode that begins at an offset; `None` where it cannot be encoded so here.
+pub type Prepare = Box<dyn Fn(Option<Wanted>, u64, u64, Vec<u8>) -> Option<Prepared> + Send + Sync>;
 
 /// Writes to nodes.
 pub struct WriteContent {

@@ -286,7 +286,7 @@ fn is_being_killed(thread: u32) -> bool {
 
 /// What wants no answer.
 fn untold(message: &[u8]) -> Frame<'_> {
-    Frame::Request { number: 0, acknowledged: 0, is_repeated: false, takes_map: false, message }
+    Frame::Request { number: 0, acknowledged: 0, is_repeated: false, takes_map: false, has_keys: false, message }
 }
 
 pub(crate) fn sync_message() -> Vec<u8> {
@@ -460,6 +460,7 @@ impl Shared {
                     acknowledged: one.acknowledged,
                     is_repeated: one.is_repeated,
                     takes_map: one.takes_map && self.mapped.is_ready(),
+                    has_keys: one.takes_map && self.mapped.has_keys(),
                     message: &one.message,
                 }),
                 Err(errno) => self.answer_here(number, errno),

@@ -5,16 +5,18 @@
 
 use std::collections::VecDeque;
 
-use fuse_wire::Request;
+use fuse_wire::{Operation, Request};
 use parking_lot::{Condvar, Mutex};
 
-/// The bytes of a map, verified; `None` where they cannot be had, or the map is none.
-pub type ReadMap = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
+/// The bytes of a map, verified, of an inode from an offset on; `None` where they cannot be had, or the map is none.
+pub type ReadMap = Box<dyn Fn(&[u8], u64, u64) -> Option<Vec<u8>> + Send + Sync>;
 
 /// Reads from nodes what the owner tells as maps.
 pub struct ReadContent {
     /// Whether maps are of use now.
     pub is_ready: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Whether anything encrypted can be read.
+    pub has_keys: Box<dyn Fn() -> bool + Send + Sync>,
     pub read: ReadMap,
 }
 
@@ -48,6 +50,10 @@ impl Mapped {
         self.content.as_ref().is_some_and(|content| (content.is_ready)())
     }
 
+    pub fn has_keys(&self) -> bool {
+        self.content.as_ref().is_some_and(|content| (content.has_keys)())
+    }
+
     pub fn push(&self, request: Request, map: Vec<u8>) {
         self.queue.lock().maps.push_back((request, map));
         self.arrived.notify_one();
@@ -74,7 +80,11 @@ impl Mapped {
                     self.arrived.wait(&mut queue);
                 }
             };
-            match (content.read)(&map) {
+            let bytes = match request.operation() {
+                Operation::Read { node, offset, .. } => (content.read)(&map, node, offset),
+                _ => None,
+            };
+            match bytes {
                 Some(bytes) => drop(request.reply_raw(0, &bytes)),
                 None => unread(request),
             }

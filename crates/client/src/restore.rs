@@ -230,7 +230,14 @@ impl<'a> Restoring<'a> {
             let first = self.shared.state.lock().take_numbers(window.len() as u64);
             for (number, message) in (first..).zip(window) {
                 let (acknowledged, is_repeated, takes_map) = (0, false, false);
-                self.wire.send(&Frame::Request { number, acknowledged, is_repeated, takes_map, message });
+                self.wire.send(&Frame::Request {
+                    number,
+                    acknowledged,
+                    is_repeated,
+                    takes_map,
+                    has_keys: false,
+                    message,
+                });
             }
             answers.extend(self.answers(first, window.len())?);
         }

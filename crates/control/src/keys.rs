@@ -9,6 +9,8 @@ use crate::secret::SentSecret;
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     List,
+    /// What the pool says of all keys, as it is on media: wrapped.
+    Wrapped,
     Create {
         name: String,
         secret: SentSecret,

@@ -168,6 +168,10 @@ pub enum Answer {
     Keys {
         keys: Vec<KeyReport>,
     },
+    /// Each as it is on media.
+    WrappedKeys {
+        keys: Vec<Vec<u8>>,
+    },
     Plugins {
         plugins: Vec<PluginReport>,
     },

@@ -13,11 +13,13 @@ use stere_client::{CommandsError, Link, Reach};
 use stere_fuse::Unmounter;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::client_keys::ClientKeys;
 use crate::control_socket::unmount_for;
 use crate::daemon::spawn;
 use crate::junctions::{How, Junctions};
 use stere_control::connection::{self, Connection};
-use stere_control::junction::Order;
+use stere_control::junction;
+use stere_control::keys::Order;
 use stere_control::message::{About, Answer, Request};
 use stere_control::status::{ThroughReport, ThroughState};
 use stere_machine::error::{Error, Result, refused};
@@ -33,6 +35,8 @@ pub struct ClientControl {
     /// What is wrong with the log by which the owner is found, if anything is.
     pub log_trouble: Box<dyn Fn() -> Option<String> + Send + Sync>,
     pub link: Arc<Link>,
+    /// Unlocked on this machine.
+    pub keys: Arc<ClientKeys>,
     /// Pools that are mounted in this mount.
     pub junctions: Arc<Junctions>,
     /// Makes this machine the pool's owner.
@@ -70,6 +74,11 @@ impl ClientControl {
                         self.junctions.go_on();
                         connection::send(&mut stream, &refused);
                     }
+                }
+                Ok(Request::Keys { order: order @ (Order::Unlock { .. } | Order::Lock { .. }) }) => {
+                    let answer = self.keys.answer(self, order);
+                    let failed = |error: Error| Answer::Failed { message: error.to_string(), ended: false };
+                    connection::send(&mut stream, &answer.unwrap_or_else(failed));
                 }
                 Ok(_) => {
                     let mut first = Zeroizing::new(line.as_bytes().to_vec());
@@ -180,7 +189,7 @@ impl ClientControl {
 pub fn follow_junctions(control: &Arc<ClientControl>) -> Result<()> {
     let (junctions, control) = (control.junctions.clone(), Arc::downgrade(control));
     Junctions::follow(&junctions, move || {
-        let told = control.upgrade()?.ask_for(Request::Junctions { order: Order::List });
+        let told = control.upgrade()?.ask_for(Request::Junctions { order: junction::Order::List });
         Some(told.and_then(|answer| match answer {
             Answer::Junctions { junctions } => Ok(junctions),
             _ => refused("the owner gave an answer that was not asked for"),

@@ -11,6 +11,7 @@ mod background;
 mod backup;
 mod backups;
 mod client_control;
+mod client_keys;
 mod client_names;
 mod client_questions;
 pub mod clients;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use stere_client::{Prepared, ReadContent, Wanted, WriteContent};
 use stere_device::Access;
-use stere_direct::{Encoding, Nodes, Records};
+use stere_direct::{Encoding, Nodes, Opening, Records, Sealing};
 use stere_format::{ContentMap, RowGrant, Superblock};
 use stere_machine::error::Result;
 use stere_machine::registry::{DeviceRecord, Registry};
@@ -17,6 +17,7 @@ use stere_nbd::NbdDevice;
 use stere_policy::Compression;
 use stere_pool::{Holds, identify};
 
+use crate::client_keys::ClientKeys;
 use crate::daemon::{lock, spawn};
 use crate::from_afar::is_everywhere;
 
@@ -39,11 +40,18 @@ pub struct PoolNodes {
     alone: Mutex<BTreeMap<String, Instant>>,
     failed: Mutex<Option<Instant>>,
     access: Access,
+    keys: Arc<ClientKeys>,
 }
 
 impl PoolNodes {
     /// Opens nodes from now on, until this is dropped.
-    pub fn start(registry: &Registry, pool: &str, pool_id: &str, is_read_only: bool) -> Result<Arc<PoolNodes>> {
+    pub fn start(
+        registry: &Registry,
+        pool: &str,
+        pool_id: &str,
+        is_read_only: bool,
+        keys: &Arc<ClientKeys>,
+    ) -> Result<Arc<PoolNodes>> {
         let all = Arc::new(PoolNodes {
             registry: registry.clone(),
             pool: pool.to_owned(),
@@ -52,6 +60,7 @@ impl PoolNodes {
             alone: Mutex::default(),
             failed: Mutex::default(),
             access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite },
+            keys: keys.clone(),
         });
         let of_thread = Arc::downgrade(&all);
         spawn("nodes", move || keep_open(&of_thread))?;
@@ -111,8 +120,12 @@ fn keep_open(nodes: &Weak<PoolNodes>) {
 impl PoolNodes {
     /// For a mount through the owner.
     pub fn reading(self: &Arc<Self>) -> ReadContent {
-        let (asked, reader) = (self.clone(), self.clone());
-        ReadContent { is_ready: Box::new(move || asked.is_ready()), read: Box::new(move |map| reader.read(map)) }
+        let (asked, keys, reader) = (self.clone(), self.keys.clone(), self.clone());
+        ReadContent {
+            is_ready: Box::new(move || asked.is_ready()),
+            has_keys: Box::new(move || keys.has_keys()),
+            read: Box::new(move |map, inode, offset| reader.read(map, inode, offset)),
+        }
     }
 
     /// For a mount through the owner that is no mount for reading.
@@ -120,26 +133,39 @@ impl PoolNodes {
         let (asked, preparing) = (self.clone(), self.clone());
         (self.access == Access::ReadWrite).then(|| WriteContent {
             is_ready: Box::new(move || asked.is_ready()),
-            prepare: Box::new(move |wanted, offset, data| preparing.prepare(wanted, offset, data)),
+            prepare: Box::new(move |wanted, inode, offset, data| preparing.prepare(wanted, inode, offset, data)),
             now_ms: Box::new(stere_multihost::boot_ms),
         })
     }
 
-    fn prepare(self: &Arc<Self>, wanted: Option<Wanted>, offset: u64, data: Vec<u8>) -> Option<Prepared> {
-        let encoding = match wanted {
-            None => Encoding::default(),
-            Some(Wanted { compression, checksum, record_bytes }) => {
-                Encoding { compression: Compression::from_code(compression)?, checksum, record_bytes }
+    fn prepare(self: &Arc<Self>, wanted: Option<Wanted>, inode: u64, offset: u64, data: Vec<u8>) -> Option<Prepared> {
+        let (encoding, key) = match wanted {
+            None => (Encoding::default(), 0),
+            Some(Wanted { compression, checksum, key, record_bytes }) => {
+                (Encoding { compression: Compression::from_code(compression)?, checksum, record_bytes }, key)
             }
         };
-        let records = Records::of(&encoding, offset, data);
-        let (offer, nodes) = (records.offer.encode(), self.clone());
-        Some(Prepared { offer, write: Box::new(move |row| nodes.write(row, &records)) })
+        let records = match key {
+            0 => Records::of(&encoding, offset, data),
+            // One that is not unlocked here is unlocked at the owner, perhaps.
+            key => {
+                let sealing = Sealing { keyring: self.keys.keyring(), key, inode };
+                Records::sealed(&encoding, &sealing, offset, data).ok()?
+            }
+        };
+        let records = Arc::new(records);
+        let (offered, nodes) = (records.clone(), self.clone());
+        let begins = (0..=records.count()).map(|record| records.content_bytes_before(record)).collect();
+        Some(Prepared {
+            begins,
+            offer: Box::new(move |first| offered.offer_from(first)),
+            write: Box::new(move |row, first| nodes.write(row, &records, first)),
+        })
     }
 
-    fn write(&self, row: &RowGrant, records: &Records) -> bool {
+    fn write(&self, row: &RowGrant, records: &Records, first: usize) -> bool {
         let nodes = lock(&self.nodes).clone().filter(|nodes| nodes.reach(row));
-        let written = nodes.map(|nodes| nodes.write(row, records));
+        let written = nodes.map(|nodes| nodes.write(row, records, first));
         if let Some(Err(error)) = &written {
             tracing::debug!(%error, "a row could not be written past the owner");
         }
@@ -154,11 +180,12 @@ impl PoolNodes {
         lock(&self.nodes).is_some() && lock(&self.failed).is_none_or(|failed| failed.elapsed() >= PAUSE)
     }
 
-    fn read(&self, map: &[u8]) -> Option<Vec<u8>> {
+    fn read(&self, map: &[u8], inode: u64, offset: u64) -> Option<Vec<u8>> {
         let nodes = lock(&self.nodes).clone()?;
         let read = ContentMap::decode(map).map_err(|error| error.to_string()).and_then(|map| {
             let mut out = vec![0; map.length as usize];
-            nodes.read(&map, &mut out).map(|found| (out, found)).map_err(|error| error.to_string())
+            let opening = Opening { keyring: self.keys.keyring(), inode, offset };
+            nodes.read(&map, &opening, &mut out).map(|found| (out, found)).map_err(|error| error.to_string())
         });
         match read {
             // The owner reads it too, and repairs what is wrong.

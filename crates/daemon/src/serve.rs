@@ -21,6 +21,7 @@ use stere_store::SharedLog;
 use crate::answer::keys;
 use crate::background::{Outcome, Ready};
 use crate::client_control::{self, ClientControl};
+use crate::client_keys::ClientKeys;
 use crate::clients::{self, Clients};
 use crate::control_socket::{answer_waiting, start_control};
 use crate::daemon::Daemon;
@@ -275,7 +276,8 @@ fn serve_client_of(
     let metrics = request.options.metrics.map(metrics::listen).transpose()?;
     let starter = stands_by.then(|| Starter::new(registry, request, pool)).transpose()?;
     let seeker = OwnerSeeker::start(log, starter)?;
-    let nodes = PoolNodes::start(registry, pool, &record.id, request.options.fuse.read_only)?;
+    let keys = ClientKeys::new();
+    let nodes = PoolNodes::start(registry, pool, &record.id, request.options.fuse.read_only, &keys)?;
     let mount = ClientMount {
         find: Box::new(seeker.find()),
         pool: pool.clone(),
@@ -306,8 +308,19 @@ fn serve_client_of(
         let (registry, ending, link) = (registry.clone(), Default::default(), link.clone());
         let (junctions, take) = (junctions.clone(), Box::new(seeker.take()));
         let (host, log_trouble) = (Box::new(seeker.host()), Box::new(seeker.trouble()));
-        let answering =
-            Arc::new(ClientControl { registry, about, unmounter, host, log_trouble, link, junctions, take, ending });
+        let answering = ClientControl {
+            registry,
+            about,
+            unmounter,
+            host,
+            log_trouble,
+            link,
+            keys: keys.clone(),
+            junctions,
+            take,
+            ending,
+        };
+        let answering = Arc::new(answering);
         if let Err(error) = answering.start(listener) {
             tracing::error!(%error, "commands are not answered");
         }
@@ -320,6 +333,9 @@ fn serve_client_of(
         }
         if let Err(error) = learn_places::start(&answering) {
             tracing::error!(%error, "devices that this machine does not know are not looked for");
+        }
+        if let Err(error) = keys.start(&answering, &request.options.key_files) {
+            tracing::error!(%error, "content of encrypted files is read and written by the owner");
         }
         if let Some(Err(error)) = metrics.map(|server| serve_metrics(server, &answering)) {
             tracing::error!(%error, "metrics are not served");

@@ -12,6 +12,7 @@ mod error;
 mod read;
 mod write;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ use stere_format::{DeviceIndex, DeviceLayout};
 use stere_stripe::{READ_COST_FAST, Stripe};
 
 pub use error::DirectError;
-pub use read::Found;
-pub use write::{Encoding, Records};
+pub use read::{Found, Opening};
+pub use write::{Encoding, Records, Sealing};
 
 /// Memory for what is computed and decoded, kept between reads.
 const BUFFERS_BYTES: usize = 16 << 20;
@@ -32,13 +33,22 @@ pub struct Nodes {
     stripe: Stripe,
     /// The newest owner that gave a row.
     epoch: Mutex<u64>,
+    /// How often a flush of each node failed: what it had acknowledged may be lost.
+    losses: Mutex<BTreeMap<DeviceIndex, u64>>,
+    /// Held by whoever flushes.
+    flushing: Mutex<()>,
 }
 
 impl Nodes {
     /// Of a pool with chunks of this size, without devices yet.
     #[must_use]
     pub fn new(chunk_bytes: u32) -> Nodes {
-        Nodes { stripe: Stripe::new(chunk_bytes, BufferPool::new(BUFFERS_BYTES)), epoch: Mutex::default() }
+        Nodes {
+            stripe: Stripe::new(chunk_bytes, BufferPool::new(BUFFERS_BYTES)),
+            epoch: Mutex::default(),
+            losses: Mutex::default(),
+            flushing: Mutex::default(),
+        }
     }
 
     /// From now on this device is read, and written to if it is open for that; a node that says nothing for so long is left behind.

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use stere_crypt::{CryptError, Keyring, Place, open_record};
 use stere_device::Buffer;
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, ContentMap, MappedPiece, crc32c};
 use stere_stripe::{BadCause, ReadRequest};
@@ -31,12 +32,30 @@ fn straight(piece: &MappedPiece) -> Option<Range<u32>> {
     (is_plain && is_whole_blocks && is_all_stored).then_some(piece.offset..end)
 }
 
+/// What opens encrypted records of a range.
+pub struct Opening<'a> {
+    pub keyring: &'a Keyring,
+    pub inode: u64,
+    /// Where in the file the range begins.
+    pub offset: u64,
+}
+
+impl Opening<'_> {
+    fn open<'record>(&self, piece: &MappedPiece, record: &'record mut [u8]) -> Result<&'record [u8], CryptError> {
+        let value = &piece.value;
+        let key = self.keyring.open_key(value.key)?;
+        let begins = self.offset.wrapping_add(u64::from(piece.at)).wrapping_sub(u64::from(piece.offset));
+        let (logical_bytes, encoding) = (value.logical_bytes, value.encoding.0);
+        open_record(&key, &Place { inode: self.inode, offset: begins, logical_bytes, encoding }, record)
+    }
+}
+
 impl Nodes {
-    /// Reads the range that a map tells of; `out` is as long as it.
+    /// Reads the range that a map tells of; `out` is as long as it. `opening` is for what is encrypted.
     ///
     /// # Errors
     /// Where something cannot be had: the owner may know more.
-    pub fn read(&self, map: &ContentMap, out: &mut [u8]) -> Result<Found, DirectError> {
+    pub fn read(&self, map: &ContentMap, opening: &Opening<'_>, out: &mut [u8]) -> Result<Found, DirectError> {
         assert_eq!(out.len(), map.length as usize, "the bytes fit exactly in their place");
         let ways: Vec<Option<Range<u32>>> = map.pieces.iter().map(straight).collect();
         let mut records: Vec<Option<Buffer>> =
@@ -69,10 +88,10 @@ impl Nodes {
             found.is_any_wrong |= report.bad.iter().any(|bad| matches!(bad.cause, BadCause::Checksum));
         }
         drop(requests);
-        for (piece, record) in map.pieces.iter().zip(&records) {
+        for (piece, record) in map.pieces.iter().zip(&mut records) {
             let Some(record) = record else { continue };
             let place = piece.at as usize..(piece.at + piece.length) as usize;
-            decode(piece, record, &mut out[place])?;
+            decode(piece, opening, record.as_mut_slice(), &mut out[place])?;
         }
         Ok(found)
     }
@@ -88,7 +107,7 @@ fn lacking(piece: &MappedPiece) -> DirectError {
 }
 
 /// A piece of what is stored in a record, each block of which was verified.
-fn decode(piece: &MappedPiece, record: &[u8], out: &mut [u8]) -> Result<(), DirectError> {
+fn decode(piece: &MappedPiece, opening: &Opening<'_>, record: &mut [u8], out: &mut [u8]) -> Result<(), DirectError> {
     let (value, segment) = (&piece.value, piece.value.address.segment);
     if !value.checksums.is_digest_of(record) {
         return Err(DirectError::Digest { segment });
@@ -99,10 +118,14 @@ fn decode(piece: &MappedPiece, record: &[u8], out: &mut [u8]) -> Result<(), Dire
     }
     let mut content = vec![0; value.logical_bytes as usize];
     let undecodable = |why: String| DirectError::Undecodable { segment, why };
-    if value.encoding.is_encrypted() || value.encoding.is_plugged() || !value.encoding.is_known() {
-        return Err(undecodable("it needs a key or a plugin".into()));
+    if value.encoding.is_plugged() || !value.encoding.is_known() {
+        return Err(undecodable("it needs a plugin".into()));
     }
-    stere_plugin::decode(value.encoding.compression(), record, &mut content)
+    let opened = match value.encoding.is_encrypted() {
+        true => opening.open(piece, record).map_err(|error| undecodable(error.to_string()))?,
+        false => record,
+    };
+    stere_plugin::decode(value.encoding.compression(), opened, &mut content)
         .map_err(|error| undecodable(error.to_string()))?;
     out.copy_from_slice(&content[part]);
     Ok(())

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stere_crypt::{DataKey, Keyring};
 use stere_device::{Buffer, Completion, Device, MemoryDevice};
 use stere_format::{
     Address, BLOCK_BYTES, BlobEncoding, BlobValue, ChecksumKind, Checksums, ChunkPlace, ContentMap, DeviceLayout,
-    MappedPiece, RowGrant, Scheme, SegmentChunks,
+    EncryptionKey, MappedPiece, RowGrant, Scheme, SegmentChunks, WrappedKey, Wrapping,
 };
 use stere_plugin::Encoded;
 use stere_policy::Compression;
+use zeroize::Zeroizing;
 
 use super::*;
 
@@ -17,6 +19,7 @@ const CHUNK_BYTES: u32 = 1 << 20;
 const DEVICE_BYTES: u64 = 64 << 20;
 const SEGMENT: u64 = 40;
 const RECORD: usize = 200_000;
+const INODE: u64 = 77;
 
 /// Five devices with a segment of 4+1, and in it a row with one record.
 struct World {
@@ -93,7 +96,8 @@ impl World {
 
     fn read(&self, map: &ContentMap) -> Result<(Vec<u8>, Found), DirectError> {
         let mut out = vec![0xee; map.length as usize];
-        self.nodes.read(map, &mut out).map(|found| (out, found))
+        let opening = Opening { keyring: &Keyring::new(None), inode: INODE, offset: 0 };
+        self.nodes.read(map, &opening, &mut out).map(|found| (out, found))
     }
 
     fn assert_whole(&self) -> Found {
@@ -207,9 +211,9 @@ fn a_row_is_written_as_it_was_offered() {
             summary_offset: offset,
             summary: vec![5; 100],
         };
-        world.nodes.write(&grant, &records).unwrap();
+        world.nodes.write(&grant, &records, 0).unwrap();
         assert!(
-            world.nodes.write(&RowGrant { epoch: 2, ..grant.clone() }, &records).is_err(),
+            world.nodes.write(&RowGrant { epoch: 2, ..grant.clone() }, &records, 0).is_err(),
             "an owner that was replaced"
         );
         let (mut at, mut pieces) = (0, Vec::new());
@@ -223,5 +227,133 @@ fn a_row_is_written_as_it_was_offered() {
         let missing = SegmentChunks { missing: 2, ..world.place.clone() };
         let map = ContentMap { length: at, segments: vec![missing], pieces };
         assert!(world.read(&map).unwrap().0 == data, "{text}");
+    }
+}
+
+/// P-295: rows that nothing could be computed from are durable, or said not to be; each is for as many records as it has room for.
+#[test]
+fn rows_without_parity_are_flushed() {
+    let nodes = Nodes::new(CHUNK_BYTES);
+    let devices: Vec<_> = (0..2).map(|_| Arc::new(MemoryDevice::with_volatile_cache(DEVICE_BYTES))).collect();
+    for (index, device) in (0..).zip(&devices) {
+        nodes.attach(index, device.clone(), layout(), Duration::from_secs(5)).unwrap();
+    }
+    let records = Records::of(&Encoding { record_bytes: 64 << 10, ..Encoding::default() }, 0, bytes(5));
+    assert_eq!(records.count(), 4);
+    assert_eq!(records.content_bytes_before(4), RECORD as u64);
+    let place = |device, scheme| SegmentChunks {
+        scheme,
+        missing: 0,
+        chunks: [ChunkPlace { device, slot: 2 }].into_iter().collect(),
+    };
+    let row = |place: SegmentChunks, row_block| RowGrant {
+        number: 1,
+        epoch: 0,
+        segment: SEGMENT,
+        place,
+        row_block,
+        row_bytes: 140 << 10,
+        offsets: vec![512, 512 + (64 << 10)],
+        header: [7; 512],
+        summary_offset: 132 << 10,
+        summary: vec![5; 100],
+    };
+    let alone = Scheme { data: 1, parity: 0 };
+    let (first, second) = (row(place(0, alone), 1), row(place(0, alone), 40));
+    nodes.write(&first, &records, 0).unwrap();
+    nodes.write(&second, &records, 1).unwrap();
+    assert_eq!((devices[0].unflushed_count(), devices[0].counters().flushes), (0, 2));
+    let written = |at: u64| {
+        let mut read = vec![0; 64 << 10];
+        devices[0].read(layout().slot_offset(2).unwrap() + at * BLOCK_BYTES as u64 + 512, &mut read).unwrap();
+        read
+    };
+    assert!(written(1) == bytes(5)[..64 << 10] && written(40) == bytes(5)[64 << 10..128 << 10]);
+    assert!(nodes.write(&first, &records, 3).is_err(), "there are no two records from there on");
+    // Somebody else's flush failed while this row was written: it may be lost with what that was for.
+    let losses = nodes.losses_of(&first);
+    devices[0].set_offline(true);
+    assert!(nodes.write(&second, &records, 0).is_err());
+    devices[0].set_offline(false);
+    *nodes.losses.lock().entry(0).or_default() += 1;
+    assert!(nodes.flush(&first, &losses).is_err());
+    // Of another node, and of what has parity, nothing is waited for.
+    nodes.write(&row(place(1, alone), 1), &records, 0).unwrap();
+    let pair = SegmentChunks {
+        chunks: (0..2).map(|device| ChunkPlace { device, slot: 3 }).collect(),
+        ..place(0, Scheme { data: 1, parity: 1 })
+    };
+    let before = devices[1].counters().flushes;
+    nodes.write(&row(pair, 1), &records, 0).unwrap();
+    assert_eq!(devices[1].counters().flushes, before);
+}
+
+/// A keyring in which key 3 is unlocked.
+fn keyring() -> Keyring {
+    let keyring = Keyring::new(Some([6; 16]));
+    let wrapped = WrappedKey { wrapping: Wrapping::KeyFile, salt: [1; 16], nonce: [2; 24], key: [3; 48] };
+    let name = "k".to_owned();
+    keyring.put(EncryptionKey { number: 3, name, is_default: true, made_seconds: 0, wrapped: vec![wrapped] });
+    keyring.unlock(DataKey::new(3, Zeroizing::new([8; 32]))).unwrap();
+    keyring
+}
+
+/// P-296: what is encrypted is written and read past the owner by whoever has the key, at its own place only.
+#[test]
+fn what_is_encrypted_opens_with_its_key_at_its_place() {
+    let world = World::new(ChecksumKind::Crc32c);
+    let (keys, at) = (keyring(), 128 << 10);
+    for text in ["none", "zstd"] {
+        let encoding = Encoding {
+            compression: Compression::from_text(text).unwrap(),
+            record_bytes: 64 << 10,
+            ..Encoding::default()
+        };
+        let mut data = bytes(9);
+        data.truncate(160 << 10);
+        let sealing = Sealing { keyring: &keys, key: 3, inode: INODE };
+        let records = Records::sealed(&encoding, &sealing, at, data.clone()).unwrap();
+        assert!(records.offer.records.iter().all(|record| record.key == 3 && record.encoding.is_encrypted()), "{text}");
+        let (mut offset, mut offsets) = (512, Vec::new());
+        for record in &records.offer.records {
+            offsets.push(offset);
+            offset += record.address.length.next_multiple_of(512);
+        }
+        let grant = RowGrant {
+            number: 1,
+            epoch: 0,
+            segment: SEGMENT,
+            place: world.place.clone(),
+            row_block: 70,
+            row_bytes: (offset + 512).next_multiple_of(4096),
+            offsets: offsets.clone(),
+            header: [7; 512],
+            summary_offset: offset,
+            summary: vec![5; 100],
+        };
+        world.nodes.write(&grant, &records, 0).unwrap();
+        // Of the first record the end, then the others.
+        let (mut begin, mut pieces, skipped) = (0, Vec::new(), 5000);
+        for (record, offset) in records.offer.records.iter().zip(offsets) {
+            let address = Address { segment: SEGMENT, row_block: 70, offset, length: record.address.length };
+            let value = BlobValue { address, ..record.clone() };
+            let offset = if begin == 0 { skipped } else { 0 };
+            let length = record.logical_bytes - offset;
+            pieces.push(MappedPiece { at: begin, offset, length, segment: 0, value });
+            begin += length;
+        }
+        let map = world.map(begin, pieces);
+        let read = |keyring: &Keyring, inode, offset| {
+            let mut out = vec![0; map.length as usize];
+            world.nodes.read(&map, &Opening { keyring, inode, offset }, &mut out).map(|_| out)
+        };
+        let offset = at + u64::from(skipped);
+        assert!(read(&keys, INODE, offset).unwrap() == data[skipped as usize..], "{text}");
+        assert!(read(&keys, INODE + 1, offset).is_err(), "of another file");
+        assert!(read(&keys, INODE, offset + 4096).is_err(), "elsewhere in its own");
+        keys.finish_lock(3);
+        assert!(read(&keys, INODE, offset).is_err(), "with the key locked");
+        assert!(Records::sealed(&encoding, &sealing, at, data.clone()).is_err(), "with the key locked");
+        keys.unlock(DataKey::new(3, Zeroizing::new([8; 32]))).unwrap();
     }
 }

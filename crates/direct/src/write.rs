@@ -1,13 +1,17 @@
 //! Writing a row that the owner has given: records are encoded and described before the owner is asked, then put in their places.
 //!
 //! The description is what the owner enters into the file, so it is computed from the same bytes that are written. Invariants: a row counts as
-//! written only when every chunk that is not marked as missing has it; nothing is written to a node without the epoch of the owner that
+//! written only when every chunk that is not marked as missing has it, and one without parity when it is flushed; nothing is written to a node without the epoch of the owner that
 //! gave the row. Read next: the format's `row_grant.rs`, the stripe's `write.rs`.
 
+use std::borrow::Cow;
+use std::convert::Infallible;
 use std::ops::Range;
 
+use stere_crypt::{CryptError, Keyring, Place, seal_record};
 use stere_device::{Completion, Device};
-use stere_format::{BLOCK_BYTES, crc32c};
+use stere_faults::{Bug, is_planted};
+use stere_format::{Address, BLOCK_BYTES, crc32c};
 use stere_format::{BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, RowGrant, RowHeader, WriteOffer};
 use stere_plugin::Encoded;
 use stere_policy::Compression;
@@ -31,6 +35,14 @@ impl Default for Encoding {
     }
 }
 
+/// With what the records of a file are encrypted.
+pub struct Sealing<'a> {
+    pub keyring: &'a Keyring,
+    /// Number of the key.
+    pub key: u16,
+    pub inode: u64,
+}
+
 /// How a record is stored.
 #[derive(Debug)]
 enum Stored {
@@ -51,19 +63,81 @@ impl Records {
     /// Encodes what is to be written at `offset`.
     #[must_use]
     pub fn of(encoding: &Encoding, offset: u64, data: Vec<u8>) -> Records {
+        Records::cut(encoding, offset, data, |record| Ok::<_, Infallible>(record))
+            .unwrap_or_else(|never| match never {})
+    }
+
+    /// The same, encrypted.
+    ///
+    /// # Errors
+    /// The key is locked.
+    pub fn sealed(
+        encoding: &Encoding,
+        sealing: &Sealing<'_>,
+        offset: u64,
+        data: Vec<u8>,
+    ) -> Result<Records, CryptError> {
+        let key = sealing.keyring.open_key(sealing.key)?;
+        let checksum = encoding.checksum;
+        let mut at = offset;
+        Records::cut(encoding, offset, data, |(value, content)| {
+            let encoding = value.encoding.encrypted();
+            let logical_bytes = value.logical_bytes;
+            let place = Place { inode: sealing.inode, offset: at, logical_bytes, encoding: encoding.0 };
+            at += u64::from(logical_bytes);
+            let mut stored = Vec::new();
+            seal_record(&key, &sealing.keyring.nonce()?, &place, &content, &mut stored);
+            let (address, checksums) = described(checksum, &stored);
+            let flags = value.flags;
+            let value = BlobValue {
+                flags,
+                key: key.number(),
+                ..BlobValue::encoded(address, checksums, encoding, logical_bytes)
+            };
+            Ok((value, Cow::Owned(stored)))
+        })
+    }
+
+    /// Cuts content into records, which are encoded and then passed through `seal`.
+    fn cut<E>(
+        encoding: &Encoding,
+        offset: u64,
+        data: Vec<u8>,
+        mut seal: impl FnMut((BlobValue, Cow<'_, [u8]>)) -> Result<(BlobValue, Cow<'_, [u8]>), E>,
+    ) -> Result<Records, E> {
         let (mut stored, mut records, mut at) = (Vec::new(), Vec::new(), 0);
         let record_bytes = u64::from(encoding.record_bytes) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         assert!(record_bytes > 0, "a record has room for a block");
         while at < data.len() {
             let begins = offset + at as u64;
             let end = (at + ((begins / record_bytes + 1) * record_bytes - begins) as usize).min(data.len());
-            let (record, bytes) = encode(encoding, &data[at..end]);
-            stored.push(bytes.map_or(Stored::Plain(at..end), Stored::Encoded));
+            let (record, bytes) = seal(encode(encoding, &data[at..end]))?;
+            stored.push(match bytes {
+                Cow::Borrowed(_) => Stored::Plain(at..end),
+                Cow::Owned(bytes) => Stored::Encoded(bytes),
+            });
             records.push(record);
             at = end;
         }
         assert_eq!(records.len(), stored.len(), "each record has its description");
-        Records { offer: WriteOffer { records }, stored, data }
+        Ok(Records { offer: WriteOffer { records }, stored, data })
+    }
+
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.stored.len()
+    }
+
+    /// How much content those before this one have.
+    #[must_use]
+    pub fn content_bytes_before(&self, record: usize) -> u64 {
+        self.offer.records.iter().take(record).map(|record| u64::from(record.logical_bytes)).sum()
+    }
+
+    /// Those from this one on, which have no row yet, as they are offered.
+    #[must_use]
+    pub fn offer_from(&self, first: usize) -> Vec<u8> {
+        WriteOffer { records: self.offer.records[first..].to_vec() }.encode()
     }
 
     fn each(&self) -> impl ExactSizeIterator<Item = &[u8]> {
@@ -74,25 +148,29 @@ impl Records {
     }
 }
 
-/// Describes a record; with it the bytes that are stored in its place, if they are others.
-fn encode(encoding: &Encoding, piece: &[u8]) -> (BlobValue, Option<Vec<u8>>) {
+/// Encodes a record: its description, and what is stored in its place.
+fn encode<'data>(encoding: &Encoding, piece: &'data [u8]) -> (BlobValue, Cow<'data, [u8]>) {
     let logical_bytes = u32::try_from(piece.len()).expect("a record is far below 4 GiB");
-    let (code, flags, bytes) = match encoding.compression.algorithm() {
-        None => (BlobEncoding::PLAIN, BlobFlags::NONE, None),
+    let (code, flags, stored) = match encoding.compression.algorithm() {
+        None => (BlobEncoding::PLAIN, BlobFlags::NONE, Cow::Borrowed(piece)),
         Some(_) => match stere_plugin::encode(encoding.compression, piece) {
-            Encoded::Plain { gave_up } => (BlobEncoding::PLAIN, gave_up, None),
-            Encoded::Stored { encoding, bytes } => (encoding, BlobFlags::NONE, Some(bytes)),
+            Encoded::Plain { gave_up } => (BlobEncoding::PLAIN, gave_up, Cow::Borrowed(piece)),
+            Encoded::Stored { encoding, bytes } => (encoding, BlobFlags::NONE, Cow::Owned(bytes)),
         },
     };
-    let stored = bytes.as_deref().unwrap_or(piece);
-    let mut checksums = Checksums::without_blocks(encoding.checksum, stored).to_push(stored.len());
-    stored.chunks(BLOCK_BYTES).for_each(|block| checksums.push(crc32c(block)));
-    let address = WriteOffer::unplaced(u32::try_from(stored.len()).expect("a record is far below 4 GiB"));
+    let (address, checksums) = described(encoding.checksum, &stored);
     let value = match code {
         BlobEncoding::PLAIN => BlobValue::plain(address, checksums),
         code => BlobValue::encoded(address, checksums, code, logical_bytes),
     };
-    (BlobValue { flags, ..value }, bytes)
+    (BlobValue { flags, ..value }, stored)
+}
+
+/// Length and checksums of what is stored.
+fn described(kind: ChecksumKind, stored: &[u8]) -> (Address, Checksums) {
+    let mut checksums = Checksums::without_blocks(kind, stored).to_push(stored.len());
+    stored.chunks(BLOCK_BYTES).for_each(|block| checksums.push(crc32c(block)));
+    (WriteOffer::unplaced(u32::try_from(stored.len()).expect("a record is far below 4 GiB")), checksums)
 }
 
 impl Nodes {
@@ -115,20 +193,20 @@ impl Nodes {
         epoch == *known
     }
 
-    /// Writes a row, and waits until all of it is there.
+    /// Writes a row of the records from `first` on, and waits until all of it is there.
     ///
     /// # Errors
     /// Some node does not have its part, or may not.
-    pub fn write(&self, grant: &RowGrant, records: &Records) -> Result<(), DirectError> {
+    pub fn write(&self, grant: &RowGrant, records: &Records, first: usize) -> Result<(), DirectError> {
         let lacking = DirectError::Lacking { segment: grant.segment };
-        if records.stored.len() != grant.offsets.len() || !self.follow(grant.epoch) {
+        if records.stored.len() < first + grant.offsets.len() || !self.follow(grant.epoch) {
             return Err(lacking);
         }
         let mut row = self.stripe.buffers().take(grant.row_bytes as usize);
         let bytes = row.as_mut_slice();
         bytes[..RowHeader::SIZE].copy_from_slice(&grant.header);
         let mut end = RowHeader::SIZE;
-        for (record, offset) in records.each().zip(&grant.offsets) {
+        for (record, offset) in records.each().skip(first).zip(&grant.offsets) {
             let (at, length) = (*offset as usize, record.len());
             if at < end || at + length > grant.summary_offset as usize {
                 return Err(lacking);
@@ -141,11 +219,38 @@ impl Nodes {
         bytes[end..summary].fill(0);
         bytes[summary..summary + grant.summary.len()].copy_from_slice(&grant.summary);
         bytes[summary + grant.summary.len()..].fill(0);
+        let losses = self.losses_of(grant);
         let completion = Completion::new();
         self.stripe.write_row(grant.segment, &grant.place, grant.row_block, &row.share(), 0, &completion)?;
         match completion.wait().pop() {
+            None if grant.place.scheme.parity == 0 && !is_planted(Bug::LentNotFlushed) => self.flush(grant, &losses),
             None => Ok(()),
             Some((_, error)) => Err(DirectError::Stripe(error.into())),
+        }
+    }
+
+    /// How often each node of a row may have lost what it had acknowledged.
+    pub(crate) fn losses_of(&self, grant: &RowGrant) -> Vec<u64> {
+        let losses = self.losses.lock();
+        grant.place.chunks.iter().map(|place| losses.get(&place.device).copied().unwrap_or_default()).collect()
+    }
+
+    /// Makes a row durable that nothing could be computed from, before the owner counts on it. `losses` are from before it was written.
+    pub(crate) fn flush(&self, grant: &RowGrant, losses: &[u64]) -> Result<(), DirectError> {
+        // One at a time: whoever waits here finds his row flushed too, mostly, or that a flush failed which was for it too.
+        let flushing = self.flushing.lock();
+        let devices: Vec<_> =
+            grant.place.chunks.iter().filter_map(|place| self.stripe.devices.get(place.device)).collect();
+        assert_eq!(devices.len(), losses.len(), "the row was written to all of its nodes");
+        let failed = self.stripe.devices.flush_of(&devices);
+        for (device, _) in &failed {
+            *self.losses.lock().entry(*device).or_default() += 1;
+        }
+        drop(flushing);
+        match failed.into_iter().next() {
+            Some((_, error)) => Err(DirectError::Stripe(error.into())),
+            None if self.losses_of(grant) == losses => Ok(()),
+            None => Err(DirectError::Lacking { segment: grant.segment }),
         }
     }
 }

@@ -225,6 +225,7 @@ impl Places<'_> {
             home: None,
             tertiary: 0,
             site: Site::ANYWHERE,
+            of_others: false,
         }
     }
 
@@ -248,6 +249,15 @@ impl Engine {
             1 => home.filter(may_take).or_else(|| stripe.slots.choose_home(site)),
             _ => None,
         };
-        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home, tertiary: 0, site }
+        StreamKey {
+            scheme,
+            class: placement.class,
+            kind: SegmentKind::Data,
+            temperature,
+            home,
+            tertiary: 0,
+            site,
+            of_others: false,
+        }
     }
 }

@@ -185,7 +185,7 @@ impl Capacity<'_> {
     fn kept_from_users(&self, scheme: Scheme, new: Option<(u8, Site)>) -> Vec<Kept> {
         let site = new.map_or(Site::ANYWHERE, |(_, site)| site);
         let kind = SegmentKind::Data;
-        let key = StreamKey { scheme, class: 0, kind, temperature: 0, home: None, tertiary: 0, site };
+        let key = StreamKey { scheme, class: 0, kind, temperature: 0, home: None, tertiary: 0, site, of_others: false };
         let mut kept = self.engine.log.room.kept_for_others(&key);
         let kinds = self.engine.log.room.data_kinds();
         if new.is_some_and(|(class, site)| !kinds.iter().any(|kind| kind.takes(scheme, class, site))) {

@@ -24,6 +24,8 @@ pub enum Bug {
     LeaseIgnored,
     /// stripe, `grants.rs`: slots that another machine may write to are granted no longer than others.
     LentForgotten,
+    /// direct, `write.rs`: an unprotected row counts as written before the nodes have flushed it.
+    LentNotFlushed,
     /// engine, `batch.rs`: a commit answers without having flushed.
     CommitWithoutFlush,
     /// engine, `checkpoint.rs`: superblocks are written before what they name is flushed.
@@ -46,7 +48,7 @@ pub enum Bug {
     ChangeForgotten,
     /// engine, `recover.rs`: of each group the journal holds, the last change is left out.
     GroupCutShort,
-    /// engine, `overlay.rs`: replay lets older values win.
+    /// tree, `overlay.rs`: replay lets older values win.
     OldestWins,
     /// engine, `void.rs`: what is put where nothing was known to be is not seen by scans.
     VoidStays,
@@ -216,7 +218,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those of a shared log, which the simulator's area `cluster` looks for.
-    pub const CLUSTER: [Bug; 9] = [
+    pub const CLUSTER: [Bug; 10] = [
         Bug::AcknowledgedBeforePut,
         Bug::PutBeforeFlush,
         Bug::FencedGoesOn,
@@ -226,6 +228,7 @@ impl Bug {
         Bug::LateWriteIntoReusedSlot,
         Bug::LeaseIgnored,
         Bug::LentForgotten,
+        Bug::LentNotFlushed,
     ];
 
     /// All others.

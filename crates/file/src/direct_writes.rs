@@ -158,7 +158,7 @@ impl DirectWrites {
         }
     }
 
-    /// Takes an offer of a session to write at `offset`: gives a row for it, or says what else is wanted.
+    /// Takes an offer of a session to write at `offset`: gives a row for the first of its records or all, or says what else is wanted.
     pub fn offer(
         &self,
         context: &Context<'_>,
@@ -251,7 +251,8 @@ impl DirectWrites {
             Appended { start: at, blob }
         });
         let given = Given { blobs: blobs.collect(), row };
-        assert_eq!(given.blobs.last().map(Appended::end), Some(range.end), "the blobs are all that was offered");
+        let end = given.blobs.last().map_or(range.start, Appended::end);
+        assert!((range.start + 1..=range.end).contains(&end), "the blobs are what was offered, from its begin on");
         let grant = given.row.grant(number, self.store.log().stripe.devices.epoch());
         let mut writes = self.writes.lock();
         let is_over = |session: u64| writes.over.contains(&session);
@@ -263,7 +264,7 @@ impl DirectWrites {
             granted.map_err(stere_store::Error::from)?;
             return Ok(OfferAnswer::Bytes);
         };
-        (offered.given, offered.room) = (Some(given), checked.room);
+        (offered.given, offered.room, offered.range.end) = (Some(given), checked.room, end);
         Ok(OfferAnswer::Granted(Box::new(grant)))
     }
 
@@ -279,13 +280,15 @@ impl DirectWrites {
         let writer = &self.writer;
         let content = writer.writeback.load(context, inode, state)?;
         let storing = writer.policies.storing_change(context, inode)?;
-        if storing.sealing.is_some() || storing.stack.is_some() {
+        if storing.stack.is_some() {
             return Ok(Err(OfferAnswer::Bytes));
         }
+        writer.policies.check_keys(context.io, inode, &storing, range.clone())?;
         if !is_as_wanted(&storing, range, offer) {
             let (compression, checksum) = (storing.compression.code(), storing.checksum);
             let record_bytes = u32::try_from(storing.record_bytes).expect("a record is far below 4 GiB");
-            return Ok(Err(OfferAnswer::Encode { compression, checksum, record_bytes }));
+            let key = storing.key();
+            return Ok(Err(OfferAnswer::Encode { compression, checksum, key, record_bytes }));
         }
         let length = (range.end - range.start) as usize;
         let granted = writer.grants.grant_write(context, inode, content, range.start, length)?;
@@ -469,6 +472,7 @@ fn is_as_wanted(storing: &Storing, range: &Range<u64>, offer: &WriteOffer) -> bo
         at = end;
         is_cut
             && record.checksums.kind() == storing.checksum
+            && record.key == storing.key()
             && stere_plugin::is_as_asked(storing.compression, record.encoding, record.flags)
     })
 }

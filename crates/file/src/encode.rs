@@ -110,6 +110,11 @@ impl Codec {
         Codec { store, keyring, plugins, coders, decoded, stored }
     }
 
+    /// Whether a key is unlocked.
+    pub(crate) fn may_open(&self, key: u16) -> bool {
+        self.keyring.open_key(key).is_ok()
+    }
+
     /// Forgets what was decrypted.
     pub(crate) fn forget_encrypted(&self) {
         self.decoded.forget_encrypted();

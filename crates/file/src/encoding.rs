@@ -27,6 +27,11 @@ pub(crate) struct Storing {
 }
 
 impl Storing {
+    /// The number of the key; 0 for none.
+    pub fn key(&self) -> u16 {
+        self.sealing.as_ref().map_or(0, |key| key.number())
+    }
+
     /// Whether handing data over takes long enough for others not to wait for it.
     pub fn is_slow(&self) -> bool {
         self.compression.algorithm().is_some() || self.sealing.is_some() || self.stack.is_some()

@@ -4,8 +4,8 @@
 //! has them is told of, and only what is on devices by now. Small reads are answered with their bytes. Read next: `read.rs`, the format's
 //! `content_map.rs`, the crate `direct`.
 
-use stere_format::{ChecksumKind, ContentMap, MAPPED_BYTES_MAX, MappedPiece, SegmentChunks};
-use stere_store::Piece;
+use stere_format::{ChecksumKind, ContentMap, MAPPED_BYTES_MAX};
+use stere_store::{Piece, map_of};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -17,16 +17,17 @@ use crate::state::{Content, State};
 pub const MAPPED_BYTES_MIN: usize = 64 << 10;
 
 impl Reader {
-    /// Reads at `offset`, or tells where the bytes lie.
+    /// Reads at `offset`, or tells where the bytes lie; those of encrypted content only to whoever `has_keys`.
     pub fn read_or_map(
         &self,
         context: &Context<'_>,
         inode: u64,
         offset: u64,
+        has_keys: bool,
         out: &mut [u8],
     ) -> Result<(ReadOutcome, Option<ContentMap>), Error> {
         if (MAPPED_BYTES_MIN..=MAPPED_BYTES_MAX as usize).contains(&out.len())
-            && let Some((outcome, map)) = self.map(context, inode, offset, out.len())?
+            && let Some((outcome, map)) = self.map(context, (inode, offset, out.len()), has_keys)?
         {
             return Ok((outcome, Some(map)));
         }
@@ -37,14 +38,12 @@ impl Reader {
     fn map(
         &self,
         context: &Context<'_>,
-        inode: u64,
-        offset: u64,
-        length_max: usize,
+        range: (u64, u64, usize),
+        has_keys: bool,
     ) -> Result<Option<(ReadOutcome, ContentMap)>, Error> {
-        let range = (inode, offset, length_max);
-        match self.table.find(inode) {
-            Some(held) => self.map_stored(context, range, Some(&*held.read(context.io)?)),
-            None => self.map_stored(context, range, None),
+        match self.table.find(range.0) {
+            Some(held) => self.map_stored(context, range, has_keys, Some(&*held.read(context.io)?)),
+            None => self.map_stored(context, range, has_keys, None),
         }
     }
 
@@ -53,6 +52,7 @@ impl Reader {
         &self,
         context: &Context<'_>,
         (inode, offset, length_max): (u64, u64, usize),
+        has_keys: bool,
         state: Option<&State>,
     ) -> Result<Option<(ReadOutcome, ContentMap)>, Error> {
         let content = state.and_then(|state| state.content.as_ref());
@@ -61,7 +61,7 @@ impl Reader {
         }
         let Located { value, length, pieces } = self.locate(context.io, inode, offset, length_max, state)?;
         let bytes: usize = pieces.iter().map(|piece| piece.length as usize).sum();
-        if bytes < MAPPED_BYTES_MIN / 2 || !pieces.iter().all(|piece| self.is_mappable(piece)) {
+        if bytes < MAPPED_BYTES_MIN / 2 || !pieces.iter().all(|piece| self.is_mappable(piece, has_keys)) {
             return Ok(None);
         }
         let Some(map) = map_of(length, &pieces) else { return Ok(None) };
@@ -69,10 +69,11 @@ impl Reader {
         Ok(Some((ReadOutcome { length, value }, map)))
     }
 
-    /// Whether a piece lies on devices, with checksums, and needs no key and nobody's plugin.
-    fn is_mappable(&self, piece: &Piece) -> bool {
+    /// Whether a piece lies on devices, with checksums, and needs nobody's plugin and no key that this machine or the other may not use.
+    fn is_mappable(&self, piece: &Piece, has_keys: bool) -> bool {
         let (blob, value) = (&piece.blob, &*piece.blob.value);
-        let is_readable = value.encoding.is_known() && !value.encoding.is_encrypted() && !value.encoding.is_plugged();
+        let is_open = || !value.encoding.is_encrypted() || (has_keys && self.codec.may_open(value.key));
+        let is_readable = value.encoding.is_known() && !value.encoding.is_plugged() && is_open();
         let arrived = || self.store.log().rows.arrived_blocks(&blob.segment);
         is_readable
             && value.checksums.kind() != ChecksumKind::None
@@ -84,34 +85,4 @@ impl Reader {
 /// Whether something of a range is in memory only.
 fn is_dirty_in(content: &Content, offset: u64, length: u64) -> bool {
     content.records.range(offset / RECORD_BYTES..=offset.saturating_add(length) / RECORD_BYTES).next().is_some()
-}
-
-/// The map of these pieces; none where a segment has no place by now.
-fn map_of(length: usize, pieces: &[Piece]) -> Option<ContentMap> {
-    let (mut numbers, mut segments): (Vec<u64>, Vec<SegmentChunks>) = (Vec::new(), Vec::new());
-    let mut mapped = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        let number = piece.blob.segment_id();
-        let segment = match numbers.iter().position(|known| *known == number) {
-            Some(known) => known,
-            None => {
-                let place = piece.blob.segment.placed();
-                // Released in this moment.
-                if place.chunks.is_empty() {
-                    return None;
-                }
-                numbers.push(number);
-                segments.push(SegmentChunks::clone(&place));
-                numbers.len() - 1
-            }
-        };
-        mapped.push(MappedPiece {
-            at: piece.at as u32,
-            offset: piece.offset,
-            length: piece.length,
-            segment: segment as u16,
-            value: (*piece.blob.value).clone(),
-        });
-    }
-    Some(ContentMap { length: length as u32, segments, pieces: mapped })
 }

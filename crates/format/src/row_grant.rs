@@ -1,7 +1,7 @@
 //! A write past the owner: the records that a machine offers, and the row that the owner gives it for them.
 //!
-//! Wire structures and none of media, here because they are made of those. Invariants: an offer has records of plain content or
-//! compressed, without key and plugins, each whole; a grant has a place for each record, in order, behind the header and before the
+//! Wire structures and none of media, here because they are made of those. Invariants: an offer has records of plain content,
+//! compressed or encrypted, without plugins, each whole; a grant has a place for each record, in order, behind the header and before the
 //! summary, and all within the row. Byte table: `docs/format/machine-frames.md`. Read next: `row.rs`, `content_map.rs`.
 
 use crate::address::Address;
@@ -54,7 +54,7 @@ impl WriteOffer {
         for _ in 0..count {
             let length = usize::from(reader.u16()?);
             let value = BlobValue::decode(reader.take(length)?)?;
-            let is_plain = value.key == 0 && value.stack == 0 && value.references == 1;
+            let is_plain = value.stack == 0 && value.references == 1;
             let is_whole = value.live_blocks() == value.blocks();
             reader.check(is_plain && is_whole, "offered record", u64::from(value.logical_bytes))?;
             let is_unplaced = value.address == Self::unplaced(value.address.length);
@@ -107,10 +107,12 @@ pub struct RowGrant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfferAnswer {
     Granted(Box<RowGrant>),
-    /// The file's policy wants it encoded otherwise: the policy's code of the compression, checksums, and the most content of a record.
+    /// The file's policy wants it encoded otherwise: the policy's code of the compression, checksums, the key (0: none), and the most
+    /// content of a record.
     Encode {
         compression: u8,
         checksum: ChecksumKind,
+        key: u16,
         record_bytes: u32,
     },
     /// The owner takes the bytes themselves.
@@ -134,13 +136,13 @@ impl OfferAnswer {
             GRANTED => OfferAnswer::Granted(Box::new(Self::decode_grant(&mut reader)?)),
             ENCODE => {
                 let [compression, checksum] = reader.array()?;
-                reader.zeros(2)?;
+                let key = reader.u16()?;
                 reader.check(checksum & !ChecksumKind::FLAGS == 0, "checksums", u64::from(checksum))?;
                 let checksum = ChecksumKind::of_flags(checksum);
                 let record_bytes = reader.u32()?;
                 let is_possible = (BLOCK_BYTES as u32..=crate::BLOB_LOGICAL_BYTES_MAX).contains(&record_bytes);
                 reader.check(is_possible, "content of a record", u64::from(record_bytes))?;
-                OfferAnswer::Encode { compression, checksum, record_bytes }
+                OfferAnswer::Encode { compression, checksum, key, record_bytes }
             }
             BYTES => OfferAnswer::Bytes,
             other => return Err(reader.out_of_range("kind of an answer", u64::from(other))),
@@ -158,9 +160,10 @@ impl OfferAnswer {
                 head(GRANTED);
                 Self::encode_grant(grant, &mut out);
             }
-            OfferAnswer::Encode { compression, checksum, record_bytes } => {
+            OfferAnswer::Encode { compression, checksum, key, record_bytes } => {
                 head(ENCODE);
-                out.extend_from_slice(&[*compression, checksum.flags().0, 0, 0]);
+                out.extend_from_slice(&[*compression, checksum.flags().0]);
+                out.put_u16(*key);
                 out.put_u32(*record_bytes);
             }
             OfferAnswer::Bytes => head(BYTES),

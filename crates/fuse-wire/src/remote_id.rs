@@ -19,6 +19,8 @@ pub struct RemoteContext {
     pub redone: Option<Redone>,
     /// A read may be answered with a map.
     pub takes_map: bool,
+    /// A map may be of encrypted content.
+    pub has_keys: bool,
 }
 
 /// What a request did that is performed once more, because it was lost with its owner.

@@ -197,6 +197,12 @@ impl Request {
         matches!(&self.origin, Origin::Remote(remote) if remote.context.takes_map)
     }
 
+    /// Whether that may be encrypted bytes: whoever asks has keys.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        matches!(&self.origin, Origin::Remote(remote) if remote.context.has_keys)
+    }
+
     /// Notes where a write goes, for a kernel of another machine, which may think otherwise.
     pub fn note_place(&self, offset: u64) {
         if let Origin::Remote(remote) = &self.origin {

@@ -13,6 +13,9 @@ use crate::segment::Segment;
 use crate::stream::{Stream, StreamKey, align};
 use crate::{Log, LogError};
 
+/// A row that has room for some of the records only, at the end of a segment, is not worth it where it is shorter.
+const LAID_BYTES_MIN: usize = 64 << 10;
+
 /// A row that another machine writes.
 #[derive(Debug)]
 pub struct GivenRow {
@@ -55,29 +58,66 @@ impl GivenRow {
     }
 }
 
+/// Records as they lie in a row.
+struct Laid {
+    /// Offset and length of each.
+    places: Vec<(u32, u32)>,
+    summary: Vec<u8>,
+    summary_offset: usize,
+    row_bytes: usize,
+}
+
+impl Laid {
+    /// As many of these records as a row of so many bytes has room for, in their order.
+    fn out(records: &[(u32, SummaryEntry)], bytes_max: usize) -> Laid {
+        let mut laid =
+            Laid { places: Vec::new(), summary: Vec::new(), summary_offset: RowHeader::SIZE, row_bytes: BLOCK_BYTES };
+        for (length, entry) in records {
+            let begins = u32::try_from(laid.summary_offset).expect("rows are far below 4 GiB");
+            let summary_bytes = laid.summary.len();
+            SummaryEntry { offset: begins, length: *length, ..entry.clone() }.encode_to(&mut laid.summary);
+            let summary_offset = laid.summary_offset + align(*length as usize, SECTOR_BYTES);
+            let row_bytes = align(summary_offset + align(laid.summary.len(), SECTOR_BYTES), BLOCK_BYTES);
+            if row_bytes > bytes_max {
+                laid.summary.truncate(summary_bytes);
+                break;
+            }
+            laid.places.push((begins, *length));
+            (laid.summary_offset, laid.row_bytes) = (summary_offset, row_bytes);
+        }
+        assert!(laid.places.len() <= records.len(), "each record has one place");
+        laid
+    }
+}
+
 impl Log {
-    /// Gives a row away for records of these lengths and descriptions; none where it has to be written here: no other machine may write, a
-    /// segment has no room for such a row, or what is in it could not do without a device.
+    /// Gives a row away for the first of these records, as many as have room in the open segment, or in a new one; none where a row has to be
+    /// written here, because no other machine may.
     pub fn give_row(&self, key: &StreamKey, records: Vec<(u32, SummaryEntry)>) -> Result<Option<GivenRow>, LogError> {
         assert!(!records.is_empty(), "a row has records");
         assert_eq!(key.kind, stere_format::SegmentKind::Data, "only content is written by others");
-        let (mut offset, mut summary, mut places) = (RowHeader::SIZE, Vec::new(), Vec::with_capacity(records.len()));
-        let record_count = u32::try_from(records.len()).expect("a row has few records");
-        for (length, entry) in records {
-            let begins = u32::try_from(offset).expect("rows are far below 4 GiB");
-            SummaryEntry { offset: begins, length, ..entry }.encode_to(&mut summary);
-            places.push((begins, length));
-            offset += align(length as usize, SECTOR_BYTES);
-        }
-        let row_bytes = align(offset + align(summary.len(), SECTOR_BYTES), BLOCK_BYTES);
-        let capacity = stere_stripe::row_capacity(key.scheme, self.chunk_blocks() - 1);
-        // Of a single copy a row is kept here until it is flushed.
-        if key.scheme.parity == 0 || row_bytes > capacity || self.stripe.lending_clock_ms().is_none() {
+        if self.stripe.lending_clock_ms().is_none() {
             return Ok(None);
         }
+        // What is written here of unprotected data is written elsewhere when a device fails, with all that follows in its segment.
+        let key = &StreamKey { of_others: key.scheme.parity == 0, ..*key };
         let stream = self.stream(key);
         let mut guard = stream.lock();
         guard.idle_rounds = 0;
+        if guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
+            self.close_row(&mut guard);
+        }
+        self.drop_empty_row(&mut guard);
+        let open = guard.segment.as_ref().filter(|segment| !segment.has_lost_chunks());
+        let in_open = open.map(|segment| Laid::out(&records, self.row_limit(segment)));
+        let in_open =
+            in_open.filter(|laid| laid.places.len() == records.len() || laid.summary_offset >= LAID_BYTES_MIN);
+        let in_new = || Laid::out(&records, stere_stripe::row_capacity(key.scheme, self.chunk_blocks() - 1));
+        let Laid { places, summary, summary_offset, row_bytes } = in_open.unwrap_or_else(in_new);
+        let record_count = u32::try_from(places.len()).expect("a row has few records");
+        if places.is_empty() {
+            return Ok(None);
+        }
         let segment = self.segment_with_room(key, &mut guard, row_bytes)?;
         let place = segment.placed();
         let Some(lent) = self.stripe.lend(&place) else { return Ok(None) };
@@ -93,7 +133,7 @@ impl Log {
             row_block,
             row_height,
             record_count,
-            summary_offset: u32::try_from(offset).expect("rows are far below 4 GiB"),
+            summary_offset: u32::try_from(summary_offset).expect("rows are far below 4 GiB"),
             summary_length: u32::try_from(summary.len()).expect("rows are far below 4 GiB"),
             summary_crc32c: stere_format::crc32c(&summary),
         };
@@ -106,17 +146,13 @@ impl Log {
         Ok(Some(GivenRow { segment, place, addresses, header, summary, row_bytes, lent }))
     }
 
-    /// The stream's segment, with no row open and room for one of this length.
+    /// The stream's segment, which has no row open, with room for one of this length.
     fn segment_with_room(
         &self,
         key: &StreamKey,
         guard: &mut Stream,
         row_bytes: usize,
     ) -> Result<Arc<Segment>, LogError> {
-        if guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
-            self.close_row(guard);
-        }
-        self.drop_empty_row(guard);
         if let Some(segment) = &guard.segment
             && (self.row_limit(segment) < row_bytes || segment.has_lost_chunks())
         {
@@ -132,11 +168,14 @@ impl Log {
         Ok(segment)
     }
 
-    /// The row is on its devices; its records may be entered now, and the next flush makes them durable.
+    /// The row is on its devices; its records may be entered now, and the next flush makes them durable. Whoever wrote unprotected ones has
+    /// flushed them: there is nothing to make them of, if a flush here failed.
     pub fn note_given_written(&self, row: &GivenRow) {
         self.statistics.row(row.row_bytes);
-        self.note_unflushed(&row.segment, row.header.row_block);
-        self.stripe.note_row_of_others(&row.place, row.header.row_height);
+        if !row.segment.of_others {
+            self.note_unflushed(&row.segment, row.header.row_block);
+            self.stripe.note_row_of_others(&row.place, row.header.row_height);
+        }
         self.rows.take_back(row.number(), row.row_bytes as u64);
         self.changed.note(&row.segment);
     }

@@ -51,7 +51,7 @@ impl Log {
         let mut has_ended = false;
         let mut streams: Vec<_> = self.streams.read().iter().map(|(key, stream)| (*key, stream.clone())).collect();
         streams.sort_unstable_by_key(|(key, _)| {
-            (key.kind, key.class, key.scheme, key.temperature, key.home, key.tertiary, key.site)
+            (key.kind, key.class, key.scheme, key.temperature, key.home, key.tertiary, key.site, key.of_others)
         });
         for (_, stream) in streams {
             let mut guard = stream.lock();

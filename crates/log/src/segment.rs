@@ -27,6 +27,8 @@ pub struct Segment {
     pub temperature: u8,
     /// Where what is in it shall lie; whoever moves it keeps to that.
     pub site: Site,
+    /// Only other machines write to it, and flush what they write.
+    pub of_others: bool,
     /// When it was begun, in appended rows of the pool: its age for the cleaner.
     pub sequence: u64,
     places: RwLock<Places>,
@@ -60,6 +62,7 @@ impl Segment {
             kind: key.kind,
             temperature: key.temperature,
             site: key.site,
+            of_others: key.of_others,
             sequence,
             missing_at_birth: place.missing,
             places: RwLock::new(Places::new(place)),
@@ -86,6 +89,8 @@ impl Segment {
             kind: value.kind,
             temperature: value.temperature,
             site: value.site,
+            // What is in it has been flushed by now.
+            of_others: false,
             sequence: value.sequence,
             missing_at_birth: value.place.missing,
             places: RwLock::new(Places::new(value.place.clone())),
@@ -206,6 +211,7 @@ impl Segment {
             home: self.home(),
             tertiary: self.tertiary().wanted,
             site: self.site,
+            of_others: self.of_others,
         }
     }
 

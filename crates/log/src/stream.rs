@@ -24,6 +24,8 @@ pub struct StreamKey {
     pub tertiary: u16,
     /// On which devices the data shall lie.
     pub site: Site,
+    /// Other machines write it, and flush what they write: of unprotected data nobody but they has it in memory.
+    pub of_others: bool,
 }
 
 /// The row being filled.

@@ -30,6 +30,7 @@ const ENTRY_HEAD_BYTES: usize = 16;
 const REPEATED: u8 = 1;
 /// What is to be read may be told as a map.
 const TAKES_MAP: u8 = 2;
+const HAS_KEYS: u8 = 4;
 /// Content is told as a map.
 const MAP: u8 = 1;
 /// What is told of names and attributes may be believed, or more of what is written gathered, until it is recalled.
@@ -90,6 +91,8 @@ pub enum Frame<'a> {
         is_repeated: bool,
         /// Of a read: instead of the bytes, where they lie will do.
         takes_map: bool,
+        /// And a map of encrypted content, too: the client has keys.
+        has_keys: bool,
         /// As /dev/fuse has it, header first.
         message: &'a [u8],
     },
@@ -257,10 +260,11 @@ impl<'a> Frame<'a> {
             Frame::Hello(hello) => hello.encode_to(out),
             Frame::Welcome(welcome) => welcome.encode_to(out),
             Frame::Refused(refusal) => out.extend_from_slice(&refusal.code().to_le_bytes()),
-            Frame::Request { number: own, acknowledged, is_repeated, takes_map, message } => {
+            Frame::Request { number: own, acknowledged, is_repeated, takes_map, has_keys, message } => {
                 number(*own);
                 number(*acknowledged);
                 let flags = (u8::from(*is_repeated) * REPEATED) | (u8::from(*takes_map) * TAKES_MAP);
+                let flags = flags | (u8::from(*has_keys) * HAS_KEYS);
                 out.extend_from_slice(&[flags, 0, 0, 0, 0, 0, 0, 0]);
                 out.extend_from_slice(message);
             }
@@ -358,13 +362,13 @@ impl<'a> Frame<'a> {
     fn decode_request(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
         let (number, acknowledged) = (reader.u64()?, reader.u64()?);
         let [flags] = reader.array::<1>()?;
-        if flags & !(REPEATED | TAKES_MAP) != 0 {
+        if flags & !(REPEATED | TAKES_MAP | HAS_KEYS) != 0 {
             return Err(FrameError::Reserved);
         }
         reader.reserved::<7>()?;
-        let (is_repeated, takes_map) = (flags & REPEATED != 0, flags & TAKES_MAP != 0);
+        let [is_repeated, takes_map, has_keys] = [REPEATED, TAKES_MAP, HAS_KEYS].map(|flag| flags & flag != 0);
         let message = reader.rest(MESSAGE_BYTES_MAX)?;
-        Ok(Frame::Request { number, acknowledged, is_repeated, takes_map, message })
+        Ok(Frame::Request { number, acknowledged, is_repeated, takes_map, has_keys, message })
     }
 
     fn decode_reply(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {

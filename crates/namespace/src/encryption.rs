@@ -368,6 +368,12 @@ impl EncryptionKeys {
             .collect()
     }
 
+    /// What the pool has of keys that were not removed, as it is on media.
+    pub fn wrapped_keys(&self) -> Vec<Vec<u8>> {
+        let living = self.keyring().list().into_iter().filter(|(_, state)| *state != KeyState::Removed);
+        living.map(|(record, _)| record.encode()).collect()
+    }
+
     fn named_key(&self, name: &str) -> Result<EncryptionKey, Error> {
         self.keyring().find(name).ok_or(Error::Invalid("the pool has no key of this name; see `stere key list`"))
     }

@@ -403,16 +403,17 @@ impl Shared {
                     let forgotten = session.take_note(message).map_err(offended)?;
                     self.forget(&forgotten);
                 }
-                Frame::Request { number, acknowledged, is_repeated, takes_map, message } => {
+                Frame::Request { number, acknowledged, is_repeated, takes_map, has_keys, message } => {
                     let bytes = message.len() + answer_bytes(message);
                     let charge = connection.charge(bytes).ok_or(StreamError::Ended)?;
-                    let asked = Asked { number, acknowledged, is_repeated, takes_map, redone: None };
+                    let asked = Asked { number, acknowledged, is_repeated, takes_map, has_keys, redone: None };
                     session.request(&asked, message, charge).map_err(offended)?;
                 }
                 Frame::Redo { number, inode, seconds, nanoseconds, message } => {
                     let charge = connection.charge(message.len() + answer_bytes(message)).ok_or(StreamError::Ended)?;
                     let redone = Some(Redone { inode, seconds, nanoseconds });
-                    let asked = Asked { number, acknowledged: 0, is_repeated: true, takes_map: false, redone };
+                    let asked =
+                        Asked { number, acknowledged: 0, is_repeated: true, takes_map: false, has_keys: false, redone };
                     session.request(&asked, message, charge).map_err(offended)?;
                 }
                 Frame::Hold { node, count } => session.hold(node, count).map_err(offended)?,

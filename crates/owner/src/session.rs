@@ -133,6 +133,7 @@ pub(crate) struct Asked {
     pub acknowledged: u64,
     pub is_repeated: bool,
     pub takes_map: bool,
+    pub has_keys: bool,
     /// An owner before this one has answered it.
     pub redone: Option<Redone>,
 }
@@ -422,7 +423,7 @@ impl Session {
 
     /// A request of the client's kernel.
     pub fn request(self: &Arc<Self>, asked: &Asked, message: &[u8], charge: Charge) -> Result<(), Offence> {
-        let Asked { number, acknowledged, is_repeated, takes_map, redone } = *asked;
+        let Asked { number, acknowledged, is_repeated, takes_map, has_keys, redone } = *asked;
         let header = raw::header(message).ok_or(Offence::Message)?;
         let (slot, noted) = {
             let mut state = self.state.lock();
@@ -477,7 +478,7 @@ impl Session {
         }
         let id = slot.map(|slot| RemoteId { session: self.id, slot, number });
         let takes_map = takes_map && operation == opcode::READ;
-        self.perform(work, RemoteContext { id, redone, takes_map }, message);
+        self.perform(work, RemoteContext { id, redone, takes_map, has_keys }, message);
         Ok(())
     }
 

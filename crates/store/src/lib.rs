@@ -10,6 +10,7 @@ mod check;
 mod forecast;
 mod health;
 mod loss;
+mod mapped;
 mod scrub;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub use check::{CheckReport, Checker, Finding};
 pub use forecast::{Change, Forecast, Forecaster, TooWide};
 pub use health::{Health, HealthMonitor, HealthState};
 pub use loss::{ClassLoss, Loss, Losses};
+pub use mapped::map_of;
 pub use scrub::{ScrubProgress, Scrubber};
 pub use stere_device::{Call, Cancellation, PendingRead};
 pub use stere_engine::{

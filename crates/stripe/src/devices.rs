@@ -450,7 +450,7 @@ impl Devices {
     pub fn flush(&self) -> Vec<(DeviceIndex, DeviceError)> {
         let begun = self.grants.get().map(|grants| grants.generation());
         let all = self.all();
-        let failed = self.flush_dirty(&all);
+        let failed = self.flush_of(&all);
         if let (Some(grants), Some(begun)) = (self.grants.get(), begun) {
             let has_failed = |index: &DeviceIndex| failed.iter().any(|(failed, _)| failed == index);
             grants.note_flushed(all.iter().map(|device| device.index).filter(|index| !has_failed(index)), begun);
@@ -458,7 +458,8 @@ impl Devices {
         failed
     }
 
-    fn flush_dirty(&self, all: &[Arc<PoolDevice>]) -> Vec<(DeviceIndex, DeviceError)> {
+    /// The same for some devices, and nobody is told.
+    pub fn flush_of(&self, all: &[Arc<PoolDevice>]) -> Vec<(DeviceIndex, DeviceError)> {
         let mut dirty: Vec<_> = all.iter().filter(|device| device.needs_flush()).collect();
         let Some(last) = dirty.pop() else { return Vec::new() };
         let covered: Vec<u64> = dirty.iter().map(|device| device.ended.load(Ordering::Acquire)).collect();

@@ -70,12 +70,13 @@ fn cut(range: &Range<u64>) -> Vec<(Range<u64>, bool)> {
 }
 
 /// A message of WRITE up to its data, for other data.
-fn head_for(head: &[u8], offset: u64, length: usize) -> Vec<u8> {
+pub(super) fn head_for(head: &[u8], offset: u64, length: usize) -> Vec<u8> {
     assert_eq!(head.len(), DATA_AT, "it is all that comes before the data");
     let mut head = head.to_vec();
     raw::set_number(&mut head, raw::HEADER_BYTES + 8, offset);
-    // Behind the size are flags, and what has any is not gathered.
-    raw::set_number(&mut head, raw::HEADER_BYTES + 16, length as u64);
+    // Behind the size are flags.
+    let flags = raw::number_at(&head, raw::HEADER_BYTES + 16).unwrap_or_default() & !u64::from(u32::MAX);
+    raw::set_number(&mut head, raw::HEADER_BYTES + 16, flags | length as u64);
     head
 }
 

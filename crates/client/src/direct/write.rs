@@ -3,6 +3,7 @@
 //! Invariant: the kernel is answered once, and from then on the bytes are kept until the owner, this one or the next, has them.
 //! Read next: `../retained.rs`, `../restore.rs`.
 
+use std::ops::Range;
 use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use fuse_wire::abi::opcode;
 use fuse_wire::{Request, raw};
 use stere_format::{OfferAnswer, RowGrant};
 
+use super::gather::head_for;
 use super::{Content, DATA_AT, HEARD_MS_MAX, Job, Prepared, Wanted, WriteContent};
 use crate::link::Shared;
 use crate::retained::UNENTERED;
@@ -20,6 +22,19 @@ use crate::state::{Answer, Answered, Asker, Phase};
 const ENCODED_MAX: usize = 3;
 /// How often who waits for an answer looks whether all is over.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// A row that the owner has given for some of the records, from the first of them on.
+struct Row {
+    grant: RowGrant,
+    first: usize,
+    range: Range<u64>,
+}
+
+/// Content for which the owner has given rows.
+struct Offered {
+    prepared: Prepared,
+    rows: Vec<Row>,
+}
 
 impl Shared {
     /// Writes what is taken, until the end. For threads of their own.
@@ -64,28 +79,27 @@ impl Shared {
         }
         self.direct.note_sent();
         let offered = writing.and_then(|writing| self.offer(writing, &mut None, head, node, data));
-        if let Some((_, row)) = &offered
+        if let Some(offered) = &offered
             && !self.state.lock().retained.has_unentered(node, offset, length)
         {
             // Another owner came meanwhile, and was told: entered now it would come after what others have written since.
-            self.enter(head, offset, length, row.number, true);
+            self.withdraw(head, &offered.rows);
             return;
         }
-        if let Some((prepared, row)) = offered {
-            self.let_go_behind(self.direct.is_known(job));
-            let is_written = self.has_heard(row.epoch) && (prepared.write)(&row);
-            if is_written {
-                self.direct.wait_for_lower(job);
+        let left = match &offered {
+            Some(offered) => {
+                self.let_go_behind(self.direct.is_known(job));
+                self.write_rows(job, head, offered)
             }
-            if self.enter(head, offset, length, row.number, !is_written) && is_written {
-                return;
-            }
+            None => vec![job.range.clone()],
+        };
+        if left.is_empty() {
+            return;
         }
         if writing.is_some() {
             self.direct.pause(node);
         }
-        self.direct.stand_back(job);
-        self.write_through(head, node, offset, data);
+        self.write_left(job, head, data, left);
     }
 
     /// Writes one. Gives it back where the owner is to have the bytes.
@@ -98,37 +112,55 @@ impl Shared {
         }
         let data = head.split_off(DATA_AT);
         let offered = self.offer(content, &mut asker, &head, node, &data);
-        let Some((prepared, row)) = offered else {
+        let Some(offered) = offered else {
             self.direct.pause(node);
             return asker;
         };
         let Some(request) = asker else {
             // Whoever wrote it was killed meanwhile.
-            self.enter(&head, offset, data.len() as u64, row.number, true);
+            self.withdraw(&head, &offered.rows);
             return None;
         };
         self.accept(request, node, offset, &data);
-        // A process that stood still for long asks nobody whether it may, and writes nothing.
-        let is_written = self.has_heard(row.epoch) && (prepared.write)(&row);
-        if is_written {
-            self.direct.wait_for_lower(job);
+        let left = self.write_rows(job, &head, &offered);
+        if !left.is_empty() {
+            tracing::debug!(inode = node, offset, "a write goes through the owner, because it could not pass it");
+            self.direct.pause(node);
+            self.write_left(job, &head, &data, left);
         }
-        if self.enter(&head, offset, data.len() as u64, row.number, !is_written) && is_written {
-            return None;
-        }
-        tracing::debug!(
-            inode = node,
-            offset,
-            is_written,
-            "a write goes through the owner, because it could not pass it"
-        );
-        self.direct.pause(node);
-        self.direct.stand_back(job);
-        self.write_through(&head, node, offset, &data);
         None
     }
 
-    /// Offers content to the owner, as it wants it encoded; the row that it gives, if it does.
+    /// Writes the rows that the owner has given, and has them entered; the ranges that are to go through it.
+    fn write_rows(&self, job: &Job, head: &[u8], offered: &Offered) -> Vec<Range<u64>> {
+        assert!(!offered.rows.is_empty(), "an offer that was taken has rows");
+        // A process that stood still for long asks nobody whether it may, and writes nothing.
+        let write = |row: &Row| self.has_heard(row.grant.epoch) && (offered.prepared.write)(&row.grant, row.first);
+        let written: Vec<bool> = offered.rows.iter().map(write).collect();
+        if written.contains(&true) {
+            self.direct.wait_for_lower(job);
+        }
+        let is_entered = |(row, is_written): &(&Row, bool)| self.enter(head, row, !is_written) && *is_written;
+        let left = offered.rows.iter().zip(written).filter(|both| !is_entered(both));
+        left.map(|(row, _)| row.range.clone()).collect()
+    }
+
+    /// What could not pass the owner goes through it.
+    fn write_left(&self, job: &Job, head: &[u8], data: &[u8], left: Vec<Range<u64>>) {
+        self.direct.stand_back(job);
+        for range in left {
+            let part = &data[(range.start - job.range.start) as usize..(range.end - job.range.start) as usize];
+            self.write_through(&head_for(head, range.start, part.len()), job.node, range.start, part);
+        }
+    }
+
+    fn withdraw(&self, head: &[u8], rows: &[Row]) {
+        for row in rows {
+            self.enter(head, row, true);
+        }
+    }
+
+    /// Offers content to the owner, as it wants it encoded; the rows that it gives, if it does.
     fn offer(
         &self,
         content: &WriteContent,
@@ -136,25 +168,49 @@ impl Shared {
         head: &[u8],
         node: u64,
         data: &[u8],
-    ) -> Option<(Prepared, RowGrant)> {
+    ) -> Option<Offered> {
         let offset = raw::number_at(head, raw::HEADER_BYTES + 8)?;
         let mut look = || {
             let killed = asker.take_if(|request| self.is_killed_waiting(request));
             killed.into_iter().for_each(|request| request.reply_error(libc::EINTR));
         };
         for _ in 0..ENCODED_MAX {
-            let prepared = (content.prepare)(self.direct.encoding(node), offset, data.to_vec())?;
-            let message = raw::message_as(head, opcode::OFFER_WRITE, &[&prepared.offer]);
-            let answer = self.ask_looking(message, &mut look)?;
-            match OfferAnswer::decode(&answer.bytes).ok().filter(|_| answer.errno == 0)? {
-                OfferAnswer::Granted(row) => return Some((prepared, *row)),
-                OfferAnswer::Bytes => return None,
-                OfferAnswer::Encode { compression, checksum, record_bytes } => {
-                    self.direct.note_encoding(node, Wanted { compression, checksum, record_bytes });
-                }
+            let prepared = (content.prepare)(self.direct.encoding(node), node, offset, data.to_vec())?;
+            let (rows, answer) = self.offer_records(&prepared, head, offset, &mut look);
+            if rows.last().is_some_and(|row| row.range.end == offset + data.len() as u64) {
+                return Some(Offered { prepared, rows });
             }
+            self.withdraw(head, &rows);
+            let Some(OfferAnswer::Encode { compression, checksum, key, record_bytes }) = answer else { return None };
+            self.direct.note_encoding(node, Wanted { compression, checksum, key, record_bytes });
         }
         None
+    }
+
+    /// Offers records until all have rows, or the owner says something else.
+    fn offer_records(
+        &self,
+        prepared: &Prepared,
+        head: &[u8],
+        offset: u64,
+        look: &mut dyn FnMut(),
+    ) -> (Vec<Row>, Option<OfferAnswer>) {
+        let (mut rows, mut first): (Vec<Row>, usize) = (Vec::new(), 0);
+        let (all, last) = (prepared.begins.len() - 1, prepared.begins[prepared.begins.len() - 1]);
+        assert!(all > 0 && last > 0, "what is offered has records, and they have bytes");
+        while first < all {
+            let begin = prepared.begins[first];
+            let head = head_for(head, offset + begin, (last - begin) as usize);
+            let message = raw::message_as(&head, opcode::OFFER_WRITE, &[&(prepared.offer)(first)]);
+            let answer = self.ask_looking(message, look).filter(|answer| answer.errno == 0);
+            let answer = answer.and_then(|answer| OfferAnswer::decode(&answer.bytes).ok());
+            let Some(OfferAnswer::Granted(grant)) = answer else { return (rows, answer) };
+            let end = (first + grant.offsets.len()).min(all);
+            let range = offset + begin..offset + prepared.begins[end];
+            rows.push(Row { grant: *grant, first, range });
+            first = end;
+        }
+        (rows, None)
     }
 
     /// The owner has room for a write: the kernel is answered, now or when there is room to keep the bytes.
@@ -179,8 +235,9 @@ impl Shared {
     }
 
     /// Tells the owner that a row is written, or never will be. False: it knows nothing of it, or cannot enter it.
-    fn enter(&self, head: &[u8], offset: u64, length: u64, number: u64, is_withdrawn: bool) -> bool {
-        let words = [number, offset, length, u64::from(is_withdrawn)].map(u64::to_ne_bytes).concat();
+    fn enter(&self, head: &[u8], row: &Row, is_withdrawn: bool) -> bool {
+        let Range { start, end } = row.range;
+        let words = [row.grant.number, start, end - start, u64::from(is_withdrawn)].map(u64::to_ne_bytes).concat();
         let message = raw::message_as(&head[..raw::HEADER_BYTES], opcode::ENTER_WRITE, &[&words]);
         self.ask(message).is_some_and(|answer| answer.errno == 0)
     }

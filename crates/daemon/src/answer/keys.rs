@@ -40,6 +40,9 @@ pub fn serve(filesystem: &FileSystem, running: &Running, forgetter: &Forgetter, 
         Order::List => {
             return Ok(Answer::Keys { keys: filesystem.encryption().keys().into_iter().map(report).collect() });
         }
+        Order::Wrapped => {
+            return Ok(Answer::WrappedKeys { keys: filesystem.encryption().wrapped_keys() });
+        }
         Order::Create { name, secret } => {
             let seed = KeySeed { key: Zeroizing::new(random()), wrapping: wrapping_seed() };
             let secret = secret.into_secret();

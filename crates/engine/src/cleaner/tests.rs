@@ -36,7 +36,7 @@ fn passes_that_free_slots_go_on() {
 
 fn key(class: u8) -> StreamKey {
     let (scheme, kind, site) = (Scheme { data: 1, parity: 1 }, SegmentKind::Data, Site::ANYWHERE);
-    StreamKey { scheme, class, kind, temperature: 0, home: None, tertiary: 0, site }
+    StreamKey { scheme, class, kind, temperature: 0, home: None, tertiary: 0, site, of_others: false }
 }
 
 fn fill(died_bytes: u64, slots_free: u64) -> Fill {

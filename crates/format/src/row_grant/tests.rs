@@ -29,7 +29,7 @@ fn offers_and_answers_are_what_was_said() {
     let (compression, checksum, record_bytes) = (2, ChecksumKind::Blake3, 65_536);
     for answer in [
         OfferAnswer::Granted(Box::new(grant())),
-        OfferAnswer::Encode { compression, checksum, record_bytes },
+        OfferAnswer::Encode { compression, checksum, key: 7, record_bytes },
         OfferAnswer::Bytes,
     ] {
         assert_eq!(OfferAnswer::decode(&answer.encode()), Ok(answer));

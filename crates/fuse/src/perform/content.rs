@@ -16,11 +16,11 @@ impl Performer {
     /// Reads straight into the answer, or tells who takes a map where the bytes lie.
     pub(super) fn read(&self, request: &mut Request, io: Io<'_>, node: u64, offset: u64, size: usize) -> Outcome {
         let caller = self.caller(request, 0, io);
-        let takes_map = request.takes_map();
+        let (takes_map, has_keys) = (request.takes_map(), request.has_keys());
         let buffer = request.data_buffer();
         let size = size.min(buffer.len());
         if takes_map {
-            return Ok(match self.filesystem.read_or_map(&caller, node, offset, &mut buffer[..size])? {
+            return Ok(match self.filesystem.read_or_map(&caller, node, offset, has_keys, &mut buffer[..size])? {
                 (_, Some(map)) => Answer::Map(map.encode()),
                 (bytes, None) => Answer::InPlace(bytes),
             });

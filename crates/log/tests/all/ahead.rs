@@ -56,6 +56,7 @@ fn rig_that_keeps(recent_bytes_max: usize, data: u8, parity: u8) -> Rig {
         home: None,
         tertiary: 0,
         site: stere_format::Site::ANYWHERE,
+        of_others: false,
     };
     let mut records = Vec::new();
     for number in 0..RECORDS {

@@ -31,6 +31,7 @@ fn written(devices: u16) -> Log {
         home: Some(0),
         tertiary: 0,
         site: stere_format::Site::ANYWHERE,
+        of_others: false,
     };
     for blob in 0..(9 * MIB / RECORD_BYTES) as u64 {
         let subject = RecordSubject::plain_blob(blob, 1, 0, RECORD_BYTES as u32);

@@ -87,6 +87,7 @@ fn key(parity: u8, class: u8) -> StreamKey {
         home: None,
         tertiary: 0,
         site: stere_format::Site::ANYWHERE,
+        of_others: false,
     }
 }
 

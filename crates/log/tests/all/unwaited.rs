@@ -98,6 +98,7 @@ fn rig(data: u8, parity: u8) -> Rig {
         home: None,
         tertiary: 0,
         site: stere_format::Site::ANYWHERE,
+        of_others: false,
     };
     let record = |number: usize| {
         let bytes: Vec<u8> = (0..RECORD_BYTES).map(|at| (number * 31 + at / 512 * 7 + at % 251) as u8).collect();

@@ -24,7 +24,14 @@ fn samples() -> Vec<Frame<'static>> {
         }),
         Frame::Welcome(Welcome { is_resumed: true, proof: [8; 32] }),
         Frame::Refused(Refusal::Proof),
-        Frame::Request { number: 9, acknowledged: 8, is_repeated: true, takes_map: true, message: MESSAGE },
+        Frame::Request {
+            number: 9,
+            acknowledged: 8,
+            is_repeated: true,
+            takes_map: true,
+            has_keys: true,
+            message: MESSAGE,
+        },
         Frame::Reply {
             number: 9,
             errno: 0,
@@ -92,9 +99,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_image_is_that_of_version_8() {
+fn the_image_is_that_of_version_9() {
     let image: String = samples().iter().map(|frame| hex(&frame.encode()) + "\n").collect();
-    assert_eq!(image, include_str!("../../golden/v8.hex"), "a released version's frames never change");
+    assert_eq!(image, include_str!("../../golden/v9.hex"), "a released version's frames never change");
 }
 
 #[test]
@@ -151,7 +158,14 @@ fn values_that_mean_nothing_are_refused() {
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: b"a/b".to_vec() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: Vec::new() }));
     refuse(Frame::Notify(Notice::Entry { parent: 1, name: vec![b'n'; NAME_BYTES_MAX + 1] }));
-    refuse(Frame::Request { number: 1, acknowledged: 1, is_repeated: false, takes_map: false, message: b"short" });
+    refuse(Frame::Request {
+        number: 1,
+        acknowledged: 1,
+        is_repeated: false,
+        takes_map: false,
+        has_keys: false,
+        message: b"short",
+    });
     refuse(Frame::Piece { bytes: b"" });
     refuse(Frame::Piece { bytes: &vec![b'p'; PIECE_BYTES_MAX + 1] });
     refuse(Frame::Taken { bytes: 0 });
@@ -195,7 +209,7 @@ proptest! {
         number in any::<u64>(), mark in any::<u64>(), place in any::<u64>(), is_repeated in any::<bool>(),
         bytes in prop::collection::vec(any::<u8>(), 40..4096),
     ) {
-        let request = Frame::Request { number, acknowledged: mark, is_repeated, takes_map: !is_repeated, message: &bytes };
+        let request = Frame::Request { number, acknowledged: mark, is_repeated, takes_map: !is_repeated, has_keys: is_repeated, message: &bytes };
         let reply = Frame::Reply { number, errno: 0, mark, place, is_map: false, is_leased: false, is_uncommitted: false, bytes: &bytes };
         for frame in [request, reply] {
             let encoded = frame.encode();

@@ -55,18 +55,20 @@ impl FileSystem {
         Ok(outcome.length)
     }
 
-    /// The same for who reads from devices itself: a map instead of the bytes, where they can be had there.
+    /// The same for who reads from devices itself: a map instead of the bytes, where they can be had there; of encrypted content too, if
+    /// `has_keys`.
     pub fn read_or_map(
         &self,
         caller: &Caller<'_>,
         inode: u64,
         offset: u64,
+        has_keys: bool,
         out: &mut [u8],
     ) -> Result<(usize, Option<ContentMap>), Error> {
         self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         let op = Op::new(caller, inode, Kind::Read).at(offset, out.len() as u64);
         let reader = &self.namespace.core.files.reader;
-        let read = || Ok(reader.read_or_map(&caller.context(), inode, offset, out)?);
+        let read = || Ok(reader.read_or_map(&caller.context(), inode, offset, has_keys, out)?);
         let (outcome, map) =
             self.pipeline.run(&op, read, |(outcome, _)| Done { value: Some(&outcome.value), ..Done::default() })?;
         Ok((outcome.length, map))

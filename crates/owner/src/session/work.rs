@@ -302,7 +302,7 @@ impl Work {
         let again = move |mut work: Work| {
             work.since = Some(work.session.leases.now());
             let (session, message) = (Arc::clone(&work.session), work.again.clone().unwrap_or_default());
-            session.perform(work, RemoteContext { id: None, redone: None, takes_map: false }, message);
+            session.perform(work, RemoteContext::default(), message);
         };
         let held = HeldAnswer::of(Box::new(move || again(self)));
         writers::wait(&session.writers, session.tag, &nodes, &held);

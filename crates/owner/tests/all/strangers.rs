@@ -121,8 +121,22 @@ fn garbage_ends_the_connection_that_it_came_over() {
     assert!(is_ended(&mut incoming));
     let bad: [Frame<'_>; 4] = [
         Frame::Definite { mark: 1 },
-        Frame::Request { number: 1, acknowledged: 1, is_repeated: false, takes_map: false, message: &[0; 40] },
-        Frame::Request { number: 0, acknowledged: 1, is_repeated: false, takes_map: false, message: &[0; 40] },
+        Frame::Request {
+            number: 1,
+            acknowledged: 1,
+            is_repeated: false,
+            takes_map: false,
+            has_keys: false,
+            message: &[0; 40],
+        },
+        Frame::Request {
+            number: 0,
+            acknowledged: 1,
+            is_repeated: false,
+            takes_map: false,
+            has_keys: false,
+            message: &[0; 40],
+        },
         Frame::Welcome(stere_machine_wire::Welcome { is_resumed: false, proof: [0; 32] }),
     ];
     for frame in &bad {
@@ -163,6 +177,7 @@ fn an_unsealed_frame_and_a_handle_of_somebody_else_do_nothing() {
                 acknowledged: 0,
                 is_repeated: false,
                 takes_map: false,
+                has_keys: false,
                 message: &message,
             })
             .expect("sent");

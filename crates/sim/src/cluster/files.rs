@@ -71,7 +71,8 @@ pub(super) struct Lent {
 
 /// Gives a row away; none where the owner would write it itself.
 pub(super) fn lend(store: &Store, random: &mut Random) -> Result<Option<Lent>, Error> {
-    let placement = Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2, site: Site::ANYWHERE };
+    let scheme = Scheme { data: 1, parity: u8::from(!random.chance(1, 3)) };
+    let placement = Placement { scheme, class: 2, site: Site::ANYWHERE };
     let encoding = Encoding { record_bytes: 16_384, ..Encoding::default() };
     let (mut data, mut seeds) = (Vec::new(), Vec::new());
     for _ in 0..random.between(1, 4) {
@@ -95,7 +96,7 @@ pub(super) fn lend(store: &Store, random: &mut Random) -> Result<Option<Lent>, E
 impl Lent {
     /// The machine writes; whether it was told that all is written.
     pub(super) fn write(&self, nodes: &Nodes, epoch: u64) -> bool {
-        nodes.write(&self.row.grant(1, epoch), &self.records).is_ok()
+        nodes.write(&self.row.grant(1, epoch), &self.records, 0).is_ok()
     }
 
     /// The owner takes what is written for its own.

@@ -1,4 +1,4 @@
-//! Content that machines write to the nodes themselves, past the owner (P-278, P-279), with the real binary, each machine and node a host of a
+//! Content that machines write to the nodes themselves, past the owner (P-278, P-279, P-295), with the real binary, each machine and node a host of a
 //! network. Needs root, /dev/fuse and iproute2. Read next: `direct.rs`, `support/site.rs`, `docs/design/direct.md`.
 
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use crate::network::{Link, within};
 use crate::node_servers::Kind;
 use crate::site::{Links, Site, owner_process, owns, signal, take_away};
 use crate::support::World;
-use crate::support::tier::until;
+use crate::support::tier::{forget_cache, until};
 
 const FAST: [Link; 5] = [Link::Fast; 5];
 const MIB: usize = 1 << 20;
@@ -218,15 +218,133 @@ fn a_node_that_falls_silent_delays_a_write() {
     end(&site);
 }
 
+/// Nothing could be computed of it: whoever writes it flushes it before the owner counts on it (P-295).
+#[test]
+fn what_has_no_parity_does_not_pass_the_owner_either() {
+    let Some(site) = site("what_has_no_parity_does_not_pass_the_owner_either", 2, "copies=1") else { return };
+    let [owner, client] = &site.machines[..] else { panic!("two machines") };
+    fs::create_dir(owner.mountpoint().join("striped")).unwrap();
+    owner.ok("policy set mount/striped parity=5+0");
+    for (number, directory) in [(1, "."), (2, "striped")] {
+        let heard = writes_past_owner(&site, &format!("{directory}/first"), &content(number, FILE_BYTES));
+        println!("of {FILE_BYTES} bytes in {directory} the owner's host sent and got {heard}");
+        assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
+        assert!(fs::read(owner.mountpoint().join(directory).join("first")).unwrap() == content(number, FILE_BYTES));
+    }
+    // What goes to a node that falls silent goes to another one, and what was written before waits for it.
+    let files = ["second", "striped/second"].map(|name| File::create(client.mountpoint().join(name)).unwrap());
+    let bytes = content(3, FILE_BYTES);
+    for (index, piece) in bytes.chunks(MIB).enumerate() {
+        if index == 6 {
+            site.network().cut(1);
+        }
+        files.iter().for_each(|file| file.write_all_at(piece, (index * MIB) as u64).unwrap());
+    }
+    files.iter().for_each(|file| file.sync_all().unwrap());
+    drop(files);
+    assert_ne!(owner.run("status lab").code, 0, "a node is away");
+    write(client, "third", &content(4, FILE_BYTES));
+    assert!(fs::read(owner.mountpoint().join("third")).unwrap() == content(4, FILE_BYTES));
+    site.network().mend(1);
+    until("a healthy pool", || owner.run("status lab").code == 0);
+    for machine in [client, owner] {
+        for name in ["second", "striped/second"] {
+            assert!(fs::read(machine.mountpoint().join(name)).unwrap() == bytes, "{name}");
+        }
+    }
+    end(&site);
+}
+
+/// P-296: each key is where it was unlocked, and with it content passes the owner.
+#[test]
+fn what_is_encrypted_passes_where_its_key_is_unlocked() {
+    let Some(site) = site("what_is_encrypted_passes_where_its_key_is_unlocked", 3, "parity=4+1") else { return };
+    let [owner, client, other] = &site.machines[..] else { panic!("three machines") };
+    for machine in [owner, client] {
+        fs::write(machine.path("keyfile"), [7_u8; 64]).unwrap();
+    }
+    owner.ok("key create lab family --key-file keyfile");
+    fs::create_dir(owner.mountpoint().join("vault")).unwrap();
+    owner.ok("policy set mount/vault encrypt=yes compress=zstd");
+    // Warm: nodes are open, and encoding is known.
+    writes_past_owner(&site, "plain", &content(9, FILE_BYTES));
+    let heard_for = |name: &str, seed: u64| {
+        let before = traffic(&site, 0);
+        write(client, name, &content(seed, FILE_BYTES));
+        traffic(&site, 0) - before
+    };
+    let heard = heard_for("vault/first", 1);
+    println!("without the key: of {FILE_BYTES} bytes the owner's host sent and got {heard}");
+    assert!(heard > FILE_BYTES as u64, "{heard}");
+    client.ok("key unlock lab --key-file keyfile");
+    let heard = writes_past_owner(&site, "vault/second", &content(2, FILE_BYTES));
+    println!("with it: {heard}");
+    assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
+    // Nothing of it lies on a node in the clear, and what every machine reads is right.
+    let part = content(2, FILE_BYTES)[5 * MIB..5 * MIB + 64].to_vec();
+    assert!(!site.nodes.iter().any(|node| is_in(&node.image(), &part)), "content lies on a node as it is");
+    for machine in [owner, client, other] {
+        for (name, seed) in [("first", 1), ("second", 2)] {
+            assert!(fs::read(machine.mountpoint().join("vault").join(name)).unwrap() == content(seed, FILE_BYTES));
+        }
+    }
+    // Read again from the nodes, by the machine with the key and by one without.
+    for (machine, is_past) in [(client, true), (other, false)] {
+        machine.ok("umount mount");
+        machine.ok("mount lab mount -o nostandby");
+        if is_past {
+            machine.ok("key unlock lab --key-file keyfile");
+        }
+        until("open nodes", || {
+            let before = traffic(&site, 0);
+            forget_cache();
+            assert!(fs::read(machine.mountpoint().join("plain")).unwrap() == content(9, FILE_BYTES));
+            traffic(&site, 0) - before < FILE_BYTES as u64 / 20
+        });
+        let before = traffic(&site, 0);
+        assert!(fs::read(machine.mountpoint().join("vault/second")).unwrap() == content(2, FILE_BYTES));
+        let heard = traffic(&site, 0) - before;
+        println!("read with the key unlocked there {is_past}: {heard}");
+        assert_eq!(heard < FILE_BYTES as u64 / 20, is_past, "{heard}");
+    }
+    // Locked at the owner it is of no use anywhere, and is wiped on the machine that had it.
+    owner.ok("key lock lab");
+    let refused = fs::read(client.mountpoint().join("vault/second")).err().and_then(|error| error.raw_os_error());
+    assert!(matches!(refused, Some(libc::ENOKEY | libc::ENOENT)), "{refused:?}");
+    std::thread::sleep(Duration::from_secs(11));
+    owner.ok("key unlock lab --key-file keyfile");
+    let heard = heard_for("vault/third", 3);
+    println!("with the key wiped: {heard}");
+    assert!(heard > FILE_BYTES as u64, "{heard}");
+    for (name, seed) in [("second", 2), ("third", 3)] {
+        assert!(fs::read(other.mountpoint().join("vault").join(name)).unwrap() == content(seed, FILE_BYTES), "{name}");
+    }
+    end(&site);
+}
+
+/// Whether a file has these bytes somewhere.
+fn is_in(path: &std::path::Path, bytes: &[u8]) -> bool {
+    let content = fs::read(path).unwrap();
+    content.windows(bytes.len()).any(|window| window == bytes)
+}
+
 #[test]
 fn an_owner_that_dies_under_writers_is_followed() {
-    let test = "an_owner_that_dies_under_writers_is_followed";
+    follow_owner("an_owner_that_dies_under_writers_is_followed", "parity=4+1");
+}
+
+#[test]
+fn an_owner_that_dies_under_writers_without_parity_is_followed() {
+    follow_owner("an_owner_that_dies_under_writers_without_parity_is_followed", "copies=1");
+}
+
+fn follow_owner(test: &str, policy: &str) {
     let links = Links { nodes: &FAST, machines: &FAST[..3], ..Links::default() };
     let Some(site) = Site::on_network(test, Kind::Nbdkit, &links) else { return };
     let [first, second, client]: [&World; 3] = [&site.machines[0], &site.machines[1], &site.machines[2]];
     first.ok("mount lab mount --standby");
     until("an owner", || owns(first));
-    first.ok("policy set mount parity=4+1");
+    first.ok(&format!("policy set mount {policy}"));
     second.ok("mount lab mount --standby");
     client.ok("mount lab mount -o nostandby");
     write(client, "warm", &content(9, 8 * MIB));
