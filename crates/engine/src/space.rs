@@ -181,17 +181,23 @@ impl Capacity<'_> {
     }
 
     /// What stays out of reach of users, besides what they leave when they begin a segment: each kind of data has an open
-    /// segment of users and one of the cleaner, both in part empty. `new` is a class that there may be no such data of yet.
+    /// segment of users and one of the cleaner, and an unprotected one that of other machines, all in part empty. `new` is a class that there may be no such data of yet.
     fn kept_from_users(&self, scheme: Scheme, new: Option<(u8, Site)>) -> Vec<Kept> {
         let site = new.map_or(Site::ANYWHERE, |(_, site)| site);
         let kind = SegmentKind::Data;
         let key = StreamKey { scheme, class: 0, kind, temperature: 0, home: None, tertiary: 0, site, of_others: false };
         let mut kept = self.engine.log.room.kept_for_others(&key);
         let kinds = self.engine.log.room.data_kinds();
+        let lends = self.engine.log.stripe.lending_clock_ms().is_some();
+        let open = |scheme: Scheme| 2 + u64::from(lends && scheme.parity == 0);
         if new.is_some_and(|(class, site)| !kinds.iter().any(|kind| kind.takes(scheme, class, site))) {
-            kept.push(Kept { scheme, segments: 2, only: site.only });
+            kept.push(Kept { scheme, segments: open(scheme), only: site.only });
         }
-        kept.extend(kinds.into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 2, only: kind.site.only }));
+        kept.extend(kinds.into_iter().map(|kind| Kept {
+            scheme: kind.scheme,
+            segments: open(kind.scheme),
+            only: kind.site.only,
+        }));
         let total = self.engine.log.stripe.slots.room(scheme, &[]).1;
         let share = (total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
         let so_far = kept.iter().map(|kept| kept.segments).sum();

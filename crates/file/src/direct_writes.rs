@@ -305,6 +305,8 @@ impl DirectWrites {
             room => room?,
         };
         let home = writer.policies.home(context.io, inode, content.home, storing.placement)?;
+        // Others that are offered before this one is entered go to the same device.
+        content.home = home.or(content.home);
         Ok(Ok(Checked { storing, room, home }))
     }
 

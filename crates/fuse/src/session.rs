@@ -26,6 +26,9 @@ impl Forgetter {
     /// Content and attributes of inodes, and names in directories. What the kernel does not have is no error. Kernels of other machines
     /// are told as well.
     pub fn forget(&self, inodes: &[u64], names: &[(u64, Vec<u8>)]) {
+        if inodes.is_empty() && names.is_empty() {
+            return;
+        }
         let whole = |node: &u64| ChangedInode { node: *node, offset: 0, length: 0 };
         let inodes_changed = inodes.iter().map(whole).collect();
         self.tell_others(Changes { inodes: inodes_changed, names: names.to_vec(), ..Changes::default() });

@@ -1,6 +1,7 @@
 //! Content that machines write to the nodes themselves, past the owner (P-278, P-279, P-295), with the real binary, each machine and node a host of a
 //! network. Needs root, /dev/fuse and iproute2. Read next: `direct.rs`, `support/site.rs`, `docs/design/direct.md`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -231,6 +232,11 @@ fn what_has_no_parity_does_not_pass_the_owner_either() {
         assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
         assert!(fs::read(owner.mountpoint().join(directory).join("first")).unwrap() == content(number, FILE_BYTES));
     }
+    // A file of one copy lies whole on one device, as if the owner had written it (P-17).
+    let told = owner.ok("where mount/first");
+    let devices: BTreeSet<&str> =
+        told.lines().filter_map(|line| line.split_once("survives 0: ")?.1.split_whitespace().next()).collect();
+    assert_eq!(devices.len(), 1, "{told}");
     // What goes to a node that falls silent goes to another one, and what was written before waits for it.
     let files = ["second", "striped/second"].map(|name| File::create(client.mountpoint().join(name)).unwrap());
     let bytes = content(3, FILE_BYTES);
@@ -318,6 +324,18 @@ fn what_is_encrypted_passes_where_its_key_is_unlocked() {
     assert!(heard > FILE_BYTES as u64, "{heard}");
     for (name, seed) in [("second", 2), ("third", 3)] {
         assert!(fs::read(other.mountpoint().join("vault").join(name)).unwrap() == content(seed, FILE_BYTES), "{name}");
+    }
+    // Nobody has looked at anything yet: there is nothing for kernels to forget. Then with the key file at the mount.
+    for option in [String::new(), format!(",keyfile={}", client.path("keyfile").display())] {
+        site.machines.iter().rev().for_each(|machine| drop(machine.ok("umount mount")));
+        owner.ok("mount lab mount");
+        client.ok(&format!("mount lab mount -o nostandby{option}"));
+        if option.is_empty() {
+            client.ok("key unlock lab --key-file keyfile");
+        }
+        until("an unlocked key", || fs::metadata(client.mountpoint().join("vault/second")).is_ok());
+        assert!(fs::read(client.mountpoint().join("vault/second")).unwrap() == content(2, FILE_BYTES), "{option}");
+        other.ok("mount lab mount -o nostandby");
     }
     end(&site);
 }
