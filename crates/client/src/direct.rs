@@ -51,6 +51,7 @@ pub struct Wanted {
     pub record_bytes: u32,
 }
 
+/// Writes records from this one on into a row; whether all of it is there.
 pub type WriteRow = Box<dyn Fn(&stere_format::RowGrant, usize) -> bool + Send>;
 
 /// Content that was encoded.

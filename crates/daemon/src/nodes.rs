@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use stere_client::{Prepared, ReadContent, Wanted, WriteContent};
 use stere_device::Access;
-use stere_direct::{Encoding, Nodes, Opening, Records, Sealing};
+use stere_direct::{DirectError, Encoding, Nodes, Opening, Records, Sealing};
 use stere_format::{ContentMap, RowGrant, Superblock};
 use stere_machine::error::Result;
 use stere_machine::registry::{DeviceRecord, Registry};
@@ -182,18 +182,19 @@ impl PoolNodes {
 
     fn read(&self, map: &[u8], inode: u64, offset: u64) -> Option<Vec<u8>> {
         let nodes = lock(&self.nodes).clone()?;
-        let read = ContentMap::decode(map).map_err(|error| error.to_string()).and_then(|map| {
-            let mut out = vec![0; map.length as usize];
-            let opening = Opening { keyring: self.keys.keyring(), inode, offset };
-            nodes.read(&map, &opening, &mut out).map(|found| (out, found)).map_err(|error| error.to_string())
-        });
-        match read {
+        let map = ContentMap::decode(map).inspect_err(|error| tracing::debug!(%error, "a map is none")).ok()?;
+        let mut out = vec![0; map.length as usize];
+        let opening = Opening { keyring: self.keys.keyring(), inode, offset };
+        match nodes.read(&map, &opening, &mut out) {
             // The owner reads it too, and repairs what is wrong.
-            Ok((_, found)) if found.is_any_wrong => None,
-            Ok((bytes, _)) => Some(bytes),
+            Ok(found) if found.is_any_wrong => None,
+            Ok(_) => Some(out),
             Err(error) => {
-                tracing::debug!(error, "the owner is asked for what could not be read past it");
-                *lock(&self.failed) = Some(Instant::now());
+                tracing::debug!(%error, "the owner is asked for what could not be read past it");
+                // Who lacks a key may read on from nodes what needs none.
+                if !matches!(error, DirectError::Undecodable { .. }) {
+                    *lock(&self.failed) = Some(Instant::now());
+                }
                 None
             }
         }
