@@ -69,16 +69,17 @@ impl ClientControl {
                 Ok(Request::Take) => connection::send(&mut stream, &self.take_pool()),
                 Ok(Request::Unmount { lazy, force }) => {
                     if let Err(error) = self.junctions.end(How::Asked { lazy, force }) {
-                        connection::send(&mut stream, &Answer::Failed { message: error.to_string(), ended: false });
+                        connection::send(&mut stream, &failed(error));
                     } else if let Some(refused) = unmount_for(&stream, &self.ending, &self.unmounter, (lazy, force)) {
                         self.junctions.go_on();
                         connection::send(&mut stream, &refused);
                     }
                 }
-                Ok(Request::Keys { order: order @ (Order::Unlock { .. } | Order::Lock { .. }) }) => {
-                    let answer = self.keys.answer(self, order);
-                    let failed = |error: Error| Answer::Failed { message: error.to_string(), ended: false };
-                    connection::send(&mut stream, &answer.unwrap_or_else(failed));
+                Ok(Request::Keys { order: Order::Unlock { name, secret } }) => {
+                    connection::send(&mut stream, &self.keys.unlock(self, name, secret).unwrap_or_else(failed));
+                }
+                Ok(Request::Keys { order: Order::Lock { name } }) => {
+                    connection::send(&mut stream, &self.keys.lock_everywhere(self, name).unwrap_or_else(failed));
                 }
                 Ok(_) => {
                     let mut first = Zeroizing::new(line.as_bytes().to_vec());
@@ -106,7 +107,7 @@ impl ClientControl {
         match (self.owns(), (self.take)()) {
             (true, _) => Answer::Said { said: format!("this machine owns the pool {pool} already") },
             (false, Ok(())) => Answer::Done,
-            (false, Err(error)) => Answer::Failed { message: error.to_string(), ended: false },
+            (false, Err(error)) => failed(error),
         }
     }
 
@@ -141,7 +142,7 @@ impl ClientControl {
     /// Hands the conversation to the owner's process, of which this was read already.
     fn ask_the_owner(&self, first: &[u8], mut stream: UnixStream) {
         if let Err(error) = self.ask(first, &stream) {
-            connection::send(&mut stream, &Answer::Failed { message: error.to_string(), ended: false });
+            connection::send(&mut stream, &failed(error));
         }
     }
 
@@ -183,6 +184,10 @@ impl ClientControl {
             _ => format!("the owner of the pool '{pool}'{host} cannot be asked: {error}"),
         }
     }
+}
+
+fn failed(error: Error) -> Answer {
+    Answer::Failed { message: error.to_string(), ended: false }
 }
 
 /// Mounts the pools in this one, as its owner says which they are.

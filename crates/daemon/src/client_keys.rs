@@ -44,19 +44,8 @@ impl ClientKeys {
         self.has_keys.load(Ordering::Acquire)
     }
 
-    /// Passes on what is asked about keys. What a secret unlocks at the owner it unlocks here too, and what is locked is locked here first.
-    pub fn answer(&self, control: &ClientControl, order: Order) -> Result<Answer> {
-        match order {
-            Order::Unlock { name, secret } => self.unlock(control, name, secret),
-            Order::Lock { name } => {
-                self.lock(|key| name.as_ref().is_none_or(|name| *name == key.name));
-                control.ask_for(Request::Keys { order: Order::Lock { name } })
-            }
-            other => control.ask_for(Request::Keys { order: other }),
-        }
-    }
-
-    fn unlock(&self, control: &ClientControl, name: Option<String>, secret: SentSecret) -> Result<Answer> {
+    /// Has the owner unlock what a secret opens, and unlocks the same here.
+    pub fn unlock(&self, control: &ClientControl, name: Option<String>, secret: SentSecret) -> Result<Answer> {
         let order = Order::Unlock { name: name.clone(), secret: secret.clone() };
         let said = control.ask_for(Request::Keys { order })?;
         let Answer::WrappedKeys { keys } = control.ask_for(Request::Keys { order: Order::Wrapped })? else {
@@ -77,6 +66,12 @@ impl ClientKeys {
             }
         }
         Ok(said)
+    }
+
+    /// Wipes a key here, or all, and then has the owner lock it.
+    pub fn lock_everywhere(&self, control: &ClientControl, name: Option<String>) -> Result<Answer> {
+        self.lock(|key| name.as_ref().is_none_or(|name| *name == key.name));
+        control.ask_for(Request::Keys { order: Order::Lock { name } })
     }
 
     fn lock(&self, is_meant: impl Fn(&EncryptionKey) -> bool) {

@@ -176,6 +176,37 @@ fn what_cannot_be_had_is_no_answer() {
     assert!(world.read(&world.whole()).is_err());
 }
 
+/// A row that has room for these records, one behind the other.
+fn row_for(records: &Records, epoch: u64, place: SegmentChunks) -> RowGrant {
+    let (mut end, mut offsets) = (512, Vec::new());
+    for record in &records.offer.records {
+        offsets.push(end);
+        end += record.address.length.next_multiple_of(512);
+    }
+    RowGrant {
+        number: 1,
+        epoch,
+        segment: SEGMENT,
+        place,
+        row_block: 70,
+        row_bytes: (end + 512).next_multiple_of(4096),
+        offsets,
+        header: [7; 512],
+        summary_offset: end,
+        summary: vec![5; 100],
+    }
+}
+
+/// The records as they lie in a row.
+fn values_in(row: &RowGrant, records: &Records) -> Vec<BlobValue> {
+    let placed = |(record, offset): (&BlobValue, &u32)| {
+        let length = record.address.length;
+        let address = Address { segment: row.segment, row_block: row.row_block, offset: *offset, length };
+        BlobValue { address, ..record.clone() }
+    };
+    records.offer.records.iter().zip(&row.offsets).map(placed).collect()
+}
+
 /// P-278: what is written for a row that the owner gave is read by a map of what was offered.
 #[test]
 fn a_row_is_written_as_it_was_offered() {
@@ -194,34 +225,17 @@ fn a_row_is_written_as_it_was_offered() {
         // The first record is a part of one.
         let records = Records::of(&encoding, (128 << 10) + 4096, data.clone());
         assert_eq!(records.offer.records[0].logical_bytes, (64 << 10) - 4096, "{text}");
-        let (mut offset, mut offsets) = (512, Vec::new());
-        for record in &records.offer.records {
-            offsets.push(offset);
-            offset += record.address.length.next_multiple_of(512);
-        }
-        let grant = RowGrant {
-            number: 1,
-            epoch: 3,
-            segment: SEGMENT,
-            place: SegmentChunks { missing: 2, ..world.place.clone() },
-            row_block: 70,
-            row_bytes: (offset + 512).next_multiple_of(4096),
-            offsets: offsets.clone(),
-            header: [7; 512],
-            summary_offset: offset,
-            summary: vec![5; 100],
-        };
+        let grant = row_for(&records, 3, SegmentChunks { missing: 2, ..world.place.clone() });
         world.nodes.write(&grant, &records, 0).unwrap();
         assert!(
             world.nodes.write(&RowGrant { epoch: 2, ..grant.clone() }, &records, 0).is_err(),
             "an owner that was replaced"
         );
         let (mut at, mut pieces) = (0, Vec::new());
-        for (record, offset) in records.offer.records.iter().zip(offsets) {
-            let address = Address { segment: SEGMENT, row_block: 70, offset, length: record.address.length };
-            let value = BlobValue { address, ..record.clone() };
-            pieces.push(MappedPiece { at, offset: 0, length: record.logical_bytes, segment: 0, value });
-            at += record.logical_bytes;
+        for value in values_in(&grant, &records) {
+            let length = value.logical_bytes;
+            pieces.push(MappedPiece { at, offset: 0, length, segment: 0, value });
+            at += length;
         }
         // One chunk was left out; another one may go as well.
         let missing = SegmentChunks { missing: 2, ..world.place.clone() };
@@ -314,31 +328,13 @@ fn what_is_encrypted_opens_with_its_key_at_its_place() {
         let sealing = Sealing { keyring: &keys, key: 3, inode: INODE };
         let records = Records::sealed(&encoding, &sealing, at, data.clone()).unwrap();
         assert!(records.offer.records.iter().all(|record| record.key == 3 && record.encoding.is_encrypted()), "{text}");
-        let (mut offset, mut offsets) = (512, Vec::new());
-        for record in &records.offer.records {
-            offsets.push(offset);
-            offset += record.address.length.next_multiple_of(512);
-        }
-        let grant = RowGrant {
-            number: 1,
-            epoch: 0,
-            segment: SEGMENT,
-            place: world.place.clone(),
-            row_block: 70,
-            row_bytes: (offset + 512).next_multiple_of(4096),
-            offsets: offsets.clone(),
-            header: [7; 512],
-            summary_offset: offset,
-            summary: vec![5; 100],
-        };
+        let grant = row_for(&records, 0, world.place.clone());
         world.nodes.write(&grant, &records, 0).unwrap();
         // Of the first record the end, then the others.
         let (mut begin, mut pieces, skipped) = (0, Vec::new(), 5000);
-        for (record, offset) in records.offer.records.iter().zip(offsets) {
-            let address = Address { segment: SEGMENT, row_block: 70, offset, length: record.address.length };
-            let value = BlobValue { address, ..record.clone() };
+        for value in values_in(&grant, &records) {
             let offset = if begin == 0 { skipped } else { 0 };
-            let length = record.logical_bytes - offset;
+            let length = value.logical_bytes - offset;
             pieces.push(MappedPiece { at: begin, offset, length, segment: 0, value });
             begin += length;
         }

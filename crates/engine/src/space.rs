@@ -181,7 +181,8 @@ impl Capacity<'_> {
     }
 
     /// What stays out of reach of users, besides what they leave when they begin a segment: each kind of data has an open
-    /// segment of users and one of the cleaner, and an unprotected one that of other machines, all in part empty. `new` is a class that there may be no such data of yet.
+    /// segment of users and one of the cleaner, and an unprotected one that of other machines, all in part empty. `new` is a class that
+    /// there may be no such data of yet.
     fn kept_from_users(&self, scheme: Scheme, new: Option<(u8, Site)>) -> Vec<Kept> {
         let site = new.map_or(Site::ANYWHERE, |(_, site)| site);
         let kind = SegmentKind::Data;

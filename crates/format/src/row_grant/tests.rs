@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Checksums, ChunkPlace};
+use crate::{BlobEncoding, Checksums, ChunkPlace};
 
 fn record(length: usize) -> BlobValue {
     let checksums = Checksums::of(ChecksumKind::Crc32c, &vec![7; length]);
@@ -24,7 +24,8 @@ fn grant() -> RowGrant {
 
 #[test]
 fn offers_and_answers_are_what_was_said() {
-    let offer = WriteOffer { records: vec![record(128 << 10), record(5000)] };
+    let encrypted = BlobValue { encoding: BlobEncoding::PLAIN.encrypted(), key: 7, ..record(4096) };
+    let offer = WriteOffer { records: vec![record(128 << 10), encrypted, record(5000)] };
     assert_eq!(WriteOffer::decode(&offer.encode()), Ok(offer));
     let (compression, checksum, record_bytes) = (2, ChecksumKind::Blake3, 65_536);
     for answer in [
