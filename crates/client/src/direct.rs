@@ -48,6 +48,8 @@ pub struct Wanted {
     pub checksum: ChecksumKind,
     /// Number of the key; 0 for none.
     pub key: u16,
+    /// Number of the stack of users' plugins; 0 for none.
+    pub stack: u16,
     pub record_bytes: u32,
 }
 

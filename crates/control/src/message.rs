@@ -178,6 +178,11 @@ pub enum Answer {
     PluginQueue {
         queue: QueueReport,
     },
+    /// A stack as it is on media, and each plugin in it: its number, its record as it is on media, and its module.
+    PluginStack {
+        stack: Vec<u8>,
+        plugins: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    },
     /// Done, in words.
     Said {
         said: String,

@@ -7,10 +7,21 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     List,
-    Add { name: String, module: Vec<u8> },
-    Remove { name: String },
+    Add {
+        name: String,
+        module: Vec<u8>,
+    },
+    Remove {
+        name: String,
+    },
     Queue,
-    Change { change: Change },
+    Change {
+        change: Change,
+    },
+    /// What a stack is made of, for machines that run it themselves.
+    Stack {
+        number: u16,
+    },
 }
 
 /// What is to be done about what waits for plugins.

@@ -13,6 +13,7 @@ mod backups;
 mod client_control;
 mod client_keys;
 mod client_names;
+mod client_plugins;
 mod client_questions;
 pub mod clients;
 mod control_socket;

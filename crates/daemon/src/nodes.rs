@@ -18,6 +18,7 @@ use stere_policy::Compression;
 use stere_pool::{Holds, identify};
 
 use crate::client_keys::ClientKeys;
+use crate::client_plugins::ClientPlugins;
 use crate::daemon::{lock, spawn};
 use crate::from_afar::is_everywhere;
 
@@ -40,7 +41,14 @@ pub struct PoolNodes {
     alone: Mutex<BTreeMap<String, Instant>>,
     failed: Mutex<Option<Instant>>,
     access: Access,
-    keys: Arc<ClientKeys>,
+    codecs: Codecs,
+}
+
+/// With what this machine encodes and decodes.
+#[derive(Clone)]
+pub struct Codecs {
+    pub keys: Arc<ClientKeys>,
+    pub plugins: Arc<ClientPlugins>,
 }
 
 impl PoolNodes {
@@ -50,7 +58,7 @@ impl PoolNodes {
         pool: &str,
         pool_id: &str,
         is_read_only: bool,
-        keys: &Arc<ClientKeys>,
+        codecs: Codecs,
     ) -> Result<Arc<PoolNodes>> {
         let all = Arc::new(PoolNodes {
             registry: registry.clone(),
@@ -60,7 +68,7 @@ impl PoolNodes {
             alone: Mutex::default(),
             failed: Mutex::default(),
             access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite },
-            keys: keys.clone(),
+            codecs,
         });
         let of_thread = Arc::downgrade(&all);
         spawn("nodes", move || keep_open(&of_thread))?;
@@ -120,7 +128,7 @@ fn keep_open(nodes: &Weak<PoolNodes>) {
 impl PoolNodes {
     /// For a mount through the owner.
     pub fn reading(self: &Arc<Self>) -> ReadContent {
-        let (asked, keys, reader) = (self.clone(), self.keys.clone(), self.clone());
+        let (asked, keys, reader) = (self.clone(), self.codecs.keys.clone(), self.clone());
         ReadContent {
             is_ready: Box::new(move || asked.is_ready()),
             has_keys: Box::new(move || keys.has_keys()),
@@ -141,19 +149,20 @@ impl PoolNodes {
     fn prepare(self: &Arc<Self>, wanted: Option<Wanted>, inode: u64, offset: u64, data: Vec<u8>) -> Option<Prepared> {
         let (encoding, key) = match wanted {
             None => (Encoding::default(), 0),
-            Some(Wanted { compression, checksum, key, record_bytes }) => {
-                (Encoding { compression: Compression::from_code(compression)?, checksum, record_bytes }, key)
+            Some(Wanted { compression, checksum, key, stack, record_bytes }) => {
+                let compression = Compression::from_code(compression)?;
+                let stack = match stack {
+                    0 => None,
+                    number => Some((number, self.codecs.plugins.stack(number)?)),
+                };
+                (Encoding { stack, compression, checksum, record_bytes }, key)
             }
         };
-        let records = match key {
-            0 => Records::of(&encoding, offset, data),
-            // One that is not unlocked here is unlocked at the owner, perhaps.
-            key => {
-                let sealing = Sealing { keyring: self.keys.keyring(), key, inode };
-                Records::sealed(&encoding, &sealing, offset, data).ok()?
-            }
-        };
-        let records = Arc::new(records);
+        let sealing = (key != 0).then(|| Sealing { keyring: self.codecs.keys.keyring(), key, inode });
+        // A key that is not unlocked here is unlocked at the owner, perhaps; of a plugin that fails the owner tells the program.
+        let records = Records::of(&encoding, sealing.as_ref(), offset, data)
+            .inspect_err(|why| tracing::debug!(inode, %why, "the owner encodes this"));
+        let records = Arc::new(records.ok()?);
         let (offered, nodes) = (records.clone(), self.clone());
         let begins = (0..=records.count()).map(|record| records.content_bytes_before(record)).collect();
         Some(Prepared {
@@ -184,14 +193,15 @@ impl PoolNodes {
         let nodes = lock(&self.nodes).clone()?;
         let map = ContentMap::decode(map).inspect_err(|error| tracing::debug!(%error, "a map is none")).ok()?;
         let mut out = vec![0; map.length as usize];
-        let opening = Opening { keyring: self.keys.keyring(), inode, offset };
+        let stacks = |number| self.codecs.plugins.stack(number);
+        let opening = Opening { keyring: self.codecs.keys.keyring(), stacks: &stacks, inode, offset };
         match nodes.read(&map, &opening, &mut out) {
             // The owner reads it too, and repairs what is wrong.
             Ok(found) if found.is_any_wrong => None,
             Ok(_) => Some(out),
             Err(error) => {
                 tracing::debug!(%error, "the owner is asked for what could not be read past it");
-                // Who lacks a key may read on from nodes what needs none.
+                // Who lacks a key or a plugin may read on from nodes what needs none.
                 if !matches!(error, DirectError::Undecodable { .. }) {
                     *lock(&self.failed) = Some(Instant::now());
                 }

@@ -22,13 +22,14 @@ use crate::answer::keys;
 use crate::background::{Outcome, Ready};
 use crate::client_control::{self, ClientControl};
 use crate::client_keys::ClientKeys;
+use crate::client_plugins::ClientPlugins;
 use crate::clients::{self, Clients};
 use crate::control_socket::{answer_waiting, start_control};
 use crate::daemon::Daemon;
 use crate::ending::{close_soon, end_when_lost, start_signals, unblock_signals};
 use crate::junctions::Junctions;
 use crate::mount_request::MountRequest;
-use crate::nodes::PoolNodes;
+use crate::nodes::{Codecs, PoolNodes};
 use crate::notify::notify;
 use crate::seek_owner::{self, OwnerSeeker, Starter};
 use crate::serve_client::{self, ClientMount};
@@ -276,8 +277,9 @@ fn serve_client_of(
     let metrics = request.options.metrics.map(metrics::listen).transpose()?;
     let starter = stands_by.then(|| Starter::new(registry, request, pool)).transpose()?;
     let seeker = OwnerSeeker::start(log, starter)?;
-    let keys = ClientKeys::new();
-    let nodes = PoolNodes::start(registry, pool, &record.id, request.options.fuse.read_only, &keys)?;
+    let (keys, plugins) = (ClientKeys::new(), ClientPlugins::new());
+    let codecs = Codecs { keys: keys.clone(), plugins: plugins.clone() };
+    let nodes = PoolNodes::start(registry, pool, &record.id, request.options.fuse.read_only, codecs)?;
     let mount = ClientMount {
         find: Box::new(seeker.find()),
         pool: pool.clone(),
@@ -336,6 +338,9 @@ fn serve_client_of(
         }
         if let Err(error) = keys.start(&answering, &request.options.key_files) {
             tracing::error!(%error, "content of encrypted files is read and written by the owner");
+        }
+        if let Err(error) = plugins.start(&answering) {
+            tracing::error!(%error, "content of files with plugins is read and written by the owner");
         }
         if let Some(Err(error)) = metrics.map(|server| serve_metrics(server, &answering)) {
             tracing::error!(%error, "metrics are not served");

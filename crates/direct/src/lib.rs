@@ -23,7 +23,7 @@ use stere_stripe::{READ_COST_FAST, Stripe};
 
 pub use error::DirectError;
 pub use read::{Found, Opening};
-pub use write::{Encoding, Records, Sealing};
+pub use write::{Encoding, NotEncoded, Records, Sealing};
 
 /// Memory for what is computed and decoded, kept between reads.
 const BUFFERS_BYTES: usize = 16 << 20;

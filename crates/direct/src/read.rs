@@ -4,10 +4,12 @@
 //! Invariant: `Ok` means that every byte of the range was verified, or is in a hole. Read next: the stripe's `read.rs`.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use stere_crypt::{CryptError, Keyring, Place, open_record};
 use stere_device::Buffer;
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, ContentMap, MappedPiece, crc32c};
+use stere_plugin::Stack;
 use stere_stripe::{BadCause, ReadRequest};
 
 use crate::Nodes;
@@ -32,9 +34,11 @@ fn straight(piece: &MappedPiece) -> Option<Range<u32>> {
     (is_plain && is_whole_blocks && is_all_stored).then_some(piece.offset..end)
 }
 
-/// What opens encrypted records of a range.
+/// What opens records of a range that are encrypted, or passed plugins.
 pub struct Opening<'a> {
     pub keyring: &'a Keyring,
+    /// Plugins by the number of their stack, as far as they can be run here.
+    pub stacks: &'a dyn Fn(u16) -> Option<Arc<Stack>>,
     pub inode: u64,
     /// Where in the file the range begins.
     pub offset: u64,
@@ -118,15 +122,21 @@ fn decode(piece: &MappedPiece, opening: &Opening<'_>, record: &mut [u8], out: &m
     }
     let mut content = vec![0; value.logical_bytes as usize];
     let undecodable = |why: String| DirectError::Undecodable { segment, why };
-    if value.encoding.is_plugged() || !value.encoding.is_known() {
-        return Err(undecodable("it needs a plugin".into()));
+    if !value.encoding.is_known() {
+        return Err(undecodable("its encoding is not known here".into()));
     }
     let opened = match value.encoding.is_encrypted() {
         true => opening.open(piece, record).map_err(|error| undecodable(error.to_string()))?,
         false => record,
     };
-    stere_plugin::decode(value.encoding.compression(), opened, &mut content)
-        .map_err(|error| undecodable(error.to_string()))?;
+    let decoded = match value.encoding.is_plugged() {
+        false => stere_plugin::decode(value.encoding.compression(), opened, &mut content),
+        true => {
+            let stack = (opening.stacks)(value.stack).ok_or_else(|| undecodable("its plugins are not here".into()))?;
+            stere_plugin::decode_plugged(&stack, value.encoding, opened, &mut content)
+        }
+    };
+    decoded.map_err(|error| undecodable(error.to_string()))?;
     out.copy_from_slice(&content[part]);
     Ok(())
 }

@@ -9,7 +9,7 @@ use stere_format::{
     Address, BLOCK_BYTES, BlobEncoding, BlobValue, ChecksumKind, Checksums, ChunkPlace, ContentMap, DeviceLayout,
     EncryptionKey, MappedPiece, RowGrant, Scheme, SegmentChunks, WrappedKey, Wrapping,
 };
-use stere_plugin::Encoded;
+use stere_plugin::{Encoded, Event, Events, Member, PluginFailure, Stack, UserPlugin, Verdict};
 use stere_policy::Compression;
 use zeroize::Zeroizing;
 
@@ -96,7 +96,7 @@ impl World {
 
     fn read(&self, map: &ContentMap) -> Result<(Vec<u8>, Found), DirectError> {
         let mut out = vec![0xee; map.length as usize];
-        let opening = Opening { keyring: &Keyring::new(None), inode: INODE, offset: 0 };
+        let opening = Opening { keyring: &Keyring::new(None), stacks: &|_| None, inode: INODE, offset: 0 };
         self.nodes.read(map, &opening, &mut out).map(|found| (out, found))
     }
 
@@ -215,7 +215,7 @@ fn a_row_is_written_as_it_was_offered() {
         [("none", ChecksumKind::Crc32c), ("lz4", ChecksumKind::Xxh3), ("zstd", ChecksumKind::Blake3)]
     {
         let compression = Compression::from_text(text).unwrap();
-        let encoding = Encoding { compression, checksum, record_bytes: 64 << 10 };
+        let encoding = Encoding { stack: None, compression, checksum, record_bytes: 64 << 10 };
         let mut data = bytes(9);
         data.truncate(192 << 10);
         data[..50_000]
@@ -223,7 +223,7 @@ fn a_row_is_written_as_it_was_offered() {
             .zip(0_u64..)
             .for_each(|(byte, at)| *byte = (at.wrapping_mul(0x9e37_79b9_7f4a) >> 17) as u8);
         // The first record is a part of one.
-        let records = Records::of(&encoding, (128 << 10) + 4096, data.clone());
+        let records = Records::of(&encoding, None, (128 << 10) + 4096, data.clone()).unwrap();
         assert_eq!(records.offer.records[0].logical_bytes, (64 << 10) - 4096, "{text}");
         let grant = row_for(&records, 3, SegmentChunks { missing: 2, ..world.place.clone() });
         world.nodes.write(&grant, &records, 0).unwrap();
@@ -252,7 +252,8 @@ fn rows_without_parity_are_flushed() {
     for (index, device) in (0..).zip(&devices) {
         nodes.attach(index, device.clone(), layout(), Duration::from_secs(5)).unwrap();
     }
-    let records = Records::of(&Encoding { record_bytes: 64 << 10, ..Encoding::default() }, 0, bytes(5));
+    let encoding = Encoding { record_bytes: 64 << 10, ..Encoding::default() };
+    let records = Records::of(&encoding, None, 0, bytes(5)).unwrap();
     assert_eq!(records.count(), 4);
     assert_eq!(records.content_bytes_before(4), RECORD as u64);
     let place = |device, scheme| SegmentChunks {
@@ -302,6 +303,74 @@ fn rows_without_parity_are_flushed() {
     assert_eq!(devices[1].counters().flushes, before);
 }
 
+/// Adds its number to each byte. It refuses what begins with 0xff.
+#[derive(Debug)]
+struct Turn(u8);
+
+impl UserPlugin for Turn {
+    fn is_codec(&self) -> bool {
+        true
+    }
+
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    fn encode(&self, _: &str, content: &[u8], _: usize) -> Result<Vec<u8>, PluginFailure> {
+        match content.first() {
+            Some(0xff) => Err(PluginFailure::Refused("not this".into())),
+            _ => Ok(content.iter().map(|byte| byte.wrapping_add(self.0)).collect()),
+        }
+    }
+
+    fn decode(&self, _: &str, stored: &[u8], _: usize) -> Result<Vec<u8>, PluginFailure> {
+        Ok(stored.iter().map(|byte| byte.wrapping_sub(self.0)).collect())
+    }
+
+    fn judge(&self, _: &str, _: &Event<'_>) -> Result<Verdict, PluginFailure> {
+        Ok(Verdict::Allow)
+    }
+}
+
+fn turned(number: u8) -> Arc<Stack> {
+    let member = Member { name: "turn".into(), parameters: String::new(), plugin: Arc::new(Turn(number)) };
+    Arc::new(Stack { members: vec![member] })
+}
+
+/// P-297: plugins have content first on the machine that writes it, and last on the one that reads it.
+#[test]
+fn what_passes_plugins_is_undone_by_whoever_has_them() {
+    let world = World::new(ChecksumKind::Crc32c);
+    let (keyring, stack) = (Keyring::new(None), turned(40));
+    for text in ["none", "lz4"] {
+        let compression = Compression::from_text(text).unwrap();
+        let encoding =
+            Encoding { stack: Some((5, stack.clone())), compression, record_bytes: 64 << 10, ..Encoding::default() };
+        let records = Records::of(&encoding, None, 0, bytes(9)[..128 << 10].to_vec()).unwrap();
+        let is_so = |record: &BlobValue| {
+            record.stack == 5
+                && record.encoding.is_plugged()
+                && (record.encoding.compression() == BlobEncoding::LZ4) == (text == "lz4")
+        };
+        assert!(records.offer.records.iter().all(is_so), "{text}");
+        let grant = row_for(&records, 0, world.place.clone());
+        world.nodes.write(&grant, &records, 0).unwrap();
+        // Of the first record a part.
+        let value = values_in(&grant, &records).remove(0);
+        let map = world.map(6000, vec![MappedPiece { at: 0, offset: 5000, length: 6000, segment: 0, value }]);
+        let read = |stacks: &dyn Fn(u16) -> Option<Arc<Stack>>| {
+            let mut out = vec![0; 6000];
+            let opening = Opening { keyring: &keyring, stacks, inode: INODE, offset: 5000 };
+            world.nodes.read(&map, &opening, &mut out).map(|_| out)
+        };
+        assert!(read(&|number| (number == 5).then(|| stack.clone())).unwrap() == bytes(9)[5000..11_000], "{text}");
+        assert!(matches!(read(&|_| None), Err(DirectError::Undecodable { .. })), "{text}");
+        // A plugin that says no: the owner tells the program.
+        let refused = Records::of(&encoding, None, 0, vec![0xff; 4096]).unwrap_err();
+        assert!(refused.to_string().contains("turn"), "{refused}");
+    }
+}
+
 /// A keyring in which key 3 is unlocked.
 fn keyring() -> Keyring {
     let keyring = Keyring::new(Some([6; 16]));
@@ -317,8 +386,10 @@ fn keyring() -> Keyring {
 fn what_is_encrypted_opens_with_its_key_at_its_place() {
     let world = World::new(ChecksumKind::Crc32c);
     let (keys, at) = (keyring(), 128 << 10);
-    for text in ["none", "zstd"] {
+    for (text, stack) in [("none", None), ("zstd", None), ("zstd", Some((5, turned(40))))] {
+        let stacks = |number| stack.clone().filter(|(of, _)| *of == number).map(|(_, stack)| stack);
         let encoding = Encoding {
+            stack: stack.clone(),
             compression: Compression::from_text(text).unwrap(),
             record_bytes: 64 << 10,
             ..Encoding::default()
@@ -326,7 +397,7 @@ fn what_is_encrypted_opens_with_its_key_at_its_place() {
         let mut data = bytes(9);
         data.truncate(160 << 10);
         let sealing = Sealing { keyring: &keys, key: 3, inode: INODE };
-        let records = Records::sealed(&encoding, &sealing, at, data.clone()).unwrap();
+        let records = Records::of(&encoding, Some(&sealing), at, data.clone()).unwrap();
         assert!(records.offer.records.iter().all(|record| record.key == 3 && record.encoding.is_encrypted()), "{text}");
         let grant = row_for(&records, 0, world.place.clone());
         world.nodes.write(&grant, &records, 0).unwrap();
@@ -341,7 +412,7 @@ fn what_is_encrypted_opens_with_its_key_at_its_place() {
         let map = world.map(begin, pieces);
         let read = |keyring: &Keyring, inode, offset| {
             let mut out = vec![0; map.length as usize];
-            world.nodes.read(&map, &Opening { keyring, inode, offset }, &mut out).map(|_| out)
+            world.nodes.read(&map, &Opening { keyring, stacks: &stacks, inode, offset }, &mut out).map(|_| out)
         };
         let offset = at + u64::from(skipped);
         assert!(read(&keys, INODE, offset).unwrap() == data[skipped as usize..], "{text}");
@@ -349,7 +420,7 @@ fn what_is_encrypted_opens_with_its_key_at_its_place() {
         assert!(read(&keys, INODE, offset + 4096).is_err(), "elsewhere in its own");
         keys.finish_lock(3);
         assert!(read(&keys, INODE, offset).is_err(), "with the key locked");
-        assert!(Records::sealed(&encoding, &sealing, at, data.clone()).is_err(), "with the key locked");
+        assert!(Records::of(&encoding, Some(&sealing), at, data.clone()).is_err(), "with the key locked");
         keys.unlock(DataKey::new(3, Zeroizing::new([8; 32]))).unwrap();
     }
 }

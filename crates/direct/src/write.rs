@@ -5,23 +5,25 @@
 //! gave the row. Read next: the format's `row_grant.rs`, the stripe's `write.rs`.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::ops::Range;
+use std::sync::Arc;
 
-use stere_crypt::{CryptError, Keyring, Place, seal_record};
+use stere_crypt::{CryptError, DataKey, Keyring, Place, seal_record};
 use stere_device::{Completion, Device};
 use stere_faults::{Bug, is_planted};
 use stere_format::{Address, BLOCK_BYTES, crc32c};
-use stere_format::{BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, RowGrant, RowHeader, WriteOffer};
-use stere_plugin::Encoded;
+use stere_format::{BlobEncoding, BlobValue, ChecksumKind, Checksums, RowGrant, RowHeader, WriteOffer};
+use stere_plugin::{Passed, Stack, StackFailure};
 use stere_policy::Compression;
 
 use crate::Nodes;
 use crate::error::DirectError;
 
 /// How content of a file is to be stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Encoding {
+    /// Users' plugins, and the number of their stack.
+    pub stack: Option<(u16, Arc<Stack>)>,
     pub compression: Compression,
     pub checksum: ChecksumKind,
     /// The most content of a record.
@@ -31,7 +33,12 @@ pub struct Encoding {
 impl Default for Encoding {
     /// What pools do unless somebody asks for something else.
     fn default() -> Encoding {
-        Encoding { compression: Compression::NONE, checksum: ChecksumKind::Crc32c, record_bytes: 128 << 10 }
+        Encoding {
+            stack: None,
+            compression: Compression::NONE,
+            checksum: ChecksumKind::Crc32c,
+            record_bytes: 128 << 10,
+        }
     }
 }
 
@@ -41,6 +48,15 @@ pub struct Sealing<'a> {
     /// Number of the key.
     pub key: u16,
     pub inode: u64,
+}
+
+/// Why content cannot be encoded here.
+#[derive(Debug, thiserror::Error)]
+pub enum NotEncoded {
+    #[error(transparent)]
+    Plugin(#[from] StackFailure),
+    #[error(transparent)]
+    Key(#[from] CryptError),
 }
 
 /// How a record is stored.
@@ -60,58 +76,28 @@ pub struct Records {
 }
 
 impl Records {
-    /// Encodes what is to be written at `offset`.
-    #[must_use]
-    pub fn of(encoding: &Encoding, offset: u64, data: Vec<u8>) -> Records {
-        Records::cut(encoding, offset, data, |record| Ok::<_, Infallible>(record))
-            .unwrap_or_else(|never| match never {})
-    }
-
-    /// The same, encrypted.
+    /// Encodes what is to be written at `offset`, and encrypts it where it is to be sealed.
     ///
     /// # Errors
-    /// The key is locked.
-    pub fn sealed(
+    /// A plugin fails, or the key is locked.
+    pub fn of(
         encoding: &Encoding,
-        sealing: &Sealing<'_>,
+        sealing: Option<&Sealing<'_>>,
         offset: u64,
         data: Vec<u8>,
-    ) -> Result<Records, CryptError> {
-        let key = sealing.keyring.open_key(sealing.key)?;
-        let checksum = encoding.checksum;
-        let mut at = offset;
-        Records::cut(encoding, offset, data, |(value, content)| {
-            let encoding = value.encoding.encrypted();
-            let logical_bytes = value.logical_bytes;
-            let place = Place { inode: sealing.inode, offset: at, logical_bytes, encoding: encoding.0 };
-            at += u64::from(logical_bytes);
-            let mut stored = Vec::new();
-            seal_record(&key, &sealing.keyring.nonce()?, &place, &content, &mut stored);
-            let (address, checksums) = described(checksum, &stored);
-            let flags = value.flags;
-            let value = BlobValue {
-                flags,
-                key: key.number(),
-                ..BlobValue::encoded(address, checksums, encoding, logical_bytes)
-            };
-            Ok((value, Cow::Owned(stored)))
-        })
-    }
-
-    /// Cuts content into records, which are encoded and then passed through `seal`.
-    fn cut<E>(
-        encoding: &Encoding,
-        offset: u64,
-        data: Vec<u8>,
-        mut seal: impl FnMut((BlobValue, Cow<'_, [u8]>)) -> Result<(BlobValue, Cow<'_, [u8]>), E>,
-    ) -> Result<Records, E> {
+    ) -> Result<Records, NotEncoded> {
         let (mut stored, mut records, mut at) = (Vec::new(), Vec::new(), 0);
         let record_bytes = u64::from(encoding.record_bytes) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         assert!(record_bytes > 0, "a record has room for a block");
+        let key = sealing.map(|sealing| sealing.keyring.open_key(sealing.key)).transpose()?;
         while at < data.len() {
             let begins = offset + at as u64;
             let end = (at + ((begins / record_bytes + 1) * record_bytes - begins) as usize).min(data.len());
-            let (record, bytes) = seal(encode(encoding, &data[at..end]))?;
+            let (mut record, mut bytes) = encode(encoding, &data[at..end])?;
+            if let (Some(sealing), Some(key)) = (sealing, &key) {
+                (record, bytes) = sealing.seal(key, begins, encoding.checksum, record, &bytes)?;
+            }
+            assert_eq!(record.stack != 0, record.encoding.is_plugged(), "what passed plugins says which");
             stored.push(match bytes {
                 Cow::Borrowed(_) => Stored::Plain(at..end),
                 Cow::Owned(bytes) => Stored::Encoded(bytes),
@@ -148,22 +134,39 @@ impl Records {
     }
 }
 
+impl Sealing<'_> {
+    /// Encrypts a record of the file that begins at `offset`.
+    fn seal<'data>(
+        &self,
+        key: &DataKey,
+        offset: u64,
+        checksum: ChecksumKind,
+        record: BlobValue,
+        content: &[u8],
+    ) -> Result<(BlobValue, Cow<'data, [u8]>), CryptError> {
+        let (encoding, logical_bytes) = (record.encoding.encrypted(), record.logical_bytes);
+        let place = Place { inode: self.inode, offset, logical_bytes, encoding: encoding.0 };
+        let mut stored = Vec::new();
+        seal_record(key, &self.keyring.nonce()?, &place, content, &mut stored);
+        let (address, checksums) = described(checksum, &stored);
+        let BlobValue { flags, stack, .. } = record;
+        let sealed = BlobValue::encoded(address, checksums, encoding, logical_bytes);
+        Ok((BlobValue { flags, stack, key: key.number(), ..sealed }, Cow::Owned(stored)))
+    }
+}
+
 /// Encodes a record: its description, and what is stored in its place.
-fn encode<'data>(encoding: &Encoding, piece: &'data [u8]) -> (BlobValue, Cow<'data, [u8]>) {
+fn encode<'data>(encoding: &Encoding, piece: &'data [u8]) -> Result<(BlobValue, Cow<'data, [u8]>), StackFailure> {
     let logical_bytes = u32::try_from(piece.len()).expect("a record is far below 4 GiB");
-    let (code, flags, stored) = match encoding.compression.algorithm() {
-        None => (BlobEncoding::PLAIN, BlobFlags::NONE, Cow::Borrowed(piece)),
-        Some(_) => match stere_plugin::encode(encoding.compression, piece) {
-            Encoded::Plain { gave_up } => (BlobEncoding::PLAIN, gave_up, Cow::Borrowed(piece)),
-            Encoded::Stored { encoding, bytes } => (encoding, BlobFlags::NONE, Cow::Owned(bytes)),
-        },
-    };
-    let (address, checksums) = described(encoding.checksum, &stored);
+    let stack = encoding.stack.as_ref();
+    let Passed { bytes, encoding: code, gave_up: flags } =
+        stere_plugin::encode_record(stack.map(|(_, stack)| &**stack), encoding.compression, piece)?;
+    let (address, checksums) = described(encoding.checksum, &bytes);
     let value = match code {
         BlobEncoding::PLAIN => BlobValue::plain(address, checksums),
         code => BlobValue::encoded(address, checksums, code, logical_bytes),
     };
-    (BlobValue { flags, ..value }, stored)
+    Ok((BlobValue { flags, stack: stack.map_or(0, |(number, _)| *number), ..value }, bytes))
 }
 
 /// Length and checksums of what is stored.

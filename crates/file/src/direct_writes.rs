@@ -280,15 +280,12 @@ impl DirectWrites {
         let writer = &self.writer;
         let content = writer.writeback.load(context, inode, state)?;
         let storing = writer.policies.storing_change(context, inode)?;
-        if storing.stack.is_some() {
-            return Ok(Err(OfferAnswer::Bytes));
-        }
         writer.policies.check_keys(context.io, inode, &storing, range.clone())?;
         if !is_as_wanted(&storing, range, offer) {
             let (compression, checksum) = (storing.compression.code(), storing.checksum);
             let record_bytes = u32::try_from(storing.record_bytes).expect("a record is far below 4 GiB");
-            let key = storing.key();
-            return Ok(Err(OfferAnswer::Encode { compression, checksum, key, record_bytes }));
+            let (key, stack) = (storing.key(), storing.stack());
+            return Ok(Err(OfferAnswer::Encode { compression, checksum, key, stack, record_bytes }));
         }
         let length = (range.end - range.start) as usize;
         let granted = writer.grants.grant_write(context, inode, content, range.start, length)?;
@@ -474,7 +471,7 @@ fn is_as_wanted(storing: &Storing, range: &Range<u64>, offer: &WriteOffer) -> bo
         at = end;
         is_cut
             && record.checksums.kind() == storing.checksum
-            && record.key == storing.key()
+            && (record.key, record.stack) == (storing.key(), storing.stack())
             && stere_plugin::is_as_asked(storing.compression, record.encoding, record.flags)
     })
 }

@@ -67,20 +67,13 @@ fn pass<'data>(storing: &Storing, data: &'data [u8]) -> Result<Passed<'data>, Er
     if !storing.is_coded() {
         return Ok(plain);
     }
-    let made = match storing.stack.as_ref().map(|(_, stack)| stack.encode(data)).transpose() {
+    let stack = storing.stack.as_ref();
+    let made = match stere_plugin::encode_record(stack.map(|(_, stack)| &**stack), storing.compression, data) {
         Err(_) if is_planted(Bug::PluginPassedOver) => return Ok(Passed { is_passed_over: true, ..plain }),
         made => made.map_err(Error::Plugin)?,
     };
-    let before = made.map_or(Cow::Borrowed(data), Cow::Owned);
-    let length = before.len();
-    let passed = match storing.compression.algorithm().map(|_| stere_plugin::encode(storing.compression, &before)) {
-        None => Passed { bytes: before, ..plain },
-        Some(Encoded::Plain { gave_up }) => Passed { bytes: before, gave_up, ..plain },
-        Some(Encoded::Stored { encoding, bytes }) => Passed { bytes: Cow::Owned(bytes), encoding, ..plain },
-    };
-    let Some((number, _)) = &storing.stack else { return Ok(passed) };
-    let bytes = Cow::Owned(prefixed(length, &passed.bytes));
-    Ok(Passed { bytes, encoding: passed.encoding.plugged(), stack: *number, ..passed })
+    let stere_plugin::Passed { bytes, encoding, gave_up } = made;
+    Ok(Passed { bytes, encoding, gave_up, stack: storing.stack(), ..plain })
 }
 
 thread_local! {
@@ -113,6 +106,11 @@ impl Codec {
     /// Whether a key is unlocked.
     pub(crate) fn may_open(&self, key: u16) -> bool {
         self.keyring.open_key(key).is_ok()
+    }
+
+    /// Whether the plugins of a record can be run.
+    pub(crate) fn may_undo(&self, stack: u16) -> bool {
+        self.plugins.stack(stack).is_ok()
     }
 
     /// Forgets what was decrypted.
@@ -368,20 +366,7 @@ fn decode_opened(plugins: &Plugins, blob: &BlobHandle, stored: &[u8], out: &mut 
         return stere_plugin::decode(of, stored, out).map_err(|why| undecodable(blob, &why));
     }
     let stack = plugins.stack(number).map_err(|why| undecodable(blob, &why))?;
-    let (length, stored) = stored.split_first_chunk().ok_or_else(|| undecodable(blob, &"it is cut"))?;
-    let length = u32::from_le_bytes(*length) as usize;
-    if length > stere_plugin::encoded_bytes_max(out.len()) {
-        return Err(undecodable(blob, &"it says that plugins made more of it than they may"));
-    }
-    let mut passed = vec![0; length];
-    stere_plugin::decode(of, stored, &mut passed).map_err(|why| undecodable(blob, &why))?;
-    stack.decode(&passed, out).map_err(|why| undecodable(blob, &why))
-}
-
-/// What plugins made of a record, with how long that is before it.
-fn prefixed(length: usize, stored: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(length).expect("a record is far below 4 GiB");
-    [&length.to_le_bytes()[..], stored].concat()
+    stere_plugin::decode_plugged(&stack, encoding, stored, out).map_err(|why| undecodable(blob, &why))
 }
 
 fn copy_piece(piece: &Piece, content: &[u8], out: &mut [u8]) -> Result<(), Error> {

@@ -32,6 +32,11 @@ impl Storing {
         self.sealing.as_ref().map_or(0, |key| key.number())
     }
 
+    /// The number of the stack of users' plugins; 0 for none.
+    pub fn stack(&self) -> u16 {
+        self.stack.as_ref().map_or(0, |(number, _)| *number)
+    }
+
     /// Whether handing data over takes long enough for others not to wait for it.
     pub fn is_slow(&self) -> bool {
         self.compression.algorithm().is_some() || self.sealing.is_some() || self.stack.is_some()

@@ -69,11 +69,13 @@ impl Reader {
         Ok(Some((ReadOutcome { length, value }, map)))
     }
 
-    /// Whether a piece lies on devices, with checksums, and needs nobody's plugin and no key that this machine or the other may not use.
+    /// Whether a piece lies on devices, with checksums, and needs no plugin that cannot be run and no key that this machine or the other
+    /// may not use.
     fn is_mappable(&self, piece: &Piece, has_keys: bool) -> bool {
         let (blob, value) = (&piece.blob, &*piece.blob.value);
         let is_open = || !value.encoding.is_encrypted() || (has_keys && self.codec.may_open(value.key));
-        let is_readable = value.encoding.is_known() && !value.encoding.is_plugged() && is_open();
+        let is_undone = || !value.encoding.is_plugged() || self.codec.may_undo(value.stack);
+        let is_readable = value.encoding.is_known() && is_open() && is_undone();
         let arrived = || self.store.log().rows.arrived_blocks(&blob.segment);
         is_readable
             && value.checksums.kind() != ChecksumKind::None

@@ -28,6 +28,9 @@ pub struct Plugins {
     changes: Mutex<()>,
 }
 
+/// A stack, and the number, the record and the module of each plugin in it.
+pub type StackParts = (PluginStack, Vec<(u16, PluginRecord, Arc<[u8]>)>);
+
 #[derive(Default)]
 struct Known {
     plugins: BTreeMap<u16, Plugin>,
@@ -105,6 +108,18 @@ impl Plugins {
     /// All stacks, by number.
     pub fn stacks(&self) -> Vec<(u16, PluginStack)> {
         self.known.lock().stacks.iter().map(|(number, stack)| (*number, stack.clone())).collect()
+    }
+
+    /// What a stack is made of: each plugin with its record and module.
+    pub fn parts(&self, number: u16) -> Option<StackParts> {
+        let known = self.known.lock();
+        let stack = known.stacks.get(&number)?.clone();
+        let part = |plugin: u16| {
+            let known = known.plugins.get(&plugin)?;
+            Some((plugin, known.record.clone(), known.module.clone()))
+        };
+        let parts = stack.members.iter().map(|member| part(member.plugin)).collect::<Option<Vec<_>>>()?;
+        Some((stack, parts))
     }
 
     /// A stack as it is written: names with their parameters.

@@ -1,7 +1,7 @@
 //! A write past the owner: the records that a machine offers, and the row that the owner gives it for them.
 //!
-//! Wire structures and none of media, here because they are made of those. Invariants: an offer has records of plain content,
-//! compressed or encrypted, without plugins, each whole; a grant has a place for each record, in order, behind the header and before the
+//! Wire structures and none of media, here because they are made of those. Invariants: an offer has records of content, as
+//! plugins, compression and encryption leave them, each whole; a grant has a place for each record, in order, behind the header and before the
 //! summary, and all within the row. Byte table: `docs/format/machine-frames.md`. Read next: `row.rs`, `content_map.rs`.
 
 use crate::address::Address;
@@ -54,9 +54,9 @@ impl WriteOffer {
         for _ in 0..count {
             let length = usize::from(reader.u16()?);
             let value = BlobValue::decode(reader.take(length)?)?;
-            let is_plain = value.stack == 0 && value.references == 1;
+            let is_one = value.references == 1;
             let is_whole = value.live_blocks() == value.blocks();
-            reader.check(is_plain && is_whole, "offered record", u64::from(value.logical_bytes))?;
+            reader.check(is_one && is_whole, "offered record", u64::from(value.logical_bytes))?;
             let is_unplaced = value.address == Self::unplaced(value.address.length);
             reader.check(is_unplaced, "address of an offered record", value.address.segment)?;
             records.push(value);
@@ -107,12 +107,13 @@ pub struct RowGrant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfferAnswer {
     Granted(Box<RowGrant>),
-    /// The file's policy wants it encoded otherwise: the policy's code of the compression, checksums, the key (0: none), and the most
-    /// content of a record.
+    /// The file's policy wants it encoded otherwise: the policy's code of the compression, checksums, the key and the stack of users'
+    /// plugins (0: none), and the most content of a record.
     Encode {
         compression: u8,
         checksum: ChecksumKind,
         key: u16,
+        stack: u16,
         record_bytes: u32,
     },
     /// The owner takes the bytes themselves.
@@ -122,6 +123,8 @@ pub enum OfferAnswer {
 const GRANTED: u8 = 1;
 const ENCODE: u8 = 2;
 const BYTES: u8 = 3;
+/// Like `ENCODE`, with plugins.
+const ENCODE_PLUGGED: u8 = 4;
 
 impl OfferAnswer {
     pub const VERSION: u8 = 1;
@@ -134,15 +137,17 @@ impl OfferAnswer {
         reader.zeros(2)?;
         let answer = match kind {
             GRANTED => OfferAnswer::Granted(Box::new(Self::decode_grant(&mut reader)?)),
-            ENCODE => {
+            ENCODE | ENCODE_PLUGGED => {
                 let [compression, checksum] = reader.array()?;
                 let key = reader.u16()?;
                 reader.check(checksum & !ChecksumKind::FLAGS == 0, "checksums", u64::from(checksum))?;
                 let checksum = ChecksumKind::of_flags(checksum);
                 let record_bytes = reader.u32()?;
+                let stack = if kind == ENCODE { 0 } else { reader.u16()? };
+                reader.check((stack == 0) == (kind == ENCODE), "stack", u64::from(stack))?;
                 let is_possible = (BLOCK_BYTES as u32..=crate::BLOB_LOGICAL_BYTES_MAX).contains(&record_bytes);
                 reader.check(is_possible, "content of a record", u64::from(record_bytes))?;
-                OfferAnswer::Encode { compression, checksum, key, record_bytes }
+                OfferAnswer::Encode { compression, checksum, key, stack, record_bytes }
             }
             BYTES => OfferAnswer::Bytes,
             other => return Err(reader.out_of_range("kind of an answer", u64::from(other))),
@@ -160,11 +165,14 @@ impl OfferAnswer {
                 head(GRANTED);
                 Self::encode_grant(grant, &mut out);
             }
-            OfferAnswer::Encode { compression, checksum, key, record_bytes } => {
-                head(ENCODE);
+            OfferAnswer::Encode { compression, checksum, key, stack, record_bytes } => {
+                head(if *stack == 0 { ENCODE } else { ENCODE_PLUGGED });
                 out.extend_from_slice(&[*compression, checksum.flags().0]);
                 out.put_u16(*key);
                 out.put_u32(*record_bytes);
+                if *stack != 0 {
+                    out.put_u16(*stack);
+                }
             }
             OfferAnswer::Bytes => head(BYTES),
         }

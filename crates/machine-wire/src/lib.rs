@@ -21,7 +21,7 @@ pub use random::random;
 pub use stream::{Incoming, Outgoing, StreamError};
 
 /// This version of what is said; another one is refused.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// The owner counts a client's connection as gone when it heard nothing for so long, and the client the owner's.
 pub const SILENCE_SECONDS_MAX: u64 = 5;
 /// Both say something at least this often.

@@ -565,6 +565,8 @@ impl EncryptionKeys {
     /// `destroys`. Gives what the kernel must forget.
     pub fn remove_key(&self, caller: &Caller<'_>, name: &str, destroys: bool) -> Result<Stale, Error> {
         let record = self.named_key(name)?;
+        // What was encrypted elsewhere before the policy changed is entered, and counts.
+        self.core.files.direct_writes.wait_for_all(caller.io)?;
         let used = self.key_use(name)?;
         if !destroys && used != KeyUse::default() {
             let KeyUse { records, names, policies } = used;

@@ -170,6 +170,8 @@ impl PluginRegistry {
         let has_it = |stack: &PluginStack| {
             stack.members.iter().any(|member| meant.iter().any(|(number, _)| *number == member.plugin))
         };
+        // What was encoded elsewhere before the policy changed is entered, and counts.
+        self.core.files.direct_writes.wait_for_all(caller.io)?;
         let stacks: Vec<u16> =
             self.plugins().stacks().into_iter().filter(|(_, stack)| has_it(stack)).map(|(number, _)| number).collect();
         let (records, policies) = self.stack_use(&stacks)?;

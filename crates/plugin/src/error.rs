@@ -1,5 +1,7 @@
 //! What can be wrong with a stored record. Bad media is an error, never a panic.
 
+use crate::stack::StackFailure;
+
 /// Why a record cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
@@ -27,4 +29,7 @@ pub enum PluginError {
         /// Bytes there should be.
         expected: usize,
     },
+    /// Users' plugins had it, and cannot undo what they did.
+    #[error(transparent)]
+    Stack(StackFailure),
 }

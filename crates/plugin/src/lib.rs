@@ -9,12 +9,13 @@
 //!
 //! What users bring themselves is in `user` (what a plugin is) and `stack` (several of them, verified).
 //!
-//! Read next: `compress`, `coders` (several records at once).
+//! Read next: `record` (all of it for one record), `compress`, `coders` (several records at once).
 
 mod coders;
 mod compress;
 mod error;
 mod idle;
+mod record;
 mod stack;
 mod user;
 
@@ -23,6 +24,7 @@ use stere_policy::{Algorithm, Compression};
 
 pub use coders::Coders;
 pub use error::PluginError;
+pub use record::{Passed, decode_plugged, encode_record};
 pub use stack::{Judged, Member, PLUGINS_MAX, Stack, StackFailure, encoded_bytes_max};
 pub use user::{Event, EventKind, Events, Loader, PluginFailure, Reading, UserPlugin, Verdict};
 

@@ -181,8 +181,10 @@ impl Shared {
                 return Some(Offered { prepared, rows });
             }
             self.withdraw(head, &rows);
-            let Some(OfferAnswer::Encode { compression, checksum, key, record_bytes }) = answer else { return None };
-            self.direct.note_encoding(node, Wanted { compression, checksum, key, record_bytes });
+            let Some(OfferAnswer::Encode { compression, checksum, key, stack, record_bytes }) = answer else {
+                return None;
+            };
+            self.direct.note_encoding(node, Wanted { compression, checksum, key, stack, record_bytes });
         }
         None
     }

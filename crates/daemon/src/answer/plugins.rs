@@ -1,11 +1,14 @@
 //! Plugins of the pool: told, added, removed; and the events that wait for them.
 
+use std::sync::Arc;
+
+use stere_format::PluginRecord;
 use stere_naming::{FileSystem, FollowChange, FollowInfo, Io, PluginInfo};
 
 use stere_control::message::Answer;
 use stere_control::plugins::{Change, NAMED_MAX, Order, PluginReport, QueueReport, WaitingReport, changed};
 use stere_machine::clock;
-use stere_machine::error::Result;
+use stere_machine::error::{Result, refused};
 
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
@@ -28,6 +31,7 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
                 filesystem.asynchronous_events().change_follow_list(&caller, change)?,
             )
         }
+        Order::Stack { number } => return stack(filesystem, number),
         Order::Add { name, module } => {
             filesystem.command(&caller, || filesystem.plugins().add_plugin(&caller, &name, &module))?;
             format!("the pool has the plugin '{name}'; give it to files with `stere policy set PATH plugins={name}`")
@@ -38,6 +42,15 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
         }
     };
     Ok(Answer::Said { said })
+}
+
+/// For a machine that runs it itself.
+fn stack(filesystem: &FileSystem, number: u16) -> Result<Answer> {
+    let Some((stack, parts)) = filesystem.plugins().plugins().parts(number) else {
+        return refused(format!("the pool has no stack {number} of plugins"));
+    };
+    let part = |(plugin, record, module): (u16, PluginRecord, Arc<[u8]>)| (plugin, record.encode(), module.to_vec());
+    Ok(Answer::PluginStack { stack: stack.encode(), plugins: parts.into_iter().map(part).collect() })
 }
 
 fn queue(filesystem: &FileSystem) -> Result<QueueReport> {

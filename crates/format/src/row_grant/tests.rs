@@ -25,12 +25,14 @@ fn grant() -> RowGrant {
 #[test]
 fn offers_and_answers_are_what_was_said() {
     let encrypted = BlobValue { encoding: BlobEncoding::PLAIN.encrypted(), key: 7, ..record(4096) };
-    let offer = WriteOffer { records: vec![record(128 << 10), encrypted, record(5000)] };
+    let plugged = BlobValue { encoding: BlobEncoding::ZSTD.plugged(), stack: 3, ..record(4096) };
+    let offer = WriteOffer { records: vec![record(128 << 10), encrypted, plugged, record(5000)] };
     assert_eq!(WriteOffer::decode(&offer.encode()), Ok(offer));
     let (compression, checksum, record_bytes) = (2, ChecksumKind::Blake3, 65_536);
     for answer in [
         OfferAnswer::Granted(Box::new(grant())),
-        OfferAnswer::Encode { compression, checksum, key: 7, record_bytes },
+        OfferAnswer::Encode { compression, checksum, key: 7, stack: 0, record_bytes },
+        OfferAnswer::Encode { compression, checksum, key: 7, stack: 3, record_bytes },
         OfferAnswer::Bytes,
     ] {
         assert_eq!(OfferAnswer::decode(&answer.encode()), Ok(answer));
@@ -67,6 +69,11 @@ fn what_is_no_grant_is_refused() {
     refused(|grant| grant.offsets[1] = 12_800);
     refused(|grant| grant.summary_offset = 16_300);
     refused(|grant| grant.row_bytes = 8 << 20);
+    // A stack has a number, or is not told.
+    let (compression, checksum, record_bytes) = (2, ChecksumKind::Blake3, 65_536);
+    let mut encode = OfferAnswer::Encode { compression, checksum, key: 7, stack: 3, record_bytes }.encode();
+    *encode.iter_mut().rfind(|byte| **byte == 3).unwrap() = 0;
+    OfferAnswer::decode(&encode).unwrap_err();
     let answer = OfferAnswer::Granted(Box::new(grant())).encode();
     for cut in 0..answer.len() {
         OfferAnswer::decode(&answer[..cut]).unwrap_err();

@@ -611,8 +611,26 @@ fn system_samples() -> Vec<Sample> {
         (
             "offer-encode",
             "offer_answer",
-            OfferAnswer::Encode { compression: 2, checksum: ChecksumKind::Blake3, key: 0, record_bytes: 65_536 }
-                .encode(),
+            OfferAnswer::Encode {
+                compression: 2,
+                checksum: ChecksumKind::Blake3,
+                key: 0,
+                stack: 0,
+                record_bytes: 65_536,
+            }
+            .encode(),
+        ),
+        (
+            "offer-encode-plugged",
+            "offer_answer",
+            OfferAnswer::Encode {
+                compression: 2,
+                checksum: ChecksumKind::Blake3,
+                key: 7,
+                stack: 3,
+                record_bytes: 65_536,
+            }
+            .encode(),
         ),
         ("find-index", "find_index", FindIndexValue::Built { next: 1 << 33 }.encode()),
         ("named-in", "named_in", NamedInValue { directory: 1 << 33, sequence: 77 }.encode()),

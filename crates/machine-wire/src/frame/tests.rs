@@ -99,9 +99,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_image_is_that_of_version_9() {
+fn the_image_is_that_of_version_10() {
     let image: String = samples().iter().map(|frame| hex(&frame.encode()) + "\n").collect();
-    assert_eq!(image, include_str!("../../golden/v9.hex"), "a released version's frames never change");
+    assert_eq!(image, include_str!("../../golden/v10.hex"), "a released version's frames never change");
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub(super) fn lend(store: &Store, random: &mut Random) -> Result<Option<Lent>, E
         data.extend(content(seed, encoding.record_bytes));
         seeds.push(seed);
     }
-    let records = Records::of(&encoding, 0, data);
+    let records = Records::of(&encoding, None, 0, data).expect("plain content can be encoded");
     let owner = Owner { inode: 0, offset: 0 };
     let Some((row, blobs)) = store.places().give_row(placement, None, owner, records.offer.records.clone())? else {
         return Ok(None);

@@ -1,9 +1,10 @@
-//! Content that machines write to the nodes themselves, past the owner (P-278, P-279, P-295), with the real binary, each machine and node a host of a
+//! Content that machines write to the nodes themselves, past the owner (P-278, P-279, P-295 to P-297), with the real binary, each machine and node a host of a
 //! network. Needs root, /dev/fuse and iproute2. Read next: `direct.rs`, `support/site.rs`, `docs/design/direct.md`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::network::{Link, within};
@@ -259,6 +260,81 @@ fn what_has_no_parity_does_not_pass_the_owner_either() {
         }
     }
     end(&site);
+}
+
+/// P-297: plugins have content on the machine that writes and reads it; those that fail, and machines that have none yet, ask the owner.
+#[test]
+fn what_has_plugins_passes_the_owner() {
+    let Some(site) = site("what_has_plugins_passes_the_owner", 3, "parity=4+1") else { return };
+    let [owner, client, other] = &site.machines[..] else { panic!("three machines") };
+    let rotate = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/rotate.wat");
+    fs::copy(rotate, owner.path("rotate.wat")).unwrap();
+    fs::write(owner.path("own.wat"), crate::plugins::PLUGIN).unwrap();
+    owner.ok("plugin add lab rotate rotate.wat");
+    owner.ok("plugin add lab own own.wat");
+    for (name, policy) in [("turned", "plugins=rotate:13 compress=zstd"), ("own", "plugins=own,rotate:7")] {
+        fs::create_dir(owner.mountpoint().join(name)).unwrap();
+        owner.ok(&format!("policy set mount/{name} {policy}"));
+    }
+    // Warm: nodes are open, and encoding is known.
+    writes_past_owner(&site, "plain", &content(9, FILE_BYTES));
+    // The machine has no module yet: the owner encodes, and the machine asks for it meanwhile.
+    for name in ["turned/zero", "own/zero"] {
+        write(client, name, &content(1, 4 * MIB));
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    for (name, seed) in [("turned/first", 2), ("own/first", 3)] {
+        let heard = writes_past_owner(&site, name, &content(seed, FILE_BYTES));
+        println!("{name}: of {FILE_BYTES} bytes the owner's host sent and got {heard}");
+        assert!(heard < FILE_BYTES as u64 / 50, "{heard}");
+    }
+    // Nothing of it lies on a node as it is.
+    let part = content(2, FILE_BYTES)[5 * MIB..5 * MIB + 64].to_vec();
+    assert!(!site.nodes.iter().any(|node| is_in(&node.image(), &part)), "content lies on a node as it is");
+    let all = [
+        ("turned/zero", 1, 4 * MIB),
+        ("own/zero", 1, 4 * MIB),
+        ("turned/first", 2, FILE_BYTES),
+        ("own/first", 3, FILE_BYTES),
+    ];
+    for machine in [owner, other] {
+        for (name, seed, length) in all {
+            assert!(fs::read(machine.mountpoint().join(name)).unwrap() == content(seed, length), "{name}");
+        }
+    }
+    // Read again from the nodes, when the modules are there.
+    other.ok("umount mount");
+    other.ok("mount lab mount -o nostandby");
+    until("a read past the owner", || {
+        other.ok("umount mount");
+        other.ok("mount lab mount -o nostandby");
+        fs::read(other.mountpoint().join("own/zero")).unwrap();
+        fs::read(other.mountpoint().join("turned/zero")).unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        let before = traffic(&site, 0);
+        for (name, seed) in [("turned/first", 2), ("own/first", 3)] {
+            assert!(fs::read(other.mountpoint().join(name)).unwrap() == content(seed, FILE_BYTES), "{name}");
+        }
+        traffic(&site, 0) - before < FILE_BYTES as u64 / 20
+    });
+    // One of several records that a plugin does not take: what is answered is kept, and said to be lost; the rest stays.
+    let mut refused = content(4, 4 * MIB);
+    refused[2 * MIB] = b'X';
+    let file = File::create(client.mountpoint().join("own/refused")).unwrap();
+    let written = write_all_of(&file, &refused);
+    assert_eq!(written.unwrap_err().raw_os_error(), Some(libc::EIO), "the plugin traps");
+    drop(file);
+    assert!(fs::read(client.mountpoint().join("own/first")).unwrap() == content(3, FILE_BYTES));
+    owner.ok("policy set mount/own plugins=none");
+    write(client, "own/second", &refused);
+    assert!(fs::read(owner.mountpoint().join("own/second")).unwrap() == refused);
+    end(&site);
+}
+
+/// Writes and syncs, if it can.
+fn write_all_of(file: &File, bytes: &[u8]) -> std::io::Result<()> {
+    file.write_all_at(bytes, 0)?;
+    file.sync_all()
 }
 
 /// P-296: each key is where it was unlocked, and with it content passes the owner.

@@ -11,7 +11,7 @@ const IO: i32 = 5;
 const NOT_PERMITTED: i32 = 1;
 
 /// Stores records as they are, but traps on those that begin with 'X'; denies that anything is removed.
-const PLUGIN: &str = r#"(module (memory (export "memory") 16) (global $top (mut i32) (i32.const 1024))
+pub const PLUGIN: &str = r#"(module (memory (export "memory") 16) (global $top (mut i32) (i32.const 1024))
     (func (export "stere_abi") (result i32) (i32.const 1))
     (func (export "stere_allocate") (param $bytes i32) (result i32) (local $at i32)
       (local.set $at (global.get $top))
