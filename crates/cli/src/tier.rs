@@ -171,6 +171,8 @@ fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Re
         let left = (survey.local_bytes + survey.released_bytes).saturating_sub(survey.tertiary_bytes);
         match (survey.waiting_bytes, left) {
             (0, 0) => {
+                // Whoever owns the pool next knows it too.
+                connection.ask(Request::Flush { wait: true })?;
                 let (size, files) = (size::show(survey.tertiary_bytes), survey.files);
                 println!("{} is on {name}: {size} of {files} files", path.display());
                 return Ok(DONE);

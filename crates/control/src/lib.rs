@@ -9,6 +9,7 @@ pub mod change;
 pub mod class;
 pub mod connection;
 pub mod digest;
+pub mod far_media;
 pub mod find;
 pub mod junction;
 pub mod keys;

@@ -53,6 +53,11 @@ pub enum Request {
         lazy: bool,
         force: bool,
     },
+    /// From now on the machine that says this answers calls of its media at these places (`far_media`): its name for people.
+    ServeMedia {
+        host: String,
+        places: Vec<String>,
+    },
     /// Changes the devices, or with `dry_run` forecasts the change.
     Change {
         change: Change,

@@ -14,6 +14,7 @@ use stere_fuse::Unmounter;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::client_keys::ClientKeys;
+use crate::client_media::ClientMedia;
 use crate::control_socket::unmount_for;
 use crate::daemon::spawn;
 use crate::junctions::{How, Junctions};
@@ -37,6 +38,8 @@ pub struct ClientControl {
     pub link: Arc<Link>,
     /// Unlocked on this machine.
     pub keys: Arc<ClientKeys>,
+    /// On this machine, for the owner.
+    pub media: Arc<ClientMedia>,
     /// Pools that are mounted in this mount.
     pub junctions: Arc<Junctions>,
     /// Makes this machine the pool's owner.
@@ -80,6 +83,11 @@ impl ClientControl {
                 }
                 Ok(Request::Keys { order: Order::Lock { name } }) => {
                     connection::send(&mut stream, &self.keys.lock_everywhere(self, name).unwrap_or_else(failed));
+                }
+                Ok(Request::Change { change, dry_run })
+                    if let Some(changed) = self.media.change(self, &change, dry_run) =>
+                {
+                    connection::send(&mut stream, &changed.unwrap_or_else(failed));
                 }
                 Ok(_) => {
                     let mut first = Zeroizing::new(line.as_bytes().to_vec());

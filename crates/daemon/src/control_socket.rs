@@ -95,6 +95,10 @@ pub fn converse(daemon: &Arc<Daemon>, stream: UnixStream, from: Place) {
                 // One question a conversation.
                 return;
             }
+            Ok(Request::ServeMedia { host, places }) => {
+                daemon.running.far_media.serve(host, places, stream, reader);
+                return;
+            }
             Ok(Request::Unmount { lazy, force }) => unmount(daemon, &stream, lazy, force),
             Ok(Request::Lose { devices }) => Some(lose(daemon, &mut stream, &devices)),
             Ok(Request::TestRules { directory, rules }) => {
@@ -120,6 +124,7 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         | Request::Unmount { .. }
         | Request::Lose { .. }
         | Request::TestRules { .. }
+        | Request::ServeMedia { .. }
         | Request::Asked { .. } => Answer::About(daemon.about()),
         Request::Take => Answer::Said { said: format!("this machine owns the pool {} already", daemon.about.pool) },
         Request::Junctions { order } => {

@@ -39,7 +39,9 @@ fn of_machine(change: &Change) -> Option<&Path> {
         Change::Online { path: Some(path), .. } => vec![path],
         _ => Vec::new(),
     };
-    paths.into_iter().find(|path| !is_everywhere(path))
+    // A medium of another machine is reached through that.
+    let is_named = |path: &Path| stere_machine::places::at_machine(&path.to_string_lossy()).is_some();
+    paths.into_iter().find(|path| !is_everywhere(path) && !is_named(path))
 }
 
 /// Whether a place is the same for all machines. Files of one are named behind a comma (`ca=`, `credentials=`).

@@ -12,6 +12,7 @@ mod backup;
 mod backups;
 mod client_control;
 mod client_keys;
+mod client_media;
 mod client_names;
 mod client_plugins;
 mod client_questions;

@@ -22,6 +22,7 @@ use crate::answer::keys;
 use crate::background::{Outcome, Ready};
 use crate::client_control::{self, ClientControl};
 use crate::client_keys::ClientKeys;
+use crate::client_media::ClientMedia;
 use crate::client_plugins::ClientPlugins;
 use crate::clients::{self, Clients};
 use crate::control_socket::{answer_waiting, start_control};
@@ -310,6 +311,7 @@ fn serve_client_of(
         let (registry, ending, link) = (registry.clone(), Default::default(), link.clone());
         let (junctions, take) = (junctions.clone(), Box::new(seeker.take()));
         let (host, log_trouble) = (Box::new(seeker.host()), Box::new(seeker.trouble()));
+        let media = Arc::<ClientMedia>::default();
         let answering = ClientControl {
             registry,
             about,
@@ -318,6 +320,7 @@ fn serve_client_of(
             log_trouble,
             link,
             keys: keys.clone(),
+            media: media.clone(),
             junctions,
             take,
             ending,
@@ -338,6 +341,9 @@ fn serve_client_of(
         }
         if let Err(error) = keys.start(&answering, &request.options.key_files) {
             tracing::error!(%error, "content of encrypted files is read and written by the owner");
+        }
+        if let Err(error) = media.start(&answering) {
+            tracing::error!(%error, "media of this machine are not served");
         }
         if let Err(error) = plugins.start(&answering) {
             tracing::error!(%error, "content of files with plugins is read and written by the owner");

@@ -57,6 +57,31 @@ fn open_library(place: &str) -> Result<Arc<dyn Volume>> {
     }
 }
 
+/// Before the name of the machine whose directory or library a place is, where several mount the pool.
+const HOST: &str = ",host=";
+
+/// Whether a place means something else on each machine: a directory, a tape library.
+pub fn is_of_machine(place: &str) -> bool {
+    place.starts_with("dir:") || stere_robot::is_place(place)
+}
+
+/// What this machine is called in places.
+pub fn own_host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// A place of this machine, as the pool's other machines call it.
+pub fn at_host(place: &str, host: &str) -> String {
+    assert!(is_of_machine(place) && at_machine(place).is_none(), "{place} is of a machine that is not named yet");
+    format!("{place}{HOST}{host}")
+}
+
+/// The place as its machine calls it, and the machine, where a place names one.
+pub fn at_machine(place: &str) -> Option<(&str, &str)> {
+    let named = place.rsplit_once(HOST).filter(|(local, _)| is_of_machine(local));
+    named.filter(|(_, host)| !host.is_empty() && !host.contains(['/', ',']))
+}
+
 /// The place with a whole path, as it is remembered.
 pub fn whole_place(place: &str) -> Result<String> {
     if let Some(path) = place.strip_prefix(SIMULATED) {
@@ -77,6 +102,17 @@ pub fn whole_place(place: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_of_machines_name_them() {
+        for place in ["dir:/mnt/a,host=b/c", "dir:/mnt/a", "robot:/dev/sg3,drive=/dev/sg1"] {
+            assert_eq!(at_machine(place), None, "{place}");
+            assert_eq!(at_machine(&at_host(place, "n2.lab")), Some((place, "n2.lab")));
+        }
+        for place in ["s3://cold,host=n2", "dir:/a,host=", "/dev/sdb,host=n2"] {
+            assert_eq!(at_machine(place), None, "{place}");
+        }
+    }
 
     #[test]
     fn a_label_goes_before_the_address() {

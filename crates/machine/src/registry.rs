@@ -205,7 +205,34 @@ impl Registry {
         fs::rename(&new, &path).at("rename to", &path)
     }
 
+    fn served_path(&self, pool: &str) -> PathBuf {
+        self.state.join("served").join(format!("{pool}.json"))
+    }
+
+    /// Places of media on this machine that other machines of a pool may use through it.
+    pub fn served_media(&self, pool: &str) -> Vec<String> {
+        let bytes = fs::read(self.served_path(pool)).unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+
+    /// The same from now on, made of what it was.
+    pub fn serve_media(&self, pool: &str, change: impl FnOnce(&mut Vec<String>)) -> Result<()> {
+        let (path, before) = (self.served_path(pool), self.served_media(pool));
+        let mut places = before.clone();
+        change(&mut places);
+        if places == before {
+            return Ok(());
+        }
+        let directory = self.state.join("served");
+        fs::create_dir_all(&directory).at("make", &directory)?;
+        let new = path.with_extension(format!("{}.new", std::process::id()));
+        let text = serde_json::to_vec_pretty(&places).map_err(|error| Error::System(error.into()))?;
+        fs::write(&new, text).at("write", &new)?;
+        fs::rename(&new, &path).at("rename to", &path)
+    }
+
     pub fn forget(&self, name: &str) -> Result<()> {
+        self.serve_media(name, Vec::clear)?;
         let path = self.path(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

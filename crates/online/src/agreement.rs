@@ -3,22 +3,21 @@
 //! Where a volume is stands in the pool, with the files that are used to get there: passwords, keys, certificates. Who made the pool may
 //! have been somebody else, and who mounts it may be root: so a place from the pool that names a file opens none, and speaks to nobody,
 //! before the administrator agreed on this machine. Who names the place in a command agrees by that. It is remembered with the pool,
-//! for this volume at exactly this place: another place in the pool asks again. Places without such files are used as they are.
+//! for this volume at exactly this place: another place in the pool asks again. Places without such files are used as they are. Where
+//! nobody agreed, a machine that mounts the pool and on which somebody did is asked (`far_media.rs`).
 //! Read next: `media.rs`.
 
 use std::sync::Arc;
 
-use stere_device::{MediumWait, Volume, VolumeError};
+use stere_device::Volume;
 use stere_format::{VolumeEntry, VolumeId};
 
+use crate::far_media::FarVolume;
 use crate::outcome::Outcome;
 use crate::running::{Running, lock};
 use stere_control::change::Forecast;
 use stere_machine::error::Result;
-use stere_machine::places::open_place;
 use stere_machine::registry::{AgreedPlace, PoolRecord, Registry};
-
-type Answer<T> = std::result::Result<T, VolumeError>;
 
 /// What is remembered of exactly this pool.
 pub fn record_of(registry: &Registry, pool: &str, id: &str) -> Option<PoolRecord> {
@@ -70,8 +69,12 @@ impl Running {
     /// How to reach a volume of the table, or what stands in its place until somebody agrees.
     pub fn agreed_place(&self, entry: &VolumeEntry) -> Result<Arc<dyn Volume>> {
         match self.is_agreed(entry) {
-            true => open_place(&entry.place),
-            false => Ok(Arc::new(Withheld { place: bare(entry), why: why_withheld(&self.pool, entry) })),
+            true => self.open_medium(&entry.place),
+            // Another machine may have what it takes.
+            false => {
+                let why = why_withheld(&self.pool, entry);
+                Ok(Arc::new(FarVolume::new(&entry.place, bare(entry), why, &self.far_media)))
+            }
         }
     }
 
@@ -110,48 +113,5 @@ impl Running {
         let (bytes_to_move, seconds, survives_after, lost_bytes) = Default::default();
         let asks = Some(asks);
         Outcome::Forecast(Forecast { bytes_to_move, seconds, survives_after, lost_bytes, text, refusal: None, asks })
-    }
-}
-
-/// A volume that nothing is asked of.
-struct Withheld {
-    place: String,
-    why: String,
-}
-
-impl Withheld {
-    fn away<T>(&self) -> Answer<T> {
-        Err(VolumeError::Away { volume: self.place.clone(), why: self.why.clone() })
-    }
-}
-
-impl Volume for Withheld {
-    fn put(&self, _object: &str, _bytes: &[u8]) -> Answer<()> {
-        self.away()
-    }
-
-    fn get(&self, _object: &str, _offset: u64, _into: &mut [u8], _: &MediumWait) -> Answer<()> {
-        self.away()
-    }
-
-    fn length(&self, _object: &str) -> Answer<Option<u64>> {
-        self.away()
-    }
-
-    fn delete(&self, _object: &str) -> Answer<()> {
-        self.away()
-    }
-
-    fn list(&self, _prefix: &str) -> Answer<Vec<(String, u64)>> {
-        self.away()
-    }
-
-    fn describe(&self) -> String {
-        self.place.clone()
-    }
-
-    /// So that who asks how volumes are learns why at once.
-    fn may_be_exchanged(&self) -> bool {
-        true
     }
 }

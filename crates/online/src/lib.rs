@@ -8,6 +8,7 @@ pub mod change;
 pub mod classes;
 pub mod elsewhere;
 mod evacuate;
+pub mod far_media;
 mod forecast;
 pub mod gate;
 mod grow;

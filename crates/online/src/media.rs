@@ -9,14 +9,15 @@ use stere_device::Volume;
 use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
 use stere_multihost::Guard;
 use stere_pool::{Assembly, Opened};
-use stere_store::{LabelledVolume, Store};
+use stere_store::{LabelledVolume, SharedLog, Store};
 
 use crate::agreement;
+use crate::far_media::FarVolume;
 use crate::gate::Labelled;
 use crate::running::Running;
 use stere_control::spec::DeviceSpec;
 use stere_machine::error::{Result, refused};
-use stere_machine::places::{PLACE_BYTES_MAX, is_place, open_place};
+use stere_machine::places::{PLACE_BYTES_MAX, at_host, at_machine, is_of_machine, is_place, open_place, own_host};
 use stere_machine::registry::Registry;
 
 /// So long who asks how volumes are waits for those that are looked for.
@@ -45,7 +46,8 @@ pub fn open_for_names(store: &Store, registry: &Registry, assembly: &Assembly) {
             eprintln!("stere: medium {}: {}", entry.name, agreement::why_withheld(pool, &entry));
             continue;
         }
-        let attached = open_place(&entry.place)
+        let place = at_machine(&entry.place).map_or(entry.place.as_str(), |(local, _)| local);
+        let attached = open_place(place)
             .and_then(|volume| Ok(store.tier.media.attach_volume(entry.number, volume, None, false)?));
         if let Err(error) = attached {
             tracing::warn!(volume = entry.name, %error, "a medium cannot be opened");
@@ -111,6 +113,31 @@ impl Running {
         }
     }
 
+    /// How to reach what is at a place: of this machine, or through the one that the place names.
+    pub fn open_medium(&self, place: &str) -> Result<Arc<dyn Volume>> {
+        match at_machine(place) {
+            None => open_place(place),
+            Some((local, _)) if self.registry.served_media(&self.pool).iter().any(|own| own == place) => {
+                open_place(local)
+            }
+            Some(_) => Ok(Arc::new(FarVolume::of_host(place, &self.far_media))),
+        }
+    }
+
+    /// A place that was named on this machine, as all machines of the pool call it; this one serves it from now on.
+    fn name_place(&self, place: &str) -> Result<String> {
+        let is_meant = is_of_machine(place) && at_machine(place).is_none() && SharedLog::of(&self.store).is_used();
+        let place = if is_meant { at_host(place, &own_host()) } else { place.to_owned() };
+        refuse_long(&place)?;
+        if is_meant {
+            self.registry.serve_media(&self.pool, |places| {
+                places.retain(|known| *known != place);
+                places.push(place.clone());
+            })?;
+        }
+        Ok(place)
+    }
+
     /// The volume that a person means.
     pub fn find_volume(&self, word: &str) -> Option<VolumeEntry> {
         self.store.tier.media.volumes().into_iter().find(|entry| entry.name == word || entry.place == word)
@@ -120,18 +147,19 @@ impl Running {
     pub fn add_volumes(&self, specs: &[&DeviceSpec], force: bool) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for spec in specs {
-            let place = spec.path.display().to_string();
-            refuse_long(&place)?;
-            let inner = open_place(&place)?;
+            let named = spec.path.display().to_string();
+            let place = self.name_place(&named)?;
+            let inner = self.open_medium(&place)?;
             let mut id = [0; 16];
             getrandom::fill(&mut id).expect("the operating system gives random bytes");
             let is_library = stere_robot::is_place(&place);
             // Positioning costs more than bytes there.
             let usual = if is_library { stere_pool::DeviceClass::Media } else { stere_pool::DeviceClass::Object };
             let class = spec.class.unwrap_or(usual);
-            let short = || match place.parse::<stere_robot::Place>() {
+            let local = at_machine(&place).map_or(place.as_str(), |(local, _)| local);
+            let short = || match local.parse::<stere_robot::Place>() {
                 Ok(library) => Some(library.set),
-                Err(_) => Path::new(&place).file_name().map(|name| name.to_string_lossy().into_owned()),
+                Err(_) => Path::new(local).file_name().map(|name| name.to_string_lossy().into_owned()),
             };
             let name = if spec.name.is_empty() { short().unwrap_or_default() } else { spec.name.clone() };
             if self.store.device_entries().iter().any(|entry| entry.name == name) {
@@ -173,8 +201,11 @@ impl Running {
             Some(text) if is_place(&text) => text,
             Some(text) => format!("dir:{text}"),
         };
-        refuse_long(&place)?;
-        let volume = self.labelled(entry, open_place(&place)?);
+        let place = match path {
+            Some(_) => self.name_place(&place)?,
+            None => place,
+        };
+        let volume = self.labelled(entry, self.open_medium(&place)?);
         self.store.tier.media.attach_volume(entry.number, volume, Some(&place), true)?;
         self.agree(entry.id, &place);
         Ok(format!("medium {} is in use", entry.name))

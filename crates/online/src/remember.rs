@@ -27,6 +27,13 @@ impl Running {
             }
         }
         self.save(&entries);
+        let media = self.store.tier.media.volumes();
+        let served = self.registry.serve_media(&self.pool, |places| {
+            places.retain(|place| media.iter().any(|entry| entry.place == *place));
+        });
+        if let Err(error) = served {
+            tracing::warn!(%error, "what media this machine serves could not be remembered");
+        }
     }
 
     fn save(&self, entries: &[DeviceEntry]) {

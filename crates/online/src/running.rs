@@ -14,6 +14,7 @@ use stere_multihost::{Guard, Joined, LogClaim};
 use stere_pool::{Assembly, DeviceClass, Holds, Opened, identify};
 use stere_store::Store;
 
+use crate::far_media::FarMedia;
 use crate::slow::SlowSince;
 use crate::{mending, scrubbing, tertiary};
 use stere_machine::devices::absolute;
@@ -54,6 +55,7 @@ pub struct Running {
     pub scrubbing: scrubbing::Scrubbing,
     pub tertiary: tertiary::Tertiary,
     pub gate: Arc<crate::gate::Gate>,
+    pub far_media: Arc<FarMedia>,
     pub(crate) registry: Registry,
     pub(crate) places: Mutex<Places>,
     pub(crate) changing: Mutex<()>,
@@ -93,6 +95,7 @@ impl Running {
             scrubbing: scrubbing::Scrubbing::default(),
             tertiary: tertiary::Tertiary::default(),
             gate: Arc::default(),
+            far_media: Arc::default(),
             registry: registry.clone(),
             places: Mutex::new(places),
             changing: Mutex::new(()),

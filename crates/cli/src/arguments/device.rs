@@ -40,7 +40,8 @@ pub enum DeviceCommand {
         /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name. Media are
         /// dir:/path, s3://bucket/prefix, dav://host/folder (davs:// with TLS), sftp://user@host/path or robot:CHANGER (robot:people where people
         /// feed the drives); keys: class (object or media), name, of buckets endpoint, region, credentials, of WebDAV credentials, ca, of SFTP
-        /// identity, known_hosts, and of tape libraries drive (for each), set, cartridges, block
+        /// identity, known_hosts, and of tape libraries drive (for each), set, cartridges, block. dir: and robot: are of the machine on which
+        /// this is said, where several mount the pool
         #[arg(required = true, value_name = "DEVICE")]
         devices: Vec<DeviceSpec>,
         /// Add a hot spare: it stays empty and takes over when another device fails

@@ -154,7 +154,7 @@ pub enum Told {
 }
 
 /// A cartridge of a library.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CartridgeReport {
     pub name: String,
     /// `unknown`, `blank`, `ours`, `full` or `foreign`.
@@ -164,6 +164,13 @@ pub struct CartridgeReport {
     pub objects: u64,
     pub bytes: u64,
     pub complaint: Option<String>,
+}
+
+impl From<CartridgeReport> for stere_device::Medium {
+    fn from(report: CartridgeReport) -> stere_device::Medium {
+        let CartridgeReport { name, kind, place, objects, bytes, complaint } = report;
+        stere_device::Medium { name, kind, place, objects, bytes, complaint }
+    }
 }
 
 impl From<stere_device::Medium> for CartridgeReport {

@@ -61,6 +61,8 @@ fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Resul
     let staying = filesystem.eviction().staying_among(&clock::own_caller(Io::BLOCKING), &segments, Some(root))?;
     segments.retain(|segment| !staying.has(*segment));
     let segments: Vec<u64> = segments.into_iter().collect();
+    // A reader had it come back before this was said.
+    running.store.tier.recalls.want_back_no_more(&segments);
     let released =
         filesystem.tiers().release_as_looked_at(&clock::own_caller(Io::BLOCKING), &segments, staying.change)?;
     running.store.commit(Io::BLOCKING)?;

@@ -47,6 +47,7 @@ mod encrypted;
 mod ending;
 mod failing;
 mod failure_domains;
+mod far_media;
 mod find;
 mod find_directory;
 mod find_slow;

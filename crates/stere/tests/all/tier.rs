@@ -183,6 +183,28 @@ fn a_kill_at_any_time_loses_nothing() {
     assert_right(&world.path("out").join("project"), 120);
 }
 
+/// P-299: readers make segments come back a moment later; what is released meanwhile stays so.
+#[test]
+fn a_release_holds_though_somebody_has_just_read() {
+    if !can_mount("a_release_holds_though_somebody_has_just_read") {
+        return;
+    }
+    let world = tiered("");
+    let directory = world.mountpoint().join("project");
+    fill(&directory, 60);
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    for _ in 0..3 {
+        forget_cache();
+        assert_right(&directory, 60);
+        world.ok("tier release mount/project");
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(blocks(&directory), 60, "one block for each file");
+        assert_eq!(attribute(&directory.join("50"), "user.stere.residency"), "nearline");
+    }
+    end_clean(&world);
+}
+
 /// A bucket as a volume, with a server that goes away for a while.
 fn go_down_to_a_bucket_and_come_back(name: &str, kind: s3::Kind) {
     let start = |folder: &Path| s3::Server::start(name, kind, folder);
