@@ -24,6 +24,11 @@ use crate::witness::{self, Witnesses};
 pub const CONNECTIONS: usize = 4;
 /// The device is written in units of this many bytes.
 pub const BLOCK_BYTES: u32 = 4096;
+/// Requests of this length and more share a connection while the link is slow: many connections of many machines fill its queue, and what
+/// is dropped there is waited for by each of them.
+const LONG_BYTES: usize = 64 << 10;
+/// A link is not slow on which 64 KiB take less than this, in the average.
+const FAST_US: u32 = 4000;
 /// A request that waits behind others of a busy server is waited for as many times longer.
 const BUSY_LIMITS: u32 = 3;
 /// How long closing a device waits for what is under way.
@@ -49,6 +54,20 @@ pub struct State {
     /// Requests that wait for it to come back.
     pub held: Vec<Pending>,
     pub is_closing: bool,
+}
+
+impl State {
+    /// The one with the least to do, but for long requests on a slow link, or one of which nothing is known: these share the first.
+    pub fn connection_for(&mut self, length: usize, latency_us: u32) -> Option<Arc<Connection>> {
+        let is_fast = (1..FAST_US).contains(&latency_us);
+        if length >= LONG_BYTES && !is_fast {
+            return self.connections.first().cloned();
+        }
+        self.next = self.next.wrapping_add(1);
+        let (next, count) = (self.next, self.connections.len());
+        let in_order = (0..count).map(|at| &self.connections[(next + at) % count]);
+        in_order.min_by_key(|connection| connection.in_flight()).cloned()
+    }
 }
 
 /// For which owner a stere node is written.
@@ -152,7 +171,7 @@ impl Node {
         Ok(connections)
     }
 
-    /// Sends a request on the connection with the least to do; gives it back where the device is away and nobody waits for it.
+    /// Sends a request; gives it back where the device is away and nobody waits for it.
     pub fn submit(&self, pending: Pending) -> Option<Pending> {
         let connection = {
             let mut state = self.state.lock();
@@ -165,11 +184,7 @@ impl Node {
                 }
                 None => {}
             }
-            state.next = state.next.wrapping_add(1);
-            let next = state.next;
-            let count = state.connections.len();
-            let in_order = (0..count).map(|at| &state.connections[(next + at) % count]);
-            in_order.min_by_key(|connection| connection.in_flight()).cloned()
+            state.connection_for(pending.length, self.latency.microseconds())
         };
         let outcome = match &connection {
             Some(connection) => connection.submit(pending),

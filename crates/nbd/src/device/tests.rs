@@ -99,6 +99,25 @@ fn a_server_that_falls_silent_holds_nobody_up() {
     assert_eq!(server.byte(4096), pattern(2, 1)[0]);
 }
 
+/// Where a link is slow, or nobody knows, long requests go one behind the other: many connections would fill its queue.
+#[test]
+fn long_requests_share_a_connection_of_a_slow_link() {
+    let server = Server::start(true);
+    let device = open(&server);
+    let mut state = device.node.state.lock();
+    assert_eq!(state.connections.len(), CONNECTIONS);
+    let mut used = |length: usize, latency_us: u32| {
+        let mut used: Vec<_> = (0..2 * CONNECTIONS).filter_map(|_| state.connection_for(length, latency_us)).collect();
+        assert_eq!(used.len(), 2 * CONNECTIONS);
+        used.sort_by_key(Arc::as_ptr);
+        used.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        used.len()
+    };
+    let (long, short) = (64 << 10, 4096);
+    assert_eq!([used(long, 0), used(long, 6500), used(long, 600)], [1, 1, CONNECTIONS]);
+    assert_eq!([used(short, 0), used(short, 6500), used(short, 600)], [CONNECTIONS; 3]);
+}
+
 /// P-233: a server that has much to do is busy, and not silent, although each request waits for longer than its deadline.
 #[test]
 fn a_busy_server_is_not_silent() {
