@@ -32,8 +32,8 @@ mod tests;
 const AGAIN: Duration = Duration::from_secs(1);
 /// Whoever adds a medium waits so long for the owner to know this machine.
 const KNOWN_MAX: Duration = Duration::from_secs(15);
-/// Calls under way at a time; more wait in the connection.
-const CALLS_MAX: usize = 16;
+/// Calls under way at a time: a disk that hangs keeps those that were asked of it.
+const CALLS_MAX: usize = 256;
 /// No object is larger.
 const OBJECT_BYTES_MAX: usize = 1 << 30;
 
@@ -96,7 +96,7 @@ impl ClientMedia {
                 carried
             });
             if carrying.is_ok() {
-                converse(&ours, &places, &open_place, || self.note_known(&places));
+                converse(&ours, &places, Box::new(open_place), || self.note_known(&places));
             }
             drop(ours.shutdown(Shutdown::Both));
         });
@@ -182,21 +182,26 @@ fn named_for_all(change: &Change, host: &str) -> Option<(Vec<String>, Change)> {
 }
 
 /// How to reach a medium at a place of this machine.
-type Open<'a> = dyn Fn(&str) -> Result<Arc<dyn Volume>> + Sync + 'a;
+type Open = Box<dyn Fn(&str) -> Result<Arc<dyn Volume>> + Send + Sync>;
 
-/// The media of a conversation, and its calls.
-struct Conversation<'a> {
-    places: &'a [String],
-    open: &'a Open<'a>,
+/// The media of a conversation, and its calls. A call that hangs outlives it, and holds up nothing else.
+struct Conversation {
+    places: Vec<String>,
+    open: Open,
     volumes: Mutex<BTreeMap<String, Arc<dyn Volume>>>,
     answers: Arc<Mutex<UnixStream>>,
     /// Calls under way, and whether nobody wants their answer any more.
     under_way: Mutex<HashMap<u64, Arc<AtomicBool>>>,
-    ended: Condvar,
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        lock(&self.volumes).values().for_each(|volume| volume.close());
+    }
 }
 
 /// Says what is served, and answers calls until the end.
-fn converse(stream: &UnixStream, places: &[String], open: &Open<'_>, is_known: impl Fn()) {
+fn converse(stream: &UnixStream, places: &[String], open: Open, is_known: impl Fn()) {
     let (Ok(mut writer), Ok(reader)) = (stream.try_clone(), stream.try_clone()) else { return };
     let request = Request::ServeMedia { host: own_host(), places: places.to_vec() };
     let Ok(mut line) = serde_json::to_vec(&request) else { return };
@@ -204,46 +209,34 @@ fn converse(stream: &UnixStream, places: &[String], open: &Open<'_>, is_known: i
     if writer.write_all(&line).is_err() {
         return;
     }
-    let conversation = Conversation {
-        places,
+    let conversation = Arc::new(Conversation {
+        places: places.to_vec(),
         open,
         volumes: Mutex::default(),
         answers: Arc::new(Mutex::new(writer)),
         under_way: Mutex::default(),
-        ended: Condvar::new(),
-    };
-    std::thread::scope(|scope| {
-        let (mut reader, mut line, mut parts) = (BufReader::new(reader), String::new(), HashMap::new());
-        while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
-            let Ok(Ask { number, place, call }) = serde_json::from_str(&line) else {
-                tracing::warn!("the owner asks something about media that is not understood: {}", line.trim_end());
-                break;
-            };
-            line.clear();
-            match call {
-                Call::Begin => is_known(),
-                Call::GiveUp { of } => conversation.give_up(of),
-                Call::PutPart { bytes } if !gather(&mut parts, number, &bytes.0) => break,
-                Call::PutPart { .. } => {}
-                call => {
-                    let before = parts.remove(&number).unwrap_or_default();
-                    let cancelled = conversation.begin(number);
-                    let conversation = &conversation;
-                    let answering = std::thread::Builder::new().name("medium".to_owned());
-                    let answering = answering.spawn_scoped(scope, move || {
-                        conversation.answer(number, &place, call, before, &cancelled);
-                    });
-                    if answering.is_err() {
-                        break;
-                    }
-                }
+    });
+    let (mut reader, mut line, mut parts) = (BufReader::new(reader), String::new(), HashMap::new());
+    while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
+        let Ok(Ask { number, place, call }) = serde_json::from_str(&line) else {
+            tracing::warn!(bytes = line.len(), "the owner asks something about media that is not understood");
+            break;
+        };
+        line.clear();
+        match call {
+            Call::Begin => is_known(),
+            Call::GiveUp { of } => conversation.give_up(of),
+            Call::PutPart { bytes } if !gather(&mut parts, number, &bytes.0) => break,
+            Call::PutPart { .. } => {}
+            call => {
+                let before = parts.remove(&number).unwrap_or_default();
+                conversation.begin(number, place, call, before);
             }
         }
-        conversation.give_up_all();
-        // Calls that write no answer any more end soon.
-        drop(stream.shutdown(Shutdown::Both));
-    });
-    lock(&conversation.volumes).values().for_each(|volume| volume.close());
+    }
+    conversation.give_up_all();
+    // Calls that write no answer any more end soon.
+    drop(stream.shutdown(Shutdown::Both));
 }
 
 /// Keeps a part of an object; false if there are too many.
@@ -275,16 +268,23 @@ fn object_of(call: &Call) -> Option<&str> {
     }
 }
 
-impl Conversation<'_> {
-    /// Waits for its turn.
-    fn begin(&self, number: u64) -> Arc<AtomicBool> {
-        let mut under_way = lock(&self.under_way);
-        while under_way.len() >= CALLS_MAX {
-            under_way = self.ended.wait(under_way).unwrap_or_else(PoisonError::into_inner);
-        }
+impl Conversation {
+    /// Begins a call in a thread of its own, or says why not.
+    fn begin(self: &Arc<Self>, number: u64, place: String, call: Call, before: Vec<u8>) {
         let cancelled = Arc::new(AtomicBool::new(false));
-        under_way.insert(number, cancelled.clone());
-        cancelled
+        let is_taken = {
+            let mut under_way = lock(&self.under_way);
+            let is_taken = under_way.len() < CALLS_MAX;
+            is_taken.then(|| under_way.insert(number, cancelled.clone()));
+            is_taken
+        };
+        let (conversation, at) = (self.clone(), place.clone());
+        let answer = move || conversation.answer(number, &at, call, before, &cancelled);
+        if !is_taken || spawn("medium", answer).is_err() {
+            lock(&self.under_way).remove(&number);
+            let why = "its machine has as many calls under way as it takes; look whether the medium hangs".to_owned();
+            self.tell(number, Reply::Failed(VolumeError::Away { volume: place, why }.into()));
+        }
     }
 
     fn give_up(&self, number: u64) {
@@ -301,7 +301,6 @@ impl Conversation<'_> {
         let reply = self.perform(number, place, call, before, cancelled);
         self.tell(number, reply.unwrap_or_else(|error| Reply::Failed(error.into())));
         lock(&self.under_way).remove(&number);
-        self.ended.notify_all();
     }
 
     /// An owner that has gone hears nothing.

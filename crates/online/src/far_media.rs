@@ -103,7 +103,9 @@ impl Link {
             let asker = if is_last { calls.waiting.remove(&number) } else { calls.waiting.get(&number).cloned() };
             drop(calls);
             // Who has given up hears nothing.
-            asker.into_iter().for_each(|asker| drop(asker.send(reply.clone())));
+            if let Some(asker) = asker {
+                drop(asker.send(reply));
+            }
             line.clear();
         }
     }
@@ -166,7 +168,9 @@ impl FarVolume {
     /// At a place that names its machine.
     pub fn of_host(place: &str, media: &Arc<FarMedia>) -> FarVolume {
         let host = at_machine(place).map_or("its machine", |(_, host)| host);
-        let unserved = format!("{host} has it, and has not mounted the pool");
+        let unserved = format!(
+            "{host} has it, and has not mounted the pool; if it was moved, say so with `stere device online` on the machine that has it"
+        );
         FarVolume::new(place, place.to_owned(), unserved, media)
     }
 

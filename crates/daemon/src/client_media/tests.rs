@@ -1,6 +1,7 @@
 //! Media of one machine, used by another through a conversation: every call passes, nothing else of the machine is reached, and whoever waits
 //! is told when the machine is gone (P-298).
 
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use stere_control::spec::DeviceSpec;
@@ -16,16 +17,20 @@ struct Served {
     media: Arc<FarMedia>,
     /// What the machine has of the conversation.
     stream: UnixStream,
+    /// The machine has ended it.
+    is_over: Arc<AtomicBool>,
 }
 
 impl Served {
     fn by(volume: Arc<dyn Volume>) -> Served {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (media, stream) = (Arc::<FarMedia>::default(), ours.try_clone().unwrap());
-        let (known, is_known) = std::sync::mpsc::channel();
+        let ((known, is_known), is_over) = (channel(), Arc::new(AtomicBool::new(false)));
+        let over = is_over.clone();
         std::thread::spawn(move || {
             let places = [PLACE.to_owned()];
-            converse(&ours, &places, &|_: &str| Ok(volume.clone()), || known.send(()).unwrap());
+            converse(&ours, &places, Box::new(move |_| Ok(volume.clone())), || known.send(()).unwrap());
+            over.store(true, Ordering::Release);
         });
         let owner = media.clone();
         std::thread::spawn(move || {
@@ -36,7 +41,7 @@ impl Served {
             owner.serve(host, places, theirs, reader);
         });
         is_known.recv_timeout(Duration::from_secs(10)).unwrap();
-        Served { media, stream }
+        Served { media, stream, is_over }
     }
 
     fn volume(&self) -> FarVolume {
@@ -86,9 +91,17 @@ fn nothing_else_of_the_machine_is_reached() {
     assert!(matches!(other.list(""), Err(VolumeError::Away { .. })));
 }
 
-/// Says nothing until it is cancelled.
+/// Says nothing until it is cancelled, or somebody lets it go.
 struct Hung {
+    hears: bool,
     cancelled: AtomicBool,
+    let_go: AtomicBool,
+}
+
+impl Hung {
+    fn new(hears: bool) -> Arc<Hung> {
+        Arc::new(Hung { hears, cancelled: AtomicBool::new(false), let_go: AtomicBool::new(false) })
+    }
 }
 
 impl Volume for Hung {
@@ -97,7 +110,7 @@ impl Volume for Hung {
     }
 
     fn get(&self, _: &str, _: u64, _: &mut [u8], wait: &MediumWait) -> std::result::Result<(), VolumeError> {
-        while !wait.cancellation.is_cancelled() {
+        while !(self.let_go.load(Ordering::Acquire) || self.hears && wait.cancellation.is_cancelled()) {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.cancelled.store(true, Ordering::Release);
@@ -123,7 +136,7 @@ impl Volume for Hung {
 
 #[test]
 fn a_call_ends_when_nobody_wants_it_or_its_machine_is_gone() {
-    let hung = Arc::new(Hung { cancelled: AtomicBool::new(false) });
+    let hung = Hung::new(true);
     let served = Served::by(hung.clone());
     let begun = Instant::now();
     let wait = MediumWait::of_reader(Cancellation::when(move || begun.elapsed() > Duration::from_millis(300)));
@@ -143,6 +156,28 @@ fn a_call_ends_when_nobody_wants_it_or_its_machine_is_gone() {
     });
     assert!(matches!(served.volume().length("o"), Err(VolumeError::Away { .. })));
     assert!(served.volume().free_bytes().is_none() && served.volume().media().is_empty());
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_its_own_calls_only() {
+    let hung = Hung::new(false);
+    let served = Served::by(hung.clone());
+    let wait = || MediumWait::of_reader(Cancellation::when(|| true));
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..20).map(|_| scope.spawn(|| served.volume().get("o", 0, &mut [0], &wait()))).collect();
+        let outcomes = calls.into_iter().map(|call| call.join().unwrap());
+        assert!(outcomes.into_iter().all(|outcome| matches!(outcome, Err(VolumeError::GivenUp { .. }))));
+    });
+    assert_eq!(served.volume().length("o"), Ok(None));
+    // The machine can begin the next conversation, though none of these calls has ended.
+    served.stream.shutdown(Shutdown::Both).unwrap();
+    let begun = Instant::now();
+    while !served.is_over.load(Ordering::Acquire) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the conversation does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!hung.cancelled.load(Ordering::Acquire), "they hang still");
+    hung.let_go.store(true, Ordering::Release);
 }
 
 #[test]
