@@ -192,21 +192,22 @@ impl FarVolume {
     ) -> Answer<Reply> {
         let link = self.media.link_of(&self.place).ok_or_else(|| self.is_gone())?;
         let (number, told) = link.ask(&self.place, lines).ok_or_else(|| self.is_gone())?;
-        let begun = Instant::now();
+        let mut heard = Instant::now();
         loop {
+            let is_late = heard.elapsed() >= within;
+            if is_late || cancellation.is_cancelled() {
+                link.give_up(&self.place, number);
+                let late = || self.away(&format!("{} has not answered for {} s", link.host, within.as_secs()));
+                return Err(if is_late { late() } else { VolumeError::GivenUp { volume: self.shown.clone() } });
+            }
             match told.recv_timeout(LOOK) {
-                Ok(Reply::Piece(Bytes(piece))) => take(&piece),
+                Ok(Reply::Piece(Bytes(piece))) => {
+                    take(&piece);
+                    heard = Instant::now();
+                }
                 Ok(Reply::Failed(failure)) => return Err(failure.into()),
                 Ok(reply) => return Ok(reply),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.is_gone()),
-                Err(RecvTimeoutError::Timeout) if cancellation.is_cancelled() => {
-                    link.give_up(&self.place, number);
-                    return Err(VolumeError::GivenUp { volume: self.shown.clone() });
-                }
-                Err(RecvTimeoutError::Timeout) if begun.elapsed() >= within => {
-                    link.give_up(&self.place, number);
-                    return Err(self.away(&format!("{} has not answered for {} s", link.host, within.as_secs())));
-                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }

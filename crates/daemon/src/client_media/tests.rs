@@ -158,6 +158,59 @@ fn a_call_ends_when_nobody_wants_it_or_its_machine_is_gone() {
     assert!(served.volume().free_bytes().is_none() && served.volume().media().is_empty());
 }
 
+/// Gives a byte now and then, for ever.
+struct Trickling;
+
+impl Volume for Trickling {
+    fn put(&self, _: &str, _: &[u8]) -> std::result::Result<(), VolumeError> {
+        Ok(())
+    }
+
+    fn get(&self, _: &str, _: u64, _: &mut [u8], _: &MediumWait) -> std::result::Result<(), VolumeError> {
+        Ok(())
+    }
+
+    fn stream(
+        &self,
+        _: &str,
+        _: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> std::result::Result<(), VolumeError> {
+        while !cancellation.is_cancelled() {
+            take(b"x");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(VolumeError::GivenUp { volume: "trickling".into() })
+    }
+
+    fn length(&self, _: &str) -> std::result::Result<Option<u64>, VolumeError> {
+        Ok(None)
+    }
+
+    fn delete(&self, _: &str) -> std::result::Result<(), VolumeError> {
+        Ok(())
+    }
+
+    fn list(&self, _: &str) -> std::result::Result<Vec<(String, u64)>, VolumeError> {
+        Ok(Vec::new())
+    }
+
+    fn describe(&self) -> String {
+        "trickling".into()
+    }
+}
+
+#[test]
+fn a_stream_that_trickles_is_given_up_too() {
+    let served = Served::by(Arc::new(Trickling));
+    let begun = Instant::now();
+    let cancellation = Cancellation::when(move || begun.elapsed() > Duration::from_millis(500));
+    let streamed = served.volume().stream("o", 1 << 20, &(Arc::new(|_: &[u8]| {}) as Take), &cancellation);
+    assert!(matches!(streamed, Err(VolumeError::GivenUp { .. })), "{streamed:?}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_disk_that_hangs_holds_up_its_own_calls_only() {
     let hung = Hung::new(false);
