@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
 use zeroize::Zeroizing;
 
 use crate::message::{About, Answer, Request};
@@ -119,9 +120,10 @@ pub fn send(stream: &mut UnixStream, answer: &Answer) {
     let _whether_heard = try_send(stream, answer);
 }
 
-/// The same; tells whether the client is still there.
-pub fn try_send(stream: &mut UnixStream, answer: &Answer) -> bool {
-    let Ok(mut line) = serde_json::to_vec(answer) else { return false };
+/// Sends a message; tells whether the other side is still there.
+pub fn try_send(stream: &mut UnixStream, message: &impl Serialize) -> bool {
+    let Ok(mut line) = serde_json::to_vec(message) else { return false };
+    assert!(!line.contains(&b'\n'), "a message is a line");
     line.push(b'\n');
     stream.write_all(&line).is_ok()
 }

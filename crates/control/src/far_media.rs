@@ -121,7 +121,7 @@ pub enum Reply {
     Media(Vec<CartridgeReport>),
     /// On which medium an object is, and the milliseconds to get there.
     Estimate(Option<(String, u64)>),
-    Failed(Failure),
+    Failed(#[serde(with = "Failure")] VolumeError),
 }
 
 /// An answer to a call.
@@ -131,9 +131,9 @@ pub struct Told {
     pub reply: Reply,
 }
 
-/// A [`VolumeError`] on its way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "error", rename_all = "snake_case")]
+/// How a [`VolumeError`] is written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "VolumeError", rename_all = "snake_case")]
 pub enum Failure {
     Away { volume: String, why: String },
     NoObject { volume: String, object: String },
@@ -142,34 +142,6 @@ pub enum Failure {
     Full { volume: String },
     Stranger { volume: String, found: String },
     GivenUp { volume: String },
-}
-
-impl From<VolumeError> for Failure {
-    fn from(error: VolumeError) -> Failure {
-        match error {
-            VolumeError::Away { volume, why } => Failure::Away { volume, why },
-            VolumeError::NoObject { volume, object } => Failure::NoObject { volume, object },
-            VolumeError::Short { volume, object, length, needed } => Failure::Short { volume, object, length, needed },
-            VolumeError::Damaged { volume, object, why } => Failure::Damaged { volume, object, why },
-            VolumeError::Full { volume } => Failure::Full { volume },
-            VolumeError::Stranger { volume, found } => Failure::Stranger { volume, found },
-            VolumeError::GivenUp { volume } => Failure::GivenUp { volume },
-        }
-    }
-}
-
-impl From<Failure> for VolumeError {
-    fn from(failure: Failure) -> VolumeError {
-        match failure {
-            Failure::Away { volume, why } => VolumeError::Away { volume, why },
-            Failure::NoObject { volume, object } => VolumeError::NoObject { volume, object },
-            Failure::Short { volume, object, length, needed } => VolumeError::Short { volume, object, length, needed },
-            Failure::Damaged { volume, object, why } => VolumeError::Damaged { volume, object, why },
-            Failure::Full { volume } => VolumeError::Full { volume },
-            Failure::Stranger { volume, found } => VolumeError::Stranger { volume, found },
-            Failure::GivenUp { volume } => VolumeError::GivenUp { volume },
-        }
-    }
 }
 
 #[cfg(test)]
@@ -195,13 +167,12 @@ mod tests {
             Reply::Piece(Bytes(b"x".repeat(1000))),
             Reply::Number(None),
             Reply::Estimate(Some(("L00001".into(), 90_000))),
-            Reply::Failed(error.clone().into()),
+            Reply::Failed(error),
         ] {
             let told = Told { number: 1, reply };
             let line = serde_json::to_string(&told).unwrap();
             assert_eq!(serde_json::from_str::<Told>(&line).unwrap(), told);
         }
-        assert_eq!(VolumeError::from(Failure::from(error.clone())), error);
         assert!(serde_json::from_str::<Bytes>("\"no base64 !\"").is_err());
     }
 }

@@ -6,7 +6,7 @@
 //! `crates/control/src/far_media.rs`, `crates/online/src/far_media.rs` (the owner), `docs/design/machines.md`.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -15,12 +15,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stere_control::change::Change;
+use stere_control::connection;
 use stere_control::far_media::{Ask, Bytes, Call, LINE_CONTENT_BYTES, Reply, Told};
 use stere_control::message::{Answer, Request};
 use stere_control::tier::{Order, report};
 use stere_device::{Cancellation, MediumWait, Take, Volume, VolumeError};
 use stere_machine::error::{Result, refused};
-use stere_machine::places::{at_host, at_machine, is_of_machine, open_place, own_host};
+use stere_machine::places::{at_host, at_machine, is_of_machine, open_place};
+use stere_multihost::own_host;
 
 use crate::client_control::ClientControl;
 use crate::daemon::{lock, spawn};
@@ -59,10 +61,11 @@ impl ClientMedia {
         let (media, control) = (self.clone(), Arc::downgrade(control));
         spawn("media", move || {
             while let Some(control) = control.upgrade() {
-                let places = served(&control);
                 // An owner on this machine opens them by itself.
-                if !places.is_empty() && !control.owns() && media.forget_gone(&control) {
-                    media.serve(&control, served(&control));
+                let is_meant = !served(&control).is_empty() && !control.owns() && media.forget_gone(&control);
+                let places = if is_meant { served(&control) } else { Vec::new() };
+                if !places.is_empty() {
+                    media.serve(&control, places);
                 }
                 drop(control);
                 let state = lock(&media.state);
@@ -168,6 +171,7 @@ fn named_for_all(change: &Change, host: &str) -> Option<(Vec<String>, Change)> {
         let text = path.to_string_lossy().into_owned();
         if is_of_machine(&text) && at_machine(&text).is_none() {
             let place = at_host(&text, host);
+            assert!(at_machine(&place).is_some_and(|(local, _)| local == text), "{place} names its machine");
             *path = PathBuf::from(&place);
             named.push(place);
         }
@@ -204,9 +208,7 @@ impl Drop for Conversation {
 fn converse(stream: &UnixStream, places: &[String], open: Open, is_known: impl Fn()) {
     let (Ok(mut writer), Ok(reader)) = (stream.try_clone(), stream.try_clone()) else { return };
     let request = Request::ServeMedia { host: own_host(), places: places.to_vec() };
-    let Ok(mut line) = serde_json::to_vec(&request) else { return };
-    line.push(b'\n');
-    if writer.write_all(&line).is_err() {
+    if !connection::try_send(&mut writer, &request) {
         return;
     }
     let conversation = Arc::new(Conversation {
@@ -216,6 +218,7 @@ fn converse(stream: &UnixStream, places: &[String], open: Open, is_known: impl F
         answers: Arc::new(Mutex::new(writer)),
         under_way: Mutex::default(),
     });
+    assert!(!places.is_empty(), "a machine begins to serve when it has something to serve");
     let (mut reader, mut line, mut parts) = (BufReader::new(reader), String::new(), HashMap::new());
     while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
         let Ok(Ask { number, place, call }) = serde_json::from_str(&line) else {
@@ -245,7 +248,9 @@ fn gather(parts: &mut HashMap<u64, Vec<u8>>, number: u64, bytes: &[u8]) -> bool 
     if kept + bytes.len() > OBJECT_BYTES_MAX {
         return false;
     }
-    parts.entry(number).or_default().extend_from_slice(bytes);
+    let part = parts.entry(number).or_default();
+    part.extend_from_slice(bytes);
+    assert!(part.len() <= OBJECT_BYTES_MAX, "no object is larger");
     true
 }
 
@@ -283,7 +288,7 @@ impl Conversation {
         if !is_taken || spawn("medium", answer).is_err() {
             lock(&self.under_way).remove(&number);
             let why = "its machine has as many calls under way as it takes; look whether the medium hangs".to_owned();
-            self.tell(number, Reply::Failed(VolumeError::Away { volume: place, why }.into()));
+            self.tell(number, Reply::Failed(VolumeError::Away { volume: place, why }));
         }
     }
 
@@ -299,7 +304,7 @@ impl Conversation {
 
     fn answer(&self, number: u64, place: &str, call: Call, before: Vec<u8>, cancelled: &Arc<AtomicBool>) {
         let reply = self.perform(number, place, call, before, cancelled);
-        self.tell(number, reply.unwrap_or_else(|error| Reply::Failed(error.into())));
+        self.tell(number, reply.unwrap_or_else(Reply::Failed));
         lock(&self.under_way).remove(&number);
     }
 
@@ -390,7 +395,5 @@ impl Conversation {
 }
 
 fn tell(answers: &Mutex<UnixStream>, number: u64, reply: Reply) {
-    let Ok(mut line) = serde_json::to_vec(&Told { number, reply }) else { return };
-    line.push(b'\n');
-    drop(lock(answers).write_all(&line));
+    connection::try_send(&mut lock(answers), &Told { number, reply });
 }

@@ -27,7 +27,7 @@ pub fn why_not_from_afar(request: &Request) -> Option<String> {
     Some(format!(
         "{} would be a path of host {}, which owns the pool: give this command there; only nbd:// and stere:// mean the same on every machine",
         local.display(),
-        rustix::system::uname().nodename().to_string_lossy()
+        stere_multihost::own_host()
     ))
 }
 

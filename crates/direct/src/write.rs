@@ -161,6 +161,7 @@ fn encode<'data>(encoding: &Encoding, piece: &'data [u8]) -> Result<(BlobValue, 
     let stack = encoding.stack.as_ref();
     let Passed { bytes, encoding: code, gave_up: flags } =
         stere_plugin::encode_record(stack.map(|(_, stack)| &**stack), encoding.compression, piece)?;
+    assert_eq!(code.is_plugged(), stack.is_some(), "what passed plugins says so");
     let (address, checksums) = described(encoding.checksum, &bytes);
     let value = match code {
         BlobEncoding::PLAIN => BlobValue::plain(address, checksums),

@@ -119,6 +119,7 @@ impl Plugins {
             Some((plugin, known.record.clone(), known.module.clone()))
         };
         let parts = stack.members.iter().map(|member| part(member.plugin)).collect::<Option<Vec<_>>>()?;
+        assert_eq!(parts.len(), stack.members.len(), "each plugin of a stack has its part");
         Some((stack, parts))
     }
 

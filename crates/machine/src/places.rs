@@ -65,11 +65,6 @@ pub fn is_of_machine(place: &str) -> bool {
     place.starts_with("dir:") || stere_robot::is_place(place)
 }
 
-/// What this machine is called in places.
-pub fn own_host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
-}
-
 /// A place of this machine, as the pool's other machines call it.
 pub fn at_host(place: &str, host: &str) -> String {
     assert!(is_of_machine(place) && at_machine(place).is_none(), "{place} is of a machine that is not named yet");

@@ -13,7 +13,7 @@ mod reach;
 
 pub use guard::{Guard, Joined};
 pub use log_claim::{FOREIGN_SLOTS_MS, LEASE_MS, LogClaim, SILENCE_MS, Seen, Silence, Watched};
-pub use machine::{boot_ms, claimant, has_ended};
+pub use machine::{boot_ms, claimant, has_ended, own_host};
 pub use reach::may_be_shared;
 
 /// Which devices are guarded (mount option `multihost=`).

@@ -22,7 +22,7 @@ pub fn claimant(state: Option<&Path>) -> Claimant {
         process_namespace: process_namespace(),
         process: std::process::id(),
         process_start_ticks: start_ticks(std::process::id()).unwrap_or(0),
-        host: host(),
+        host: own_host(),
     }
 }
 
@@ -92,12 +92,14 @@ fn start_ticks(process: u32) -> Option<u64> {
     (!matches!(*state, "Z" | "X")).then(|| start.parse().ok()).flatten()
 }
 
-fn host() -> String {
+/// What this machine is called, for people.
+pub fn own_host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let mut name = name.trim().to_owned();
     while name.len() > HOST_BYTES_MAX {
         name.pop();
     }
+    assert!(name.len() <= HOST_BYTES_MAX, "a name fits its place");
     name
 }
 

@@ -6,13 +6,15 @@
 //! is away is a medium that is away. Read next: `crates/control/src/far_media.rs`, `crates/daemon/src/client_media.rs`.
 
 use std::collections::HashMap;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+use stere_control::connection;
 use stere_control::far_media::{Ask, Bytes, Call, LINE_CONTENT_BYTES, Reply, Told};
 use stere_device::{Cancellation, Medium, MediumWait, Take, Volume, VolumeError};
 use stere_machine::places::at_machine;
@@ -50,10 +52,6 @@ struct Calls {
     is_over: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl FarMedia {
     /// A machine serves these places from now on: its answers are heard here, until the conversation ends.
     pub fn serve(&self, host: String, places: Vec<String>, stream: UnixStream, answers: impl BufRead) {
@@ -63,7 +61,7 @@ impl FarMedia {
         }
         let link = Arc::new(Link { host, places, stream: Mutex::new(stream), calls: Mutex::default() });
         let before = {
-            let mut links = lock(&self.links);
+            let mut links = self.links.lock();
             let is_same = |known: &mut Arc<Link>| known.places == link.places && known.host == link.host;
             let before: Vec<Arc<Link>> = links.extract_if(.., is_same).collect();
             links.push(link.clone());
@@ -76,17 +74,17 @@ impl FarMedia {
             link.hear(answers);
         }
         link.end();
-        lock(&self.links).retain(|known| !Arc::ptr_eq(known, &link));
+        self.links.lock().retain(|known| !Arc::ptr_eq(known, &link));
         tracing::info!(host = link.host, "a machine serves no media any more");
     }
 
     /// Nobody is asked any more: the pool is closed.
     pub fn end(&self) {
-        lock(&self.links).drain(..).for_each(|link| link.end());
+        self.links.lock().drain(..).for_each(|link| link.end());
     }
 
     fn link_of(&self, place: &str) -> Option<Arc<Link>> {
-        lock(&self.links).iter().find(|link| link.places.iter().any(|served| served == place)).cloned()
+        self.links.lock().iter().find(|link| link.places.iter().any(|served| served == place)).cloned()
     }
 }
 
@@ -98,7 +96,7 @@ impl Link {
                 tracing::warn!(host = self.host, "a machine's answer about a medium is not understood");
                 return;
             };
-            let mut calls = lock(&self.calls);
+            let mut calls = self.calls.lock();
             let is_last = !matches!(reply, Reply::Piece(_));
             let asker = if is_last { calls.waiting.remove(&number) } else { calls.waiting.get(&number).cloned() };
             drop(calls);
@@ -111,21 +109,23 @@ impl Link {
     }
 
     fn end(&self) {
-        let mut calls = lock(&self.calls);
+        let mut calls = self.calls.lock();
         calls.is_over = true;
         calls.waiting.clear();
         drop(calls);
         // Without the stream's lock: somebody may be stuck in sending.
-        if let Some(stream) = self.stream.try_lock().ok().and_then(|stream| stream.try_clone().ok()) {
+        if let Some(stream) = self.stream.try_lock().and_then(|stream| stream.try_clone().ok()) {
             drop(stream.shutdown(Shutdown::Both));
         }
     }
 
     /// Begins a call of one line or several; none when the machine is gone.
     fn ask(&self, place: &str, lines: Vec<Call>) -> Option<(u64, Receiver<Reply>)> {
+        assert!(self.places.iter().any(|served| served == place), "a machine is asked for what it serves: {place}");
+        assert!(!lines.is_empty(), "a call has a line");
         let (tell, told) = channel();
         let number = {
-            let mut calls = lock(&self.calls);
+            let mut calls = self.calls.lock();
             if calls.is_over {
                 return None;
             }
@@ -139,13 +139,11 @@ impl Link {
     }
 
     fn send(&self, ask: &Ask) -> bool {
-        let Ok(mut line) = serde_json::to_vec(ask) else { return false };
-        line.push(b'\n');
-        lock(&self.stream).write_all(&line).is_ok()
+        connection::try_send(&mut self.stream.lock(), ask)
     }
 
     fn give_up(&self, place: &str, number: u64) {
-        lock(&self.calls).waiting.remove(&number);
+        self.calls.lock().waiting.remove(&number);
         self.send(&Ask { number: 0, place: place.to_owned(), call: Call::GiveUp { of: number } });
     }
 }
@@ -205,7 +203,7 @@ impl FarVolume {
                     take(&piece);
                     heard = Instant::now();
                 }
-                Ok(Reply::Failed(failure)) => return Err(failure.into()),
+                Ok(Reply::Failed(error)) => return Err(error),
                 Ok(reply) => return Ok(reply),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.is_gone()),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -218,9 +216,9 @@ impl FarVolume {
     }
 
     /// Puts the pieces of a call one behind the other.
-    fn stream_into(&self, lines: Vec<Call>, cancellation: &Cancellation, into: &mut [u8]) -> Answer<()> {
+    fn stream_into(&self, call: Call, cancellation: &Cancellation, into: &mut [u8]) -> Answer<()> {
         let mut at = 0;
-        let reply = self.call(lines, ANSWER_MAX, cancellation, |piece| {
+        let reply = self.call(vec![call], ANSWER_MAX, cancellation, |piece| {
             if let Some(place) = into.get_mut(at..at + piece.len()) {
                 place.copy_from_slice(piece);
             }
@@ -250,6 +248,7 @@ impl Volume for FarVolume {
         let part = |part: &[u8]| Call::PutPart { bytes: Bytes(part.to_vec()) };
         let mut lines: Vec<Call> = before.chunks(LINE_CONTENT_BYTES).map(part).collect();
         lines.push(Call::Put { object: object.to_owned(), bytes: Bytes(last.to_vec()) });
+        assert!(last.len() <= LINE_CONTENT_BYTES, "the rest of an object fits a line");
         match self.call(lines, ANSWER_MAX, &Cancellation::NONE, |_| {})? {
             Reply::Done => Ok(()),
             _ => self.nonsense(),
@@ -259,7 +258,7 @@ impl Volume for FarVolume {
     fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Answer<()> {
         let (object, length) = (object.to_owned(), into.len() as u64);
         if into.len() > LINE_CONTENT_BYTES {
-            return self.stream_into(vec![Call::Stream { object, offset, length }], &wait.cancellation, into);
+            return self.stream_into(Call::Stream { object, offset, length }, &wait.cancellation, into);
         }
         match self.ask(Call::Get { object, offset, length }, &wait.cancellation)? {
             Reply::Bytes(Bytes(bytes)) if bytes.len() == into.len() => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stere_device::Volume;
 use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
-use stere_multihost::Guard;
+use stere_multihost::{Guard, own_host};
 use stere_pool::{Assembly, Opened};
 use stere_store::{LabelledVolume, SharedLog, Store};
 
@@ -17,7 +17,7 @@ use crate::gate::Labelled;
 use crate::running::Running;
 use stere_control::spec::DeviceSpec;
 use stere_machine::error::{Result, refused};
-use stere_machine::places::{PLACE_BYTES_MAX, at_host, at_machine, is_of_machine, is_place, open_place, own_host};
+use stere_machine::places::{PLACE_BYTES_MAX, at_host, at_machine, is_of_machine, is_place, open_place};
 use stere_machine::registry::Registry;
 
 /// So long who asks how volumes are waits for those that are looked for.

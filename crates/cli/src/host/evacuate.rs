@@ -105,7 +105,7 @@ fn pool_on(registry: &Registry, host: &str) -> Result<String> {
 /// Whether this host uses the pool itself. Without a log that machines share, this machine is the only one.
 fn role_of(registry: &Registry, pool: &str, host: &str) -> Option<Role> {
     let Ok((_, log)) = super::log_of(registry, pool) else {
-        let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let own = stere_multihost::own_host();
         return (own == host && connection::about(registry, pool).is_some()).then_some(Role::Owner);
     };
     let machines = admission::read(&*log).ok()?.entries;

@@ -91,7 +91,7 @@ fn nothing_else_of_the_machine_is_reached() {
     assert!(matches!(other.list(""), Err(VolumeError::Away { .. })));
 }
 
-/// Says nothing until it is cancelled, or somebody lets it go.
+/// Reads do not end until they are cancelled, if they hear that, or somebody lets them go; streams give a byte now and then meanwhile.
 struct Hung {
     hears: bool,
     cancelled: AtomicBool,
@@ -102,6 +102,15 @@ impl Hung {
     fn new(hears: bool) -> Arc<Hung> {
         Arc::new(Hung { hears, cancelled: AtomicBool::new(false), let_go: AtomicBool::new(false) })
     }
+
+    fn hang(&self, cancellation: &Cancellation, meanwhile: impl Fn()) -> std::result::Result<(), VolumeError> {
+        while !(self.let_go.load(Ordering::Acquire) || self.hears && cancellation.is_cancelled()) {
+            meanwhile();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.cancelled.store(true, Ordering::Release);
+        Err(VolumeError::GivenUp { volume: "hung".into() })
+    }
 }
 
 impl Volume for Hung {
@@ -110,11 +119,17 @@ impl Volume for Hung {
     }
 
     fn get(&self, _: &str, _: u64, _: &mut [u8], wait: &MediumWait) -> std::result::Result<(), VolumeError> {
-        while !(self.let_go.load(Ordering::Acquire) || self.hears && wait.cancellation.is_cancelled()) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        self.cancelled.store(true, Ordering::Release);
-        Err(VolumeError::GivenUp { volume: "hung".into() })
+        self.hang(&wait.cancellation, || {})
+    }
+
+    fn stream(
+        &self,
+        _: &str,
+        _: usize,
+        take: &Take,
+        cancellation: &Cancellation,
+    ) -> std::result::Result<(), VolumeError> {
+        self.hang(cancellation, || take(b"x"))
     }
 
     fn length(&self, _: &str) -> std::result::Result<Option<u64>, VolumeError> {
@@ -158,52 +173,9 @@ fn a_call_ends_when_nobody_wants_it_or_its_machine_is_gone() {
     assert!(served.volume().free_bytes().is_none() && served.volume().media().is_empty());
 }
 
-/// Gives a byte now and then, for ever.
-struct Trickling;
-
-impl Volume for Trickling {
-    fn put(&self, _: &str, _: &[u8]) -> std::result::Result<(), VolumeError> {
-        Ok(())
-    }
-
-    fn get(&self, _: &str, _: u64, _: &mut [u8], _: &MediumWait) -> std::result::Result<(), VolumeError> {
-        Ok(())
-    }
-
-    fn stream(
-        &self,
-        _: &str,
-        _: usize,
-        take: &Take,
-        cancellation: &Cancellation,
-    ) -> std::result::Result<(), VolumeError> {
-        while !cancellation.is_cancelled() {
-            take(b"x");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Err(VolumeError::GivenUp { volume: "trickling".into() })
-    }
-
-    fn length(&self, _: &str) -> std::result::Result<Option<u64>, VolumeError> {
-        Ok(None)
-    }
-
-    fn delete(&self, _: &str) -> std::result::Result<(), VolumeError> {
-        Ok(())
-    }
-
-    fn list(&self, _: &str) -> std::result::Result<Vec<(String, u64)>, VolumeError> {
-        Ok(Vec::new())
-    }
-
-    fn describe(&self) -> String {
-        "trickling".into()
-    }
-}
-
 #[test]
 fn a_stream_that_trickles_is_given_up_too() {
-    let served = Served::by(Arc::new(Trickling));
+    let served = Served::by(Hung::new(true));
     let begun = Instant::now();
     let cancellation = Cancellation::when(move || begun.elapsed() > Duration::from_millis(500));
     let streamed = served.volume().stream("o", 1 << 20, &(Arc::new(|_: &[u8]| {}) as Take), &cancellation);
