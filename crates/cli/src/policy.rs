@@ -43,6 +43,9 @@ const UNIT: &str = "unit";
 /// After how long without use names are put away.
 const NAMES: &str = "names";
 
+/// After how long without use devices give up what is on media.
+const RELEASE: &str = "release";
+
 /// How the state begins of what cannot be stored as it should.
 pub const IMPOSSIBLE: &str = "impossible: ";
 const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
@@ -292,9 +295,20 @@ pub fn facts(path: &Path) -> Result<BTreeMap<String, String>> {
         }
     }
     let lists = [RULES, PLUGINS, "effective.plugins", VERSIONS, "effective.versions"];
-    let others = [RETAIN, "effective.retain", PIN, "effective.pin", UNIT, "effective.unit", NAMES, "effective.names"]
-        .into_iter()
-        .chain(lists);
+    let others = [
+        RETAIN,
+        "effective.retain",
+        PIN,
+        "effective.pin",
+        UNIT,
+        "effective.unit",
+        NAMES,
+        "effective.names",
+        RELEASE,
+        "effective.release",
+    ]
+    .into_iter()
+    .chain(lists);
     for fact in FACTS.into_iter().chain(others) {
         if let Some(value) = read(path, fact)? {
             facts.insert(fact.into(), value);
@@ -331,12 +345,15 @@ fn explain(path: &Path) -> Result<u8> {
         let Some(value) = read(path, &format!("effective.{key}"))? else { continue };
         let source = read(path, &format!("source.{key}"))?.unwrap_or_else(|| "unknown".into());
         println!("{key} is {value}: {source}");
+        if (key, value.as_str()) == ("sync", "relaxed") {
+            println!("  fsync does not wait: a crash may lose what was synced within the mount's commit= seconds");
+        }
     }
     if let Some(plugins) = read(path, "effective.plugins")?.filter(|plugins| plugins != "none") {
         let source = read(path, "source.plugins")?.unwrap_or_else(|| "unknown".into());
         println!("plugins is {plugins}: {source}");
     }
-    for key in [RETAIN, VERSIONS, PIN, UNIT, NAMES] {
+    for key in [RETAIN, VERSIONS, PIN, UNIT, NAMES, RELEASE] {
         if let Some(value) = read(path, &format!("effective.{key}"))? {
             let source = read(path, &format!("source.{key}"))?.unwrap_or_else(|| "unknown".into());
             println!("{key} is {value}: {source}");

@@ -134,6 +134,12 @@ pub enum Bug {
     PinnedReleased,
     /// residency, `eviction/choice.rs`: a segment goes although files share it that do not go to media (P-231).
     OthersReleased,
+    /// residency, `eviction/unused.rs`: what was used since `release=` says goes all the same (P-300).
+    ReleasedTooEarly,
+    /// features, `durability.rs`: what is to be durable when a call returns is not (P-301).
+    AlwaysForgotten,
+    /// naming, `calls/contents.rs`: a relaxed fsync does not hand over what was written (P-302).
+    RelaxedUnordered,
     /// naming, `room.rs`: nothing is released for a writer that finds no room (P-110).
     WriterNotServed,
     /// recall, `lib.rs`: on a mount that refuses recalls bytes are fetched all the same (P-62).
@@ -232,7 +238,7 @@ impl Bug {
     ];
 
     /// All others.
-    pub const ALL: [Bug; 94] = [
+    pub const ALL: [Bug; 97] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -286,6 +292,9 @@ impl Bug {
         Bug::GraceBeginsAnew,
         Bug::OthersIncludeRoot,
         Bug::PinnedReleased,
+        Bug::ReleasedTooEarly,
+        Bug::AlwaysForgotten,
+        Bug::RelaxedUnordered,
         Bug::OthersReleased,
         Bug::WriterNotServed,
         Bug::RecallAnyway,

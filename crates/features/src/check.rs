@@ -122,7 +122,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         }
         key::kind::CLASSES_INDEXED => checker.has_class_index = true,
         key::kind::PLACES_INDEXED => checker.has_place_index = true,
-        key::kind::CLASS_MEMBER | key::kind::PLACE_MEMBER => drop(checker.members.insert(*key)),
+        key::kind::CLASS_MEMBER | key::kind::PLACE_MEMBER | key::kind::SYNC => drop(checker.members.insert(*key)),
         _ => {}
     })?;
     store.for_each_key(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
@@ -277,6 +277,7 @@ impl Checker {
                 key::kind::CLASS_MEMBER => (self.has_class_index, "class"),
                 // Pools from before lack those.
                 key::kind::REDUNDANCY => continue,
+                key::kind::SYNC => (true, "time when changes are durable"),
                 _ => (self.has_place_index, "place"),
             };
             if is_indexed && !self.members.contains(&entry) {

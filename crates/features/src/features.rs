@@ -14,6 +14,7 @@ use crate::asynchronous_events::AsynchronousEvents;
 use crate::audit::Audit;
 use crate::backups::Backups;
 use crate::digests::Digests;
+use crate::durability::Durability;
 use crate::extended_attributes::ExtendedAttributes;
 use crate::forecast::Forecasts;
 use crate::multiple_names::MultipleNames;
@@ -46,6 +47,7 @@ pub struct Features {
     pub forecasts: Arc<Forecasts>,
     pub editor: Arc<PolicyEditor>,
     pub search: Arc<Searches>,
+    pub durability: Arc<Durability>,
 }
 
 /// What is told of policy.
@@ -87,6 +89,7 @@ fn editor(
     retention: &Arc<Retentions>,
     versions: &Arc<Versions>,
     audit: &Arc<Audit>,
+    durability: &Arc<Durability>,
 ) -> PolicyEditor {
     PolicyEditor {
         core: below.core.clone(),
@@ -98,6 +101,7 @@ fn editor(
         retention: retention.clone(),
         versions: versions.clone(),
         audit: audit.clone(),
+        durability: durability.clone(),
         residency: residency.policy.clone(),
         offload: residency.offload.clone(),
         eviction: residency.eviction.clone(),
@@ -159,6 +163,7 @@ impl Features {
             backups.clone(),
             attributes.clone(),
         ));
+        let durability = Arc::new(Durability::load(core.clone(), rules.clone())?);
         let Told { unmet, provenance, forecasts } = told(below, residency, &digests);
         let search = Arc::new(Searches {
             core: core.clone(),
@@ -171,7 +176,7 @@ impl Features {
         Ok(Features {
             multiple_names: Arc::new(multiple_names),
             reconciler: Arc::new(reconciler(below, residency, &retention, &versions)),
-            editor: Arc::new(editor(below, residency, &retention, &versions, &audit)),
+            editor: Arc::new(editor(below, residency, &retention, &versions, &audit, &durability)),
             retention,
             quotas,
             versions,
@@ -186,6 +191,7 @@ impl Features {
             provenance,
             forecasts,
             search,
+            durability,
         })
     }
 }

@@ -9,6 +9,7 @@ pub mod audit;
 pub mod backups;
 pub mod check;
 pub mod digests;
+pub mod durability;
 pub mod extended_attributes;
 pub mod features;
 pub mod forecast;

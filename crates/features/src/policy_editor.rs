@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_file::{Keys, inode_if_any, set_own_stack, set_own_versions};
-use stere_format::{FileKind, InodeValue, Key, RulesValue, key};
+use stere_format::{FileKind, InodeValue, Key, RulesValue, TERTIARY_MAX, key};
 use stere_namespace::call::{Caller, ROOT};
 use stere_namespace::classes::{PolicyClasses, encode};
 use stere_namespace::encryption::EncryptionKeys;
@@ -32,6 +32,7 @@ use stere_residency::offload::Offload;
 use stere_residency::residency_policy::ResidencyPolicy;
 
 use crate::audit::Audit;
+use crate::durability::Durability;
 use crate::retention::Retentions;
 use crate::versions::Versions;
 
@@ -46,6 +47,7 @@ pub struct PolicyEditor {
     pub retention: Arc<Retentions>,
     pub versions: Arc<Versions>,
     pub audit: Arc<Audit>,
+    pub durability: Arc<Durability>,
     pub residency: Arc<ResidencyPolicy>,
     pub offload: Arc<Offload>,
     pub eviction: Arc<Eviction>,
@@ -141,6 +143,9 @@ impl PolicyEditor {
             Ok::<_, Error>(())
         })?;
         self.audit.begin_audit(classes.switches(class));
+        if classes.sync(class).is_some() {
+            self.durability.begin();
+        }
         resolver.set_classes(classes);
         self.core.policy.note_first_change();
         self.residency_changed();
@@ -233,6 +238,9 @@ impl PolicyEditor {
             self.core.reconcile.note(transaction, inode)
         })?;
         self.audit.begin_audit(says);
+        if asked.iter().any(|(_, own)| own.sync().is_some()) {
+            self.durability.begin();
+        }
         self.core.files.resolver().invalidate();
         self.flagged.note_change();
         self.core.policy.note_first_change();
@@ -264,6 +272,8 @@ impl PolicyEditor {
         let _until_it_holds = self.core.reconcile.changing_policy();
         self.core.store.update(caller.io, |transaction| {
             transaction.put(Key::rules(version), &entry);
+            (0..TERTIARY_MAX as u8).for_each(|number| transaction.delete(Key::media_rules(number, 0)));
+            rules::media_entries(&set, 0).iter().for_each(|key| transaction.put(*key, &[1]));
             self.audit.note_audited(transaction, says)?;
             if set.rules().iter().any(|rule| rule.own.versions.is_some()) {
                 self.versions.begin_versions(transaction);
@@ -274,6 +284,9 @@ impl PolicyEditor {
             self.core.reconcile.note(transaction, ROOT)
         })?;
         self.audit.begin_audit(says);
+        if set.rules().iter().any(|rule| rule.own.sync().is_some()) {
+            self.durability.begin();
+        }
         self.rules.put_pool(version, set);
         self.core.files.resolver().invalidate();
         self.core.policy.note_first_change();
@@ -412,6 +425,9 @@ impl PolicyEditor {
             self.core.reconcile.note(transaction, inode)
         })?;
         self.audit.begin_audit(asked.switches);
+        if asked.sync().is_some() {
+            self.durability.begin();
+        }
         self.core.files.resolver().invalidate();
         self.core.policy.note_change();
         if setting == Setting::Class {

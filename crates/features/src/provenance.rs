@@ -70,7 +70,7 @@ impl PolicyProvenance {
     fn source_of(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
         let related: &[&str] = match setting {
             Setting::Encrypt => &["encrypt"],
-            Setting::Copies | Setting::Parity | Setting::Redundancy | Setting::Class | Setting::Tier => {
+            Setting::Copies | Setting::Parity | Setting::Redundancy | Setting::Class => {
                 &["class", "redundancy", "copies", "parity"]
             }
             _ => &[setting.word(), "class"],

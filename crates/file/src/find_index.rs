@@ -82,7 +82,7 @@ pub fn inode_entries(inode: u64, bytes: &[u8]) -> Vec<Key> {
         let classes = [policy.class, policy.locked.class, policy.ruled.class];
         let named = classes.iter().enumerate().filter(|(at, class)| **class != 0 && !classes[..*at].contains(class));
         keys.extend(named.map(|(_, class)| Key::find_class(*class, inode)));
-        if policy.tiers != 0 || policy.locked.tiers != 0 {
+        if policy.tiers != 0 || policy.locked.tiers != 0 || policy.ruled_tiers != 0 {
             keys.push(Key::find_tiered(inode));
         }
     }

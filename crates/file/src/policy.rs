@@ -6,7 +6,7 @@
 use stere_faults::{Bug, is_planted};
 use stere_format::{
     ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy,
-    RuledMore, RuledPolicy, Site, SwitchesPolicy, Timestamp,
+    RuledMore, RuledPolicy, Site, SwitchesPolicy, SyncPolicy, Timestamp,
 };
 use stere_policy::{
     Ancestor, Decided, Decision, Effective, Own, ResidencySettings, Resolver, Retain, Retention, Switches,
@@ -54,7 +54,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
     let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, .. } = policy;
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(policy.switches.own));
     let (record, plugins, versions) = (policy.switches.record.own, policy.plugins, own_versions(value));
-    let checksum = policy.checksum.own;
+    let (checksum, sync) = (policy.checksum.own, policy.sync.own);
     let Site { on, only, node } = policy.places.own;
     Own {
         copies,
@@ -71,6 +71,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
         on,
         only,
         node,
+        sync,
         plugins,
         versions,
         residency: ResidencySettings::default(),
@@ -79,7 +80,8 @@ pub fn own_policy(value: &InodeValue) -> Own {
 
 /// What rules decided for an inode.
 pub fn rule_decision(value: &InodeValue) -> Decision {
-    let InodePolicy { ruled, switches, ruled_more, checksum, places, .. } = value.policy.unwrap_or_default();
+    let InodePolicy { ruled, switches, ruled_more, checksum, places, ruled_tiers: tiers, sync, .. } =
+        value.policy.unwrap_or_default();
     let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
     let encryption = u16::from(encryption);
     let (parity_data, parity) = (parity_k, parity_m);
@@ -103,13 +105,14 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
         compression,
         redundancy,
         encryption,
-        tiers: 0,
+        tiers,
         switches,
         record,
         checksum,
         on,
         only,
         node,
+        sync: sync.ruled,
         plugins,
         versions,
         residency: ResidencySettings::default(),
@@ -132,21 +135,23 @@ pub fn set_own_policy(value: &mut InodeValue, own: Own) {
     let switches = SwitchesPolicy { own: own.switches.0, record, ..known.switches };
     let checksum = ChecksumPolicy { own: own.checksum, ..known.checksum };
     let places = PlacesPolicy { own: site_of(&own), ..known.places };
+    let sync = SyncPolicy { own: own.sync, ..known.sync };
     let numbers = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, ..known };
-    let policy = InodePolicy { switches, checksum, places, ..numbers };
+    let policy = InodePolicy { switches, checksum, places, sync, ..numbers };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
 /// What the administrator locked at an inode.
 pub fn own_locks(value: &InodeValue) -> Own {
-    let InodePolicy { locked, switches, checksum, locked_more, places, .. } = value.policy.unwrap_or_default();
+    let InodePolicy { locked, switches, checksum, locked_more, places, sync, .. } = value.policy.unwrap_or_default();
+    let sync = sync.locked;
     let LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers } = locked;
     let record = switches.record.locked;
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(switches.locked));
     let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, ..Own::default() };
     let (plugins, versions) = (locked_more.plugins, locked_more.versions.and_then(wished));
     let Site { on, only, node } = places.locked;
-    Own { tiers, switches, record, checksum: checksum.locked, on, only, node, plugins, versions, ..own }
+    Own { tiers, switches, record, checksum: checksum.locked, on, only, node, sync, plugins, versions, ..own }
 }
 
 /// Notes what the administrator locked at an inode.
@@ -161,7 +166,8 @@ pub fn set_own_locks(value: &mut InodeValue, own: Own) {
     let checksum = ChecksumPolicy { locked: own.checksum, ..known.checksum };
     let locked_more = RuledMore { plugins: own.plugins, versions: own.versions.map(stored_wish) };
     let places = PlacesPolicy { locked: site_of(&own), ..known.places };
-    let policy = InodePolicy { locked, switches, checksum, locked_more, places, ..known };
+    let sync = SyncPolicy { locked: own.sync, ..known.sync };
+    let policy = InodePolicy { locked, switches, checksum, locked_more, places, sync, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
@@ -215,6 +221,7 @@ pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
     let ruled_more = RuledMore { plugins: own.plugins, versions: own.versions.map(stored_wish) };
     let checksum = ChecksumPolicy { ruled: own.checksum, decided: decided_checksum, ..known.checksum };
     let places = PlacesPolicy { ruled: site_of(&own), node_decided, ..known.places };
-    let policy = InodePolicy { ruled, switches, ruled_more, checksum, places, ..known };
+    let sync = SyncPolicy { ruled: own.sync, ..known.sync };
+    let policy = InodePolicy { ruled, switches, ruled_more, checksum, places, ruled_tiers: own.tiers, sync, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }

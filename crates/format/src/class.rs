@@ -32,6 +32,45 @@ pub struct ClassValue {
     pub more: RuledMore,
     /// What stays on devices.
     pub residency: ClassResidency,
+    /// Where content goes, and when changes are durable.
+    pub media: ClassMedia,
+}
+
+/// What a class says of media, and of when changes are durable; zero where it says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ClassMedia {
+    /// As [`crate::InodePolicy::tiers`].
+    pub tiers: u16,
+    /// As in [`crate::SyncPolicy`].
+    pub sync: u8,
+    /// 1: what is on media is given up on devices as `release_seconds` says.
+    pub release: u8,
+    /// After so long without use; 0: it stays.
+    pub release_seconds: u64,
+}
+
+impl ClassMedia {
+    /// In bytes.
+    pub const SIZE: usize = 16;
+
+    fn encode_to(&self, out: &mut Vec<u8>) {
+        assert!(self.release == 1 || self.release_seconds == 0, "an age is of content that goes");
+        out.put_u16(self.tiers);
+        out.extend_from_slice(&[self.sync, self.release]);
+        out.put_zeros(4);
+        out.put_u64(self.release_seconds);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let tiers = reader.u16()?;
+        let [sync, release] = reader.array()?;
+        reader.zeros(4)?;
+        let release_seconds = reader.u64()?;
+        let value = Self { tiers, sync, release, release_seconds };
+        let is_known = sync <= 3 && release <= 1 && (release == 1 || release_seconds == 0);
+        reader.check(is_known && value != Self::default(), "media and durability", u64::from(sync))?;
+        Ok(value)
+    }
 }
 
 /// What a class says of what stays on devices; zero where it says nothing.
@@ -72,6 +111,7 @@ impl ClassResidency {
 /// Parts behind the name.
 const HAS_MORE: u8 = 1;
 const HAS_RESIDENCY: u8 = 2;
+const HAS_MEDIA: u8 = 4;
 
 impl ClassValue {
     pub const VERSION: u8 = 1;
@@ -91,7 +131,9 @@ impl ClassValue {
         out.put_u16(self.encryption);
         let has_more = self.more != RuledMore::default();
         let has_residency = self.residency != ClassResidency::default();
-        let parts = if has_more { HAS_MORE } else { 0 } | if has_residency { HAS_RESIDENCY } else { 0 };
+        let has_media = self.media != ClassMedia::default();
+        let parts = [(has_more, HAS_MORE), (has_residency, HAS_RESIDENCY), (has_media, HAS_MEDIA)];
+        let parts = parts.into_iter().filter(|(is_there, _)| *is_there).fold(0, |parts, (_, bit)| parts | bit);
         out.extend_from_slice(&[self.switches, self.record, parts, self.checksum]);
         self.places.encode_to(&mut out);
         out.put_u8(self.places.node);
@@ -103,6 +145,9 @@ impl ClassValue {
         }
         if has_residency {
             self.residency.encode_to(&mut out);
+        }
+        if has_media {
+            self.media.encode_to(&mut out);
         }
         out
     }
@@ -121,7 +166,7 @@ impl ClassValue {
         let [compression, redundancy] = reader.array()?;
         let encryption = reader.u16()?;
         let [switches, record, parts, checksum] = reader.array()?;
-        reader.check(parts <= HAS_MORE | HAS_RESIDENCY, "parts", u64::from(parts))?;
+        reader.check(parts <= HAS_MORE | HAS_RESIDENCY | HAS_MEDIA, "parts", u64::from(parts))?;
         let mut places = Site::read(&mut reader)?;
         places.node = reader.u8()?;
         reader.zeros(1)?;
@@ -129,6 +174,7 @@ impl ClassValue {
         let more = if parts & HAS_MORE != 0 { RuledMore::read(&mut reader)? } else { RuledMore::default() };
         let residency =
             if parts & HAS_RESIDENCY != 0 { ClassResidency::read(&mut reader)? } else { ClassResidency::default() };
+        let media = if parts & HAS_MEDIA != 0 { ClassMedia::read(&mut reader)? } else { ClassMedia::default() };
         reader.finish()?;
         let into = (is_deleted == 1).then_some(into);
         let numbers = Self {
@@ -144,6 +190,7 @@ impl ClassValue {
             places,
             more,
             residency,
+            media,
             ..Self::default()
         };
         Ok(Self { name, changed_seconds, into, ..numbers })
@@ -172,6 +219,7 @@ mod tests {
             places: Site { on: 2, only: 3, node: 4 },
             more: RuledMore { plugins: 4, versions: None },
             residency: ClassResidency { pin: 2, unit: 1, names: 1, names_seconds: 0 },
+            media: ClassMedia { tiers: 5, sync: 3, release: 1, release_seconds: 60 },
         };
         assert_eq!(ClassValue::decode(&value.encode()).unwrap(), value);
         let deleted = ClassValue { into: Some(3), ..value };

@@ -59,6 +59,21 @@ pub struct InodePolicy {
     pub locked_more: RuledMore,
     /// On which devices content lies.
     pub places: PlacesPolicy,
+    /// Tertiary volumes that rules decided, as in `tiers`; whether that counts stands in [`PlacesPolicy::node_decided`].
+    pub ruled_tiers: u16,
+    /// When changes are durable.
+    pub sync: SyncPolicy,
+}
+
+/// When changes are durable: 0 nothing is said, 1 relaxed, 2 asked, 3 always. Which of what rules decided counts stands in
+/// [`PlacesPolicy::node_decided`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct SyncPolicy {
+    pub own: u8,
+    /// What rules decided.
+    pub ruled: u8,
+    /// What the administrator locked.
+    pub locked: u8,
 }
 
 /// On which devices content lies; zero means that nothing is said. Which of what rules decided counts stands in
@@ -70,7 +85,8 @@ pub struct PlacesPolicy {
     pub ruled: Site,
     /// What the administrator locked.
     pub locked: Site,
-    /// Whether what rules decided of nodes counts (1), and goes before what is said (16).
+    /// What counts of what rules decided: of nodes (1), of tertiary volumes (2), of when changes are durable (4); four bits higher,
+    /// which goes before what is said.
     pub node_decided: u8,
 }
 
@@ -275,7 +291,8 @@ impl InodePolicy {
             if checksum != 0 {
                 let ChecksumPolicy { own, ruled, decided, locked } = self.checksum;
                 let places = if self.places.has_places() { HAS_PLACES } else { 0 };
-                let node = if self.places.has_node() { HAS_NODE } else { 0 };
+                let has_more = self.has_media_and_sync();
+                let node = if self.places.has_node() || has_more { HAS_NODE } else { 0 };
                 out.extend_from_slice(&[own, ruled, decided | places | node, locked]);
                 self.locked_more.encode_to(out);
                 if places != 0 {
@@ -283,7 +300,11 @@ impl InodePolicy {
                 }
                 if node != 0 {
                     out.extend(self.places.sites().map(|site| site.node));
-                    out.put_u8(self.places.node_decided);
+                    out.put_u8(self.places.node_decided | if has_more { HAS_MEDIA_AND_SYNC } else { 0 });
+                }
+                if has_more {
+                    out.put_u16(self.ruled_tiers);
+                    out.extend_from_slice(&[self.sync.own, self.sync.ruled, self.sync.locked, 0]);
                 }
             }
         }
@@ -309,6 +330,12 @@ impl InodePolicy {
         self.checksum != ChecksumPolicy::default()
             || self.locked_more != RuledMore::default()
             || self.places != PlacesPolicy::default()
+            || self.has_media_and_sync()
+    }
+
+    /// Whether the twelfth part is needed.
+    fn has_media_and_sync(&self) -> bool {
+        self.ruled_tiers != 0 || self.sync != SyncPolicy::default()
     }
 
     fn form(&self) -> u8 {
@@ -377,8 +404,18 @@ impl InodePolicy {
                 }
                 if decided & HAS_NODE != 0 {
                     let PlacesPolicy { own, ruled, locked, node_decided } = &mut policy.places;
-                    [own.node, ruled.node, locked.node, *node_decided] = reader.array()?;
-                    reader.check(policy.places.has_node(), "eleventh part of the policy", 0)?;
+                    let decided;
+                    [own.node, ruled.node, locked.node, decided] = reader.array()?;
+                    *node_decided = decided & !HAS_MEDIA_AND_SYNC;
+                    let has_more = decided & HAS_MEDIA_AND_SYNC != 0;
+                    reader.check(policy.places.has_node() || has_more, "eleventh part of the policy", 0)?;
+                    if has_more {
+                        policy.ruled_tiers = reader.u16()?;
+                        let [own, ruled, locked, reserved] = reader.array()?;
+                        policy.sync = SyncPolicy { own, ruled, locked };
+                        let is_known = reserved == 0 && policy.has_media_and_sync();
+                        reader.check(is_known, "twelfth part of the policy", u64::from(reserved))?;
+                    }
                 }
                 reader.check(policy.has_checksum(), "ninth part of the policy", 0)?;
             }
@@ -436,6 +473,8 @@ const HAS_CHECKSUM: u8 = 8;
 const HAS_PLACES: u8 = 8;
 /// In the same byte: the eleventh part.
 const HAS_NODE: u8 = 128;
+/// In the last byte of the eleventh part: the twelfth.
+const HAS_MEDIA_AND_SYNC: u8 = 8;
 const HAS_MORE_PARTS: u8 = HAS_RULED_MORE | HAS_CHECKSUM;
 /// In the flags: a number follows the volume. No layer sees it.
 const HAS_CHARGE: u32 = 1 << 16;

@@ -72,6 +72,9 @@ pub mod kind {
     pub const FOLD: u8 = 48;
     /// In SYSTEM, object = directory: names below it that nobody used for so long are put away (u64, little-endian: seconds; 0: none are).
     pub const NAMES_AGE: u8 = 49;
+    /// In SYSTEM, object = inode: content on media that nobody used for so long is given up on devices, of this or of what is below it
+    /// (u64, little-endian: seconds; 0: it stays).
+    pub const RELEASE_AGE: u8 = 51;
     /// In SYSTEM, object 0, position = blob: bytes of it that could be read from no copy.
     pub const DAMAGE: u8 = 60;
     /// In SYSTEM, object 0, position = session and slot: the newest request of a machine's session that was carried out in this slot.
@@ -100,6 +103,14 @@ pub mod kind {
     pub const PLACE_MEMBER: u8 = 6;
     /// In INDEXES, object = number of a place, position = inode: a directory whose rules name this place (one byte, 1).
     pub const PLACE_RULES: u8 = 7;
+    /// In INDEXES, object = number of a tertiary volume, position = inode: a directory whose rules name this volume; position 0: the
+    /// pool's rules do (one byte, 1).
+    pub const MEDIA_RULES: u8 = 49;
+    /// In INDEXES, object = code of when changes are durable, position = inode: it says so itself; object 256 + code: its rules do (one
+    /// byte, 1).
+    pub const SYNC: u8 = 52;
+    /// In INDEXES, object 0, position = directory: its rules ask for what changes by itself, such as age (one byte, 1).
+    pub const CHANGING_RULES: u8 = 51;
     /// In INDEXES, object 0, position = inode: a file or directory that asks for redundancy itself; object 1: a directory whose rules do
     /// (one byte, 1).
     pub const REDUNDANCY: u8 = 47;
@@ -336,6 +347,10 @@ impl Key {
         Self::new(tree::SYSTEM, directory, kind::NAMES_AGE, 0)
     }
 
+    pub const fn release_age(inode: u64) -> Self {
+        Self::new(tree::SYSTEM, inode, kind::RELEASE_AGE, 0)
+    }
+
     pub const fn residency_rules(directory: u64) -> Self {
         Self::new(tree::SYSTEM, directory, kind::RESIDENCY_RULES, 0)
     }
@@ -394,6 +409,22 @@ impl Key {
 
     pub const fn place_rules(number: u8, inode: u64) -> Self {
         Self::new(tree::INDEXES, number as u64, kind::PLACE_RULES, inode)
+    }
+
+    pub const fn sync_member(code: u8, inode: u64) -> Self {
+        Self::new(tree::INDEXES, code as u64, kind::SYNC, inode)
+    }
+
+    pub const fn sync_rules(code: u8, directory: u64) -> Self {
+        Self::new(tree::INDEXES, 256 + code as u64, kind::SYNC, directory)
+    }
+
+    pub const fn changing_rules(directory: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::CHANGING_RULES, directory)
+    }
+
+    pub const fn media_rules(number: u8, directory: u64) -> Self {
+        Self::new(tree::INDEXES, number as u64, kind::MEDIA_RULES, directory)
     }
 
     pub const fn retention(inode: u64) -> Self {

@@ -73,7 +73,7 @@ pub use catalogue::{catalogue_lines, seal_catalogue_line};
 pub use checkpoint::{CheckpointRecord, DeviceEntry, PoolTotals};
 pub use checksum::{block_checksums, crc32c, record_checksum};
 pub use chunk::ChunkHeader;
-pub use class::{ClassResidency, ClassValue};
+pub use class::{ClassMedia, ClassResidency, ClassValue};
 pub use content_digest::ContentDigests;
 pub use content_map::{ContentMap, MAPPED_BYTES_MAX, MappedPiece};
 pub use damage::DamageValue;
@@ -90,7 +90,7 @@ pub use heartbeat::Heartbeat;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{
     ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy, RuledMore,
-    RuledPolicy, SwitchesPolicy, Timestamp, VersionsPolicy,
+    RuledPolicy, SwitchesPolicy, SyncPolicy, Timestamp, VersionsPolicy,
 };
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use junction::JunctionValue;

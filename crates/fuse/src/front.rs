@@ -21,6 +21,7 @@ use crate::cached::{self, CachedRange, Paged};
 use crate::changes::{self, Changes, Observer, WhenHeard};
 use crate::clock::now;
 use crate::complaints::Complaints;
+use crate::durable::{self, Durable, Waiting};
 use crate::error::Error;
 use crate::lanes::{Lane, Lanes, Work};
 use crate::locks::Locks;
@@ -45,6 +46,8 @@ pub(crate) enum Job {
     Forgets(Vec<u64>),
     /// Says that a file may not be changed any more: what the kernel has of it comes first.
     Retain(Request),
+    /// Answers wait until what they tell of is durable.
+    MakeDurable,
     /// Was done past what the kernel has in memory, which it is to forget before it hears of it.
     Passed(Request, Answer, CachedRange),
     /// The kernel may show what the file does not hold.
@@ -68,6 +71,7 @@ pub(crate) struct Front {
     notifier: OnceLock<Notifier>,
     paged: Paged,
     removals: Removals,
+    durable: Durable,
     /// Of all machines, where several mount the pool.
     pub locks: Locks,
     is_shared: bool,
@@ -92,6 +96,7 @@ impl Front {
             notifier: OnceLock::new(),
             paged: Paged::default(),
             removals: Removals::default(),
+            durable: Durable::default(),
             locks: Locks::default(),
             is_shared: options.shared,
             observer: OnceLock::new(),
@@ -171,11 +176,21 @@ impl Front {
             Err(Failure::WouldBlock) => None,
             outcome => cached::doubtful(&request, outcome.is_ok()),
         };
-        let when_heard = match (&outcome, self.observer.get()) {
-            (Ok(answer), Some(observer)) => changes::done(&request, answer).and_then(&observer.after),
+        let (observer, durability) = (self.observer.get(), self.filesystem().durability());
+        let changes = match &outcome {
+            Ok(answer) if observer.is_some() || durability.is_said() => changes::done(&request, answer),
             _ => None,
         };
+        let inodes = match &changes {
+            Some(changes) if durability.is_said() => durable::subjects(&request, changes),
+            _ => Vec::new(),
+        };
+        let when_heard = changes.and_then(|changes| (observer?.after)(changes));
         match outcome {
+            Ok(answer) if durability.may_be_always(inodes.iter().copied()) => {
+                self.answer_when_durable(Waiting { request, answer, when_heard, doubtful, inodes });
+                return None;
+            }
             Ok(answer) => self.answer_when_heard(request, answer, when_heard),
             Err(Failure::Errno(errno)) => request.reply_error(errno),
             Err(Failure::WouldBlock) if !io.may_recall() => return Some(request),
@@ -193,6 +208,45 @@ impl Front {
         // Not before the answer: the kernel waits for that with the pages locked.
         doubtful.into_iter().for_each(|range| self.lanes.submit(Lane::Syncing, Job::Invalidate(range)));
         None
+    }
+
+    /// Answers, when what was done is durable.
+    fn answer_when_durable(&self, waiting: Waiting) {
+        if self.durable.put(waiting) {
+            self.lanes.submit(Lane::Syncing, Job::MakeDurable);
+        }
+    }
+
+    /// Makes durable what waits for that, in groups, until nothing does.
+    fn make_durable(&self) {
+        loop {
+            let group = self.durable.take();
+            if group.is_empty() {
+                return;
+            }
+            let mut inodes: Vec<u64> = group.iter().flat_map(|waiting| waiting.inodes.iter().copied()).collect();
+            inodes.sort_unstable();
+            inodes.dedup();
+            let done = self.filesystem().make_durable(&Performer::own_caller(Io::BLOCKING), &inodes);
+            for waiting in group {
+                let Waiting { request, answer, when_heard, doubtful, inodes } = waiting;
+                // One file that cannot be saved is no matter of the others.
+                let own = match &done {
+                    Ok(()) => Ok(()),
+                    Err(_) => self.filesystem().make_durable(&Performer::own_caller(Io::BLOCKING), &inodes),
+                };
+                match own {
+                    Ok(()) => self.answer_when_heard(request, answer, when_heard),
+                    Err(error) => {
+                        if self.complaints.may_log(now().seconds) {
+                            tracing::error!(opcode = request.opcode(), %error, "what was changed is not durable");
+                        }
+                        request.reply_error(error.errno());
+                    }
+                }
+                doubtful.into_iter().for_each(|range| self.lanes.submit(Lane::Syncing, Job::Invalidate(range)));
+            }
+        }
     }
 
     /// Answers, when others have heard of what was done.
@@ -468,6 +522,7 @@ impl Front {
                 answer.send(request, &self.performer.belief);
             }
             Job::Invalidate(range) => self.invalidate(&range),
+            Job::MakeDurable => self.make_durable(),
             Job::Forgets(inodes) => {
                 for inode in inodes {
                     if let Err(error) = self.filesystem().forget(&Performer::own_caller(Io::BLOCKING), inode) {

@@ -17,6 +17,7 @@ mod changes;
 mod clock;
 mod complaints;
 mod door;
+mod durable;
 mod error;
 mod front;
 mod lanes;

@@ -28,6 +28,8 @@ pub(crate) struct Performer {
     /// Flags for opened files and directories.
     pub open_flags: u32,
     pub open_directory_flags: u32,
+    /// The kernel gathers writes in its cache.
+    pub gathers_writes: bool,
     /// The kernel is to give up asking for times of birth.
     pub no_birth_times: bool,
     /// What each kernel saw last of files, where others change them too.
@@ -46,6 +48,7 @@ impl Performer {
             // Where the mount is the only writer, what the kernel has cached stays true over close and open.
             open_flags: fopen::KEEP_CACHE,
             open_directory_flags: fopen::KEEP_CACHE | cache_directories,
+            gathers_writes: options.writeback_cache && !options.shared,
             no_birth_times: options.no_birth_times,
             listings: Mutex::default(),
         }

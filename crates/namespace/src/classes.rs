@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_file::inode_if_any;
-use stere_format::{ClassResidency, ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
+use stere_format::{ClassMedia, ClassResidency, ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
 use stere_policy::{
     CLASS_NAME_BYTES_MAX, Class, Classes, Definition, NODE_KEY_PREFIX, Own, PolicyError, ResidencySetting,
     ResidencySettings, Setting, Switches, Versions, with_node_value,
@@ -72,7 +72,7 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 compression: value.compression,
                 redundancy: value.redundancy,
                 encryption: value.encryption,
-                tiers: 0,
+                tiers: value.media.tiers,
                 switches: Switches(value.switches),
                 record: value.record,
                 checksum: value.checksum,
@@ -81,7 +81,8 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 node: value.places.node,
                 plugins: value.more.plugins,
                 versions: value.more.versions.and_then(stere_file::wished),
-                residency: residency_of(value.residency),
+                residency: residency_of(value.residency, value.media),
+                sync: value.media.sync,
             };
             let into = value.into.and_then(Class::from_code);
             classes.put(class, Definition { name: value.name, own, into });
@@ -98,8 +99,7 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
 }
 
 pub fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
-    let Own { class, tiers, .. } = definition.own;
-    assert_eq!((class, tiers), (0, 0), "a class is of no class, and names no media");
+    assert_eq!(definition.own.class, 0, "a class is of no class");
     let Own { copies, parity_data: parity_k, parity: parity_m, compression, redundancy, encryption, .. } =
         definition.own;
     let (name, into) = (definition.name.clone(), definition.into.map(Class::code));
@@ -118,15 +118,27 @@ pub fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
         places: Site { on: definition.own.on, only: definition.own.only, node: definition.own.node },
         more: RuledMore { plugins, versions },
         residency: stored_residency(definition.own.residency),
+        media: stored_media(&definition.own),
         ..ClassValue::default()
     };
     ClassValue { name, changed_seconds, into, ..numbers }.encode()
 }
 
-fn residency_of(stored: ClassResidency) -> ResidencySettings {
+fn residency_of(stored: ClassResidency, media: ClassMedia) -> ResidencySettings {
     let said = |code: u8| (code > 0).then_some(code > 1);
     let names_seconds = (stored.names > 0).then_some(stored.names_seconds);
-    ResidencySettings { pin: said(stored.pin), unit: said(stored.unit), names_seconds }
+    let release_seconds = (media.release > 0).then_some(media.release_seconds);
+    ResidencySettings { pin: said(stored.pin), unit: said(stored.unit), names_seconds, release_seconds }
+}
+
+fn stored_media(own: &Own) -> ClassMedia {
+    let release = own.residency.release_seconds;
+    ClassMedia {
+        tiers: own.tiers,
+        sync: own.sync,
+        release: u8::from(release.is_some()),
+        release_seconds: release.unwrap_or(0),
+    }
 }
 
 fn stored_residency(residency: ResidencySettings) -> ClassResidency {
@@ -134,7 +146,8 @@ fn stored_residency(residency: ResidencySettings) -> ClassResidency {
     let names = u8::from(residency.names_seconds.is_some());
     let names_seconds = residency.names_seconds.unwrap_or(0);
     let stored = ClassResidency { pin: code(residency.pin), unit: code(residency.unit), names, names_seconds };
-    assert_eq!(residency_of(stored), residency, "what is stored is read again");
+    let read = residency_of(stored, ClassMedia::default());
+    assert_eq!(read, ResidencySettings { release_seconds: None, ..residency }, "what is stored is read again");
     stored
 }
 
@@ -144,6 +157,7 @@ fn stored_residency(residency: ResidencySettings) -> ClassResidency {
 pub struct Named {
     classes: [u8; 2],
     places: [u8; 4],
+    syncs: [u8; 2],
     asks_for_redundancy: bool,
 }
 
@@ -153,6 +167,7 @@ impl Named {
         Named {
             classes: [own.class, locks.class],
             places: [own.on, own.only, locks.on, locks.only],
+            syncs: [own.sync, locks.sync],
             asks_for_redundancy: own.scheme_wish().or(locks.scheme_wish()).is_some(),
         }
     }
@@ -163,7 +178,8 @@ impl Named {
         let places = self.places.into_iter().filter(|number| *number >= PLACE_NUMBER_MIN);
         let places = places.map(|number| Key::place_member(number, inode));
         let redundancy = self.asks_for_redundancy.then(|| Key::redundancy_member(inode));
-        classes.map(|class| Key::class_member(class, inode)).chain(places).chain(redundancy).collect()
+        let syncs = self.syncs.into_iter().filter(|code| *code != 0).map(|code| Key::sync_member(code, inode));
+        classes.map(|class| Key::class_member(class, inode)).chain(places).chain(redundancy).chain(syncs).collect()
     }
 }
 
@@ -192,9 +208,6 @@ fn with_settings(class: Class, before: Own, settings: &[(String, String)]) -> Re
         match setting {
             Setting::Class => {
                 return Err(Error::Invalid("a class says how files are stored, and cannot be of a class"));
-            }
-            Setting::Tier => {
-                return Err(Error::Invalid("a class sends nothing to media; set tier= on a directory"));
             }
             Setting::Encrypt if !matches!(value.as_str(), "" | "yes" | "no") => {
                 return Err(Error::Invalid(
@@ -240,8 +253,8 @@ impl PolicyClasses {
         let (lists, others): (Vec<_>, Vec<_>) = settings.iter().partition(is_list);
         let numbered = |(key, value): &(String, String)| {
             let place = Setting::from_word(key)
-                .filter(|setting| matches!(setting, Setting::On | Setting::Only | Setting::Node));
-            let number = place.map(|setting| self.words.with_place_number(setting, value.as_bytes())).transpose()?;
+                .filter(|setting| matches!(setting, Setting::On | Setting::Only | Setting::Node | Setting::Tier));
+            let number = place.map(|setting| self.words.with_number(setting, value.as_bytes())).transpose()?;
             let value = number.map_or_else(|| value.clone(), |number| String::from_utf8_lossy(&number).into_owned());
             Ok::<_, Error>((key.clone(), value))
         };
@@ -286,8 +299,8 @@ impl PolicyClasses {
                 rules += u64::from(self.rules.name_class(one));
             }
             let settings = definition.settings().into_iter().map(|(setting, value)| match setting {
-                Setting::On | Setting::Only | Setting::Node => {
-                    (setting.word(), self.words.with_place_words(setting, value))
+                Setting::On | Setting::Only | Setting::Node | Setting::Tier => {
+                    (setting.word(), self.words.with_name(setting, value))
                 }
                 _ => (setting.word(), value),
             });

@@ -78,7 +78,7 @@ impl Namespace {
             junctions: Arc::new(Junctions { core: core.clone(), flagged: flagged.clone() }),
             flagged,
             words,
-            tiers: Arc::new(Tiers { core: core.clone() }),
+            tiers: Arc::new(Tiers { core: core.clone(), rules: rules.clone() }),
             recalls: Arc::new(Recalls { core: core.clone() }),
             visibility: Arc::new(PathVisibility { core: core.clone() }),
             encryption,

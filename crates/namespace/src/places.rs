@@ -1,4 +1,4 @@
-//! `on=` and `only=`: the words by which people name devices, as the numbers that policy knows, and back.
+//! `on=`, `only=`, `node=` and `tier=`: the words by which people name devices and media, as the numbers that policy knows, and back.
 //!
 //! Words are kept in the pool by the store, which also knows the devices that they mean now. A word needs no device when it is
 //! set: one may come. Read next: the engine's `places.rs`, `docs/design/placement.md`.
@@ -21,6 +21,11 @@ pub fn words_of(text: &str) -> Option<Vec<String>> {
     (words.len() <= PlaceValue::WORDS_MAX && words.iter().all(is_word)).then_some(words)
 }
 
+/// Media with `+` between their names, as a set.
+fn media_of(store: &Store, text: &str) -> Option<u16> {
+    store.tier.media.tiers_of(text).filter(|set| *set != 0)
+}
+
 /// What words in rules mean.
 pub struct Known(pub Arc<Store>);
 
@@ -31,6 +36,10 @@ impl Places for Known {
 
     fn node(&self, text: &str) -> Option<u8> {
         self.0.places().find_place(&node_settings(text)?)
+    }
+
+    fn media(&self, text: &str) -> Option<u16> {
+        media_of(&self.0, text)
     }
 }
 
@@ -44,6 +53,10 @@ impl Places for Numbering<'_> {
 
     fn node(&self, text: &str) -> Option<u8> {
         self.number(&node_settings(text)?)
+    }
+
+    fn media(&self, text: &str) -> Option<u16> {
+        media_of(self.0, text)
     }
 }
 

@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use stere_file::named_in::has_several_names;
-use stere_format::{DecodeError, InodeValue, Key, PLACE_NUMBER_MIN, RuleLogValue, RulesValue, Timestamp, key};
-use stere_policy::{Class, Classes, Decision, Places, Rule, RuleSet, Stacks, Vocabulary};
+use stere_format::{
+    DecodeError, InodeValue, Key, PLACE_NUMBER_MIN, RuleLogValue, RulesValue, TERTIARY_MAX, Timestamp, key,
+};
+use stere_policy::{Class, Classes, Decision, Places, Rule, RuleSet, Stacks, TierWish, Vocabulary};
 use stere_store::{Io, Store, Transaction};
 
 use crate::call::Caller;
@@ -389,6 +391,8 @@ impl PolicyRules {
     ) -> Result<(), Error> {
         if let Some(set) = self.own_rules(transaction, directory, value)? {
             index_entries(&set, directory).into_iter().for_each(|key| transaction.delete(key));
+            // A medium that they named may be gone since.
+            (0..TERTIARY_MAX as u8).for_each(|number| transaction.delete(Key::media_rules(number, directory)));
         }
         Ok(())
     }
@@ -448,12 +452,29 @@ pub fn classes_of(set: &RuleSet) -> Vec<Class> {
     classes
 }
 
-/// Where rules of a directory stand in the indexes of the classes and places that they name, and of those that ask for redundancy.
+/// Where rules of a directory stand in the indexes of the classes, places and media that they name, and of those that ask for redundancy,
+/// or for what changes by itself.
 pub fn index_entries(set: &RuleSet, directory: u64) -> Vec<Key> {
     let classes = classes_of(set).into_iter().map(|class| Key::class_rules(class.code(), directory));
     let places = places_of(set).into_iter().map(|number| Key::place_rules(number, directory));
     let asks_for_redundancy = set.rules().iter().any(|rule| rule.own.scheme_wish().is_some());
-    classes.chain(places).chain(asks_for_redundancy.then(|| Key::redundancy_rules(directory))).collect()
+    let media = media_entries(set, directory);
+    let changes = set.changes_by_itself().then(|| Key::changing_rules(directory));
+    let redundancy = asks_for_redundancy.then(|| Key::redundancy_rules(directory));
+    let syncs: BTreeSet<u8> = set.rules().iter().map(|rule| rule.own.sync).filter(|code| *code != 0).collect();
+    let syncs = syncs.into_iter().map(|code| Key::sync_rules(code, directory));
+    classes.chain(places).chain(media).chain(changes).chain(redundancy).chain(syncs).collect()
+}
+
+/// The same of media alone; those of the pool's rules have no directory, 0.
+pub fn media_entries(set: &RuleSet, directory: u64) -> Vec<Key> {
+    let named = set.rules().iter().filter_map(|rule| match rule.own.tier_wish()? {
+        TierWish::Volumes(set) => Some(set),
+        TierWish::Unsaid | TierWish::Nowhere | TierWish::Usual => None,
+    });
+    let named = named.fold(0, |all, set| all | set);
+    let numbers = (0..TERTIARY_MAX as u8).filter(|number| named >> number & 1 == 1);
+    numbers.map(|number| Key::media_rules(number, directory)).collect()
 }
 
 /// The places that rules name.

@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use stere_format::{DeviceIndex, FileKind, InodeValue, Key, Scheme};
-use stere_policy::{Class, Encryption, Own};
+use stere_format::{DeviceIndex, FileKind, InodeValue, Key, Scheme, TERTIARY_MAX};
+use stere_policy::{Class, Encryption, Own, Rule, TierWish};
 use stere_store::{FoldInfo, Io, Released, TierFile, Transaction};
 
-use crate::call::Caller;
+use crate::call::{Caller, ROOT};
 use crate::error::Error;
 use crate::flagged::system_keys;
 use crate::inode::{Core, nearest};
 use crate::names::Form;
+use crate::rules::PolicyRules;
 use crate::walk::{Walk, path_and_form};
 
 /// Deeper than any path.
@@ -69,7 +70,8 @@ impl LayoutRun {
 
 /// Keeps the list of inodes whose owners sent something down, with the change that says so.
 pub fn note_tiered(transaction: &mut Transaction<'_>, inode: u64, says: [Own; 2]) -> Result<(), Error> {
-    let is_tiered = says.iter().any(|own| own.tiers != 0 || own.class().and_then(Class::tier).is_some());
+    // Classes have an index of their own.
+    let is_tiered = says.iter().any(|own| own.tiers != 0 || own.class() == Some(Class::Archive));
     let key = Key::tiered(inode);
     match (is_tiered, transaction.get(&key)?.is_some()) {
         (true, false) => transaction.put(key, &[1]),
@@ -82,19 +84,34 @@ pub fn note_tiered(transaction: &mut Transaction<'_>, inode: u64, says: [Own; 2]
 /// Finds where files lie.
 pub struct Tiers {
     pub core: Arc<Core>,
+    pub rules: Arc<PolicyRules>,
 }
 
 impl Tiers {
     /// The inodes below which files are sent down.
     pub fn tiered_roots(&self, io: Io<'_>) -> Result<BTreeSet<u64>, Error> {
+        let resolver = self.core.files.resolver();
+        let classes = resolver.classes();
+        let goes_down = |class: Class| classes.tier(class).is_some_and(|wish| wish != TierWish::Nowhere);
+        if goes_down(resolver.default_class()) {
+            return Ok(BTreeSet::from([ROOT]));
+        }
         // Deleted classes may have become one that sends files down.
-        let of_classes = self.core.files.resolver().classes().all_of(Class::Archive);
+        let sending = classes.in_use().map(|(class, _)| class).filter(|class| goes_down(*class));
+        let of_classes: Vec<Class> = sending.flat_map(|class| classes.all_of(class)).collect();
+        let pool_rules = self.rules.pool_rules();
+        let is_by_pool = |rule: &Rule| rule.own.tier_wish().is_some() || rule.own.class().is_some_and(goes_down);
+        let of_pool = pool_rules.iter().any(|set| set.rules().iter().any(is_by_pool)).then_some(ROOT);
         self.core.store.view(io, |view| {
             let mut roots: BTreeSet<u64> = system_keys(view, stere_format::key::kind::TIERED)?.into_iter().collect();
-            for class in &of_classes {
-                let (from, to) = (Key::class_member(class.code(), 0), Key::class_member(class.code(), u64::MAX));
+            roots.extend(of_pool);
+            let ends = |code: u8, of: fn(u8, u64) -> Key| (of(code, 0), of(code, u64::MAX));
+            let by_class = of_classes.iter().map(|class| class.code());
+            let by_class = by_class.flat_map(|code| [ends(code, Key::class_member), ends(code, Key::class_rules)]);
+            let by_medium = (0..TERTIARY_MAX as u8).map(|number| ends(number, Key::media_rules));
+            for (from, to) in by_class.chain(by_medium) {
                 view.scan(from, to, |key, _| {
-                    roots.insert(key.position);
+                    roots.extend(Some(key.position).filter(|inode| *inode != 0));
                     ControlFlow::Continue(())
                 })?;
             }

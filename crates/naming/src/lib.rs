@@ -60,6 +60,7 @@ pub use stere_namespace::recalls::Recalls;
 pub use stere_namespace::rules::{PolicyRules, RulesVersion};
 pub use stere_namespace::tiers::{LayoutRun, TierMet, Tiers};
 pub use stere_namespace::xattr::{SetMode, VALUE_BYTES_MAX};
+pub use stere_policy::Sync;
 pub use stere_residency::eviction::Eviction;
 pub use stere_residency::offload::Offload;
 pub use stere_residency::offload_ranges::OffloadOutcome;

@@ -263,6 +263,10 @@ impl Session {
 
     /// Whether it may gather what it writes to a file from now on, or go on with that.
     fn may_gather(self: &Arc<Self>, node: u64) -> bool {
+        // What is durable when a write returns passes this machine.
+        if self.door.is_durable_at_once(node) {
+            return false;
+        }
         {
             let state = self.state.lock();
             if !state.is_settled || state.is_over || state.connection.is_none() {

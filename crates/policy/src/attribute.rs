@@ -12,6 +12,7 @@ use crate::number::number;
 use crate::record::RecordSize;
 use crate::residency::{ResidencySetting, ResidencySettings};
 use crate::switches::{Switch, Switches};
+use crate::sync::Sync;
 use crate::versions::Versions;
 
 /// A recognised policy name.
@@ -114,6 +115,8 @@ pub enum Setting {
     Only,
     /// `node`: what nodes are told of it.
     Node,
+    /// `sync`: when changes are durable.
+    Sync,
 }
 
 /// Facts that can be read.
@@ -159,7 +162,7 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 16] = [
+    pub const ALL: [Setting; 17] = [
         Setting::Class,
         Setting::Copies,
         Setting::Parity,
@@ -176,6 +179,7 @@ impl Setting {
         Setting::On,
         Setting::Only,
         Setting::Node,
+        Setting::Sync,
     ];
 
     /// The switch that it is, if it is one.
@@ -208,6 +212,7 @@ impl Setting {
             Setting::On => "on",
             Setting::Only => "only",
             Setting::Node => "node",
+            Setting::Sync => "sync",
         }
     }
 
@@ -230,6 +235,7 @@ impl Setting {
             Setting::On => "user.stere.on",
             Setting::Only => "user.stere.only",
             Setting::Node => "user.stere.node",
+            Setting::Sync => "user.stere.sync",
         }
     }
 
@@ -252,6 +258,7 @@ impl Setting {
             Setting::On | Setting::Only => {
                 "tags, classes (ssd, hdd, object, media) or names of devices, several with commas between them, or any"
             }
+            Setting::Sync => "always (when a call returns), asked (at fsync), or relaxed (fsync does not wait)",
             Setting::Node => "settings for nodes such as compress=zstd|copies=2, at most 8, or none",
         }
     }
@@ -396,6 +403,8 @@ pub struct Own {
     pub only: u8,
     /// What nodes are told, the same.
     pub node: u8,
+    /// Code of when changes are durable, 0 when not set.
+    pub sync: u8,
     /// Users' plugins: 1 none, 1 and the number of a stack, 0 when not set.
     pub plugins: u16,
     /// Versions.
@@ -406,6 +415,8 @@ pub struct Own {
 
 /// Says that files go to no medium.
 pub const TIERS_NONE: u16 = 1 << 15;
+/// Says that they go to the one that is usual in the pool: what a class may say, in decisions of rules.
+pub const TIERS_USUAL: u16 = TIERS_NONE | 1;
 
 /// What says that data may lie anywhere, whatever is said above.
 pub const ANYWHERE_WORD: &str = "any";
@@ -457,6 +468,7 @@ impl Own {
             Setting::On => self.on = text.and_then(place_number).ok_or_else(refused)?,
             Setting::Only => self.only = text.and_then(place_number).ok_or_else(refused)?,
             Setting::Node => self.node = text.and_then(place_number).ok_or_else(refused)?,
+            Setting::Sync => self.sync = text.and_then(Sync::from_text).ok_or_else(refused)?.code(),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = text.and_then(Switches::from_word).ok_or_else(refused)?;
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, Some(is_on)));
@@ -481,6 +493,7 @@ impl Own {
             Setting::On => self.on = 0,
             Setting::Only => self.only = 0,
             Setting::Node => self.node = 0,
+            Setting::Sync => self.sync = 0,
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, None));
             }
@@ -505,6 +518,7 @@ impl Own {
             Setting::On => place_text(self.on),
             Setting::Only => place_text(self.only),
             Setting::Node => place_text(self.node),
+            Setting::Sync => self.sync().map(|sync| sync.text().to_owned()),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = setting.switch().and_then(|switch| self.switches.get(switch))?;
                 Some(Switches::word(is_on).to_owned())
@@ -544,7 +558,18 @@ impl Own {
         match self.tiers {
             0 => None,
             TIERS_NONE => Some(TierWish::Nowhere),
+            TIERS_USUAL => Some(TierWish::Usual),
             set => Some(TierWish::Volumes(set & !TIERS_NONE)),
+        }
+    }
+
+    /// As [`Own::tiers`]; 0 where nobody said.
+    pub(crate) fn code_of_media(wish: TierWish) -> u16 {
+        match wish {
+            TierWish::Unsaid => 0,
+            TierWish::Nowhere => TIERS_NONE,
+            TierWish::Usual => TIERS_USUAL,
+            TierWish::Volumes(set) => set,
         }
     }
 
@@ -588,6 +613,11 @@ impl Own {
         place(self.node)
     }
 
+    /// When changes are durable, as it is asked for here.
+    pub fn sync(&self) -> Option<Sync> {
+        Sync::from_code(self.sync)
+    }
+
     /// The encryption asked for here.
     pub fn encryption(&self) -> Option<Encryption> {
         Encryption::from_code(self.encryption)
@@ -613,7 +643,11 @@ fn tier_set(text: &str) -> Option<u16> {
 
 fn tier_text(set: u16) -> String {
     assert_ne!(set, 0, "no volumes is not the same as none, which has a bit");
-    if set == TIERS_NONE { "none".to_owned() } else { format!("#{}", set & !TIERS_NONE) }
+    match set {
+        TIERS_NONE => "none".to_owned(),
+        TIERS_USUAL => "usual".to_owned(),
+        set => format!("#{}", set & !TIERS_NONE),
+    }
 }
 
 /// Places are numbers here; who knows the pool's places turns words into `#NUMBER` and back.

@@ -7,6 +7,7 @@ use crate::checksum::Checksum;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::record::RecordSize;
+use crate::sync::Sync;
 
 /// A class of files. What it asks for, and how people call it, the pool's [`Classes`](crate::Classes) know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -67,11 +68,6 @@ impl Class {
         let built_in = Class::BUILT_IN.into_iter().find(|class| class.text() == text);
         let by_number = || text.strip_prefix('#').and_then(crate::number::number);
         built_in.or_else(|| by_number().filter(|code| *code >= Class::USER_CODE_MIN).map(Class::User))
-    }
-
-    /// Where the class sends what says nothing else; none if it says nothing about that.
-    pub fn tier(self) -> Option<TierWish> {
-        (self == Class::Archive).then_some(TierWish::Usual)
     }
 
     /// Whether every pool has it.
@@ -194,6 +190,8 @@ pub struct Wish {
     pub only: u8,
     /// Number of what nodes are told of it, 0 nothing.
     pub node: u8,
+    /// When changes are durable.
+    pub sync: Sync,
 }
 
 impl Wish {

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 
 use crate::attribute::{Own, Setting};
 use crate::checksum::Checksum;
-use crate::class::{Class, SchemeWish, Wish};
+use crate::class::{Class, SchemeWish, TierWish, Wish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::record::RecordSize;
 use crate::residency::{ResidencySetting, ResidencySettings};
 use crate::switches::Switches;
+use crate::sync::Sync;
 use crate::versions::Versions;
 
 /// What a class is called and what it asks for.
@@ -170,6 +171,22 @@ impl Classes {
         self.own(class)?.node()
     }
 
+    /// To which media it sends what says nothing else: `archive` to the usual one unless it names others.
+    pub fn tier(&self, class: Class) -> Option<TierWish> {
+        let usual = (self.resolve(class) == Class::Archive).then_some(TierWish::Usual);
+        self.named_tier(class).or(usual)
+    }
+
+    /// The media that it names itself.
+    pub(crate) fn named_tier(&self, class: Class) -> Option<TierWish> {
+        self.own(class)?.tier_wish()
+    }
+
+    /// When changes are durable.
+    pub fn sync(&self, class: Class) -> Option<Sync> {
+        self.own(class)?.sync()
+    }
+
     /// Which plugins it asks for, as in [`Own`]; 0 if it says nothing.
     pub fn plugins(&self, class: Class) -> u16 {
         self.own(class).map_or(0, |own| own.plugins)
@@ -197,12 +214,13 @@ impl Classes {
             scheme: self.scheme(class).unwrap_or(SchemeWish::Copies(2)),
             compression: self.compression(class).unwrap_or(Compression::NONE),
             encryption: self.encryption(class).unwrap_or(Encryption::NO),
-            tier: self.resolve(class).tier().unwrap_or_default(),
+            tier: self.tier(class).unwrap_or_default(),
             record: self.record(class).unwrap_or(RecordSize::USUAL),
             checksum: self.checksum(class).unwrap_or_default(),
             on: self.on(class).unwrap_or_default(),
             only: self.only(class).unwrap_or_default(),
             node: self.node(class).unwrap_or_default(),
+            sync: self.sync(class).unwrap_or_default(),
         }
     }
 }

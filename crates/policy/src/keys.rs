@@ -36,8 +36,8 @@ pub fn policy_keys() -> impl Iterator<Item = PolicyKey> {
         word: setting.word(),
         expected: setting.expected(),
         is_lockable: true,
-        is_for_rules: setting != Setting::Tier,
-        is_for_classes: !matches!(setting, Setting::Class | Setting::Tier),
+        is_for_rules: true,
+        is_for_classes: setting != Setting::Class,
     });
     let lists = List::ALL.into_iter().map(|list| PolicyKey {
         word: list.word(),

@@ -28,6 +28,7 @@ mod retention;
 mod rules;
 mod search;
 mod switches;
+mod sync;
 mod versions;
 
 pub use attribute::{ANYWHERE_WORD, Computed, List, Name, Own, Setting, TIERS_NONE, parse_name};
@@ -55,4 +56,5 @@ pub use rules::{
 };
 pub use search::{Indexed, Level, NumberFact, Search, SearchWords, Subject, TextFact, WordFact};
 pub use switches::{Switch, Switches};
+pub use sync::Sync;
 pub use versions::{VERSIONS_EXPECTED, Versions};

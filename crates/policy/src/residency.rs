@@ -1,4 +1,4 @@
-//! What of a file or directory stays on devices, and in what company it leaves them: `pin`, `unit` and `names`.
+//! What of a file or directory stays on devices, and in what company it leaves them: `pin`, `release`, `unit` and `names`.
 //!
 //! Unlike other keys these hold for what is *below* an object too: a rule that matches a directory says them of the directory and of all in
 //! it. So they are not noted in inodes: whoever asks goes up from the object, which [`Statements`] are made of, and nothing changes in
@@ -20,11 +20,14 @@ pub enum ResidencySetting {
     Unit,
     /// For how long nobody may have used names below a directory before they are put away.
     Names,
+    /// For how long nobody may have used content that is on media before it is given up on devices.
+    Release,
 }
 
 impl ResidencySetting {
     /// All of them, in the order they are listed.
-    pub const ALL: [ResidencySetting; 3] = [ResidencySetting::Pin, ResidencySetting::Unit, ResidencySetting::Names];
+    pub const ALL: [ResidencySetting; 4] =
+        [ResidencySetting::Pin, ResidencySetting::Unit, ResidencySetting::Names, ResidencySetting::Release];
 
     /// The key without its prefix.
     pub fn word(self) -> &'static str {
@@ -32,6 +35,7 @@ impl ResidencySetting {
             ResidencySetting::Pin => "pin",
             ResidencySetting::Unit => "unit",
             ResidencySetting::Names => "names",
+            ResidencySetting::Release => "release",
         }
     }
 
@@ -41,6 +45,7 @@ impl ResidencySetting {
             ResidencySetting::Pin => "user.stere.pin",
             ResidencySetting::Unit => "user.stere.unit",
             ResidencySetting::Names => "user.stere.names",
+            ResidencySetting::Release => "user.stere.release",
         }
     }
 
@@ -50,6 +55,9 @@ impl ResidencySetting {
             ResidencySetting::Pin => "yes or no",
             ResidencySetting::Unit => "yes or no, on a directory",
             ResidencySetting::Names => "how long nobody may have used them (90d; s, m, h, d, w, y), or no",
+            ResidencySetting::Release => {
+                "how long nobody may have used what is on media (30d; s, m, h, d, w, y) before devices give it up, or no"
+            }
         }
     }
 
@@ -71,6 +79,8 @@ pub struct ResidencySettings {
     pub unit: Option<bool>,
     /// After how many seconds without use names below a directory go; 0 where they stay.
     pub names_seconds: Option<u64>,
+    /// After how many seconds without use content on media is given up on devices; 0 where it stays.
+    pub release_seconds: Option<u64>,
 }
 
 impl ResidencySettings {
@@ -85,6 +95,7 @@ impl ResidencySettings {
             ResidencySetting::Pin => self.pin.is_some(),
             ResidencySetting::Unit => self.unit.is_some(),
             ResidencySetting::Names => self.names_seconds.is_some(),
+            ResidencySetting::Release => self.release_seconds.is_some(),
         }
     }
 
@@ -95,6 +106,9 @@ impl ResidencySettings {
             ResidencySetting::Unit => ResidencySettings { unit: self.unit, ..ResidencySettings::default() },
             ResidencySetting::Names => {
                 ResidencySettings { names_seconds: self.names_seconds, ..ResidencySettings::default() }
+            }
+            ResidencySetting::Release => {
+                ResidencySettings { release_seconds: self.release_seconds, ..ResidencySettings::default() }
             }
         }
     }
@@ -112,19 +126,19 @@ impl ResidencySettings {
             b"no" | b"never" => Ok(Some(false)),
             _ => Err(refused()),
         };
+        let length_or_no = || match value {
+            b"" => Ok(None),
+            b"no" | b"never" => Ok(Some(0)),
+            _ => {
+                let length = std::str::from_utf8(value).ok().and_then(parse_length);
+                length.filter(|seconds| (1..=SECONDS_MAX).contains(seconds)).map(Some).ok_or_else(refused)
+            }
+        };
         match keep {
             ResidencySetting::Pin => self.pin = yes_or_no()?,
             ResidencySetting::Unit => self.unit = yes_or_no()?,
-            ResidencySetting::Names => {
-                self.names_seconds = match value {
-                    b"" => None,
-                    b"no" | b"never" => Some(0),
-                    _ => {
-                        let length = std::str::from_utf8(value).ok().and_then(parse_length);
-                        Some(length.filter(|seconds| (1..=SECONDS_MAX).contains(seconds)).ok_or_else(refused)?)
-                    }
-                };
-            }
+            ResidencySetting::Names => self.names_seconds = length_or_no()?,
+            ResidencySetting::Release => self.release_seconds = length_or_no()?,
         }
         assert_eq!(self.says(keep), !value.is_empty(), "what was set of {keep:?} can be read");
         Ok(())
@@ -133,13 +147,12 @@ impl ResidencySettings {
     /// As people write it, if something is said.
     pub fn text(&self, keep: ResidencySetting) -> Option<String> {
         let word = |is_on: bool| if is_on { "yes" } else { "no" }.to_owned();
+        let length = |seconds| if seconds == 0 { "no".to_owned() } else { show_length(seconds) };
         match keep {
             ResidencySetting::Pin => self.pin.map(word),
             ResidencySetting::Unit => self.unit.map(word),
-            ResidencySetting::Names => self.names_seconds.map(|seconds| match seconds {
-                0 => "no".to_owned(),
-                seconds => show_length(seconds),
-            }),
+            ResidencySetting::Names => self.names_seconds.map(length),
+            ResidencySetting::Release => self.release_seconds.map(length),
         }
     }
 
@@ -149,16 +162,18 @@ impl ResidencySettings {
             pin: self.pin.or(other.pin),
             unit: self.unit.or(other.unit),
             names_seconds: self.names_seconds.or(other.names_seconds),
+            release_seconds: self.release_seconds.or(other.release_seconds),
         }
     }
 
-    /// Of rules that match together: content stays, what is one stays one, and names stay, or stay longer.
+    /// Of rules that match together: content and names stay, or stay longer, and what is one stays one.
     pub fn or_more(self, other: ResidencySettings) -> ResidencySettings {
         let longer = |seconds: &u64| seconds.checked_sub(1).unwrap_or(u64::MAX);
         let both = ResidencySettings {
             pin: self.pin.max(other.pin),
             unit: self.unit.max(other.unit),
             names_seconds: [self.names_seconds, other.names_seconds].into_iter().flatten().max_by_key(longer),
+            release_seconds: [self.release_seconds, other.release_seconds].into_iter().flatten().max_by_key(longer),
         };
         let is_said = |keep: ResidencySetting| self.says(keep) || other.says(keep);
         assert!(

@@ -8,6 +8,8 @@
 
 mod strictest;
 
+pub(crate) use strictest::rank_of_tier;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +25,7 @@ use crate::encryption::Encryption;
 use crate::record::RecordSize;
 use crate::rules::{Decided, Decision};
 use crate::switches::{Switch, Switches};
+use crate::sync::Sync;
 use crate::versions::Versions;
 
 /// What one inode contributes: its own policy and the directory above it.
@@ -80,6 +83,8 @@ pub struct Effective {
     pub only_source: Source,
     /// Who decided what nodes are told.
     pub node_source: Source,
+    /// Who decided when changes are durable.
+    pub sync_source: Source,
     /// Number of the stack of users' plugins, 0 for none.
     pub plugins: u16,
     /// Who decided that.
@@ -117,6 +122,7 @@ impl Effective {
             Setting::On => place_text(self.wish.on),
             Setting::Only => place_text(self.wish.only),
             Setting::Node => place_text(self.wish.node),
+            Setting::Sync => Some(self.wish.sync.text().to_owned()),
             Setting::Tier => match self.wish.tier {
                 TierWish::Unsaid => None,
                 TierWish::Nowhere => Some("none".to_owned()),
@@ -142,6 +148,7 @@ impl Effective {
             Setting::On => self.on_source,
             Setting::Only => self.only_source,
             Setting::Node => self.node_source,
+            Setting::Sync => self.sync_source,
             Setting::Provenance => self.switches[Switch::Provenance as usize].1,
             Setting::Audit => self.switches[Switch::Audit as usize].1,
             Setting::Dedup => self.switches[Switch::Dedup as usize].1,
@@ -162,6 +169,7 @@ impl Effective {
             Setting::On => own.on() == Some(self.wish.on),
             Setting::Only => own.only() == Some(self.wish.only),
             Setting::Node => own.node() == Some(self.wish.node),
+            Setting::Sync => own.sync() == Some(self.wish.sync),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().is_some_and(|switch| own.switches.get(switch) == Some(self.is_on(switch)))
             }
@@ -235,6 +243,7 @@ fn unsaid(classes: &Classes, default: Class) -> Effective {
         on_source: Source::Pool,
         only_source: Source::Pool,
         node_source: Source::Pool,
+        sync_source: Source::Pool,
         plugins: classes.plugins(default).saturating_sub(1),
         plugins_source: Source::Pool,
         versions: classes.versions(default),
@@ -264,6 +273,7 @@ struct Findings {
     on: Option<(u8, Source)>,
     only: Option<(u8, Source)>,
     node: Option<(u8, Source)>,
+    sync: Option<(Sync, Source)>,
     plugins: Option<(u16, Source)>,
     versions: Option<(Option<Versions>, Source)>,
     switches: [Option<(bool, Source)>; Switch::ALL.len()],
@@ -276,9 +286,11 @@ impl Findings {
         let counts = |key| decision.decided.overrides(key) == overrides;
         let found = (decision.class(), decision.scheme(), decision.compression());
         if let Some(class) = found.0.filter(|_| self.class.is_none() && counts(Decided::CLASS)) {
-            let tier = class.tier().map(|tier| (tier, Source::Rule));
-            self.tier = self.tier.or(tier);
             self.class = Some((class, Source::Rule));
+            // Decided when rules did not speak of media by themselves yet.
+            if self.tier.is_none() && class == Class::Archive && !decision.decided.has(Decided::TIER) {
+                self.tier = Some((TierWish::Usual, Source::Rule));
+            }
         }
         if let Some(scheme) = found.1.filter(|_| self.scheme.is_none() && counts(Decided::SCHEME)) {
             self.scheme = Some((scheme, Source::Rule));
@@ -305,6 +317,12 @@ impl Findings {
         }
         if let Some(node) = decision.node().filter(|_| self.node.is_none() && counts(Decided::NODE)) {
             self.node = Some((node, Source::Rule));
+        }
+        if let Some(tier) = decision.tier().filter(|_| self.tier.is_none() && counts(Decided::TIER)) {
+            self.tier = Some((tier, Source::Rule));
+        }
+        if let Some(sync) = decision.sync().filter(|_| self.sync.is_none() && counts(Decided::SYNC)) {
+            self.sync = Some((sync, Source::Rule));
         }
         let plugins = decision.plugins().filter(|_| self.plugins.is_none() && counts(Decided::PLUGINS));
         if let Some(plugins) = plugins {
@@ -337,7 +355,7 @@ impl Findings {
             self.compression = wish.map(|wish| (wish, source));
         }
         if self.tier.is_none() {
-            let wish = own.tier_wish().or(speaks.and_then(Class::tier));
+            let wish = own.tier_wish().or(speaks.and_then(|class| classes.tier(class)));
             self.tier = wish.map(|wish| (wish, source));
         }
         if self.encryption.is_none() {
@@ -363,6 +381,10 @@ impl Findings {
         if self.node.is_none() {
             let wish = own.node().or(speaks.and_then(|class| classes.node(class)));
             self.node = wish.map(|wish| (wish, source));
+        }
+        if self.sync.is_none() {
+            let wish = own.sync().or(speaks.and_then(|class| classes.sync(class)));
+            self.sync = wish.map(|wish| (wish, source));
         }
         if self.plugins.is_none() {
             let of_class = speaks.map_or(0, |class| classes.plugins(class));
@@ -396,7 +418,8 @@ impl Findings {
         let (on, on_source) = nearer(self.on, (above.wish.on, above.on_source));
         let (only, only_source) = nearer(self.only, (above.wish.only, above.only_source));
         let (node, node_source) = nearer(self.node, (above.wish.node, above.node_source));
-        let wish = Wish { class, scheme, compression, encryption, tier, record, checksum, on, only, node };
+        let (sync, sync_source) = nearer(self.sync, (above.wish.sync, above.sync_source));
+        let wish = Wish { class, scheme, compression, encryption, tier, record, checksum, on, only, node, sync };
         let (plugins, plugins_source) = nearer(self.plugins, (above.plugins, above.plugins_source));
         let (versions, versions_source) = nearer(self.versions, (above.versions, above.versions_source));
         let switches =
@@ -413,6 +436,7 @@ impl Findings {
             on_source,
             only_source,
             node_source,
+            sync_source,
             plugins,
             plugins_source,
             versions,

@@ -45,12 +45,14 @@ pub trait Stacks {
     fn stack(&self, text: &str) -> Option<u16>;
 }
 
-/// Places on devices, and settings for nodes, as the pool knows them.
+/// Places on devices, settings for nodes, and media, as the pool knows them.
 pub trait Places {
     /// The number of the place that is written so.
     fn place(&self, text: &str) -> Option<u8>;
     /// The number of the settings for nodes that are written so.
     fn node(&self, text: &str) -> Option<u8>;
+    /// The media that are written so, as a set; those that the pool does not have are left out.
+    fn media(&self, text: &str) -> Option<u16>;
 }
 
 /// What words in rules may mean.

@@ -1,4 +1,5 @@
-//! Room on devices: archived segments are released by themselves, when the marks say so and when a writer finds none.
+//! Room on devices: archived segments are released by themselves, when the marks say so, when a writer finds none, and when nobody used
+//! them for as long as `release=` says (`eviction/unused.rs`).
 //!
 //! Which go first is chosen by how segments were used and by the order that the pool has for it; what rules keep here is asked of segments
 //! (`eviction/choice.rs`). Names are walked over only below what is pinned or a unit, once where nobody knows how segments were used, and
@@ -8,11 +9,12 @@
 
 mod choice;
 mod others;
+mod unused;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stere_faults::{Bug, is_planted};
@@ -53,6 +55,8 @@ pub struct Eviction {
     stuck_back_bytes: AtomicU64,
     /// Segments that rules, or others, keep here.
     staying: choice::Staying,
+    /// When it is looked next for what nobody used for long, in seconds.
+    release_due_seconds: AtomicI64,
 }
 
 #[derive(Default)]
@@ -73,7 +77,20 @@ impl Eviction {
         units: Arc<Units>,
     ) -> Eviction {
         let (making, hopeless, changed, stuck_back_bytes, staying) = Default::default();
-        Eviction { core, flagged, residency, tiers, units, making, hopeless, changed, stuck_back_bytes, staying }
+        let release_due_seconds = AtomicI64::new(i64::MIN);
+        Eviction {
+            core,
+            flagged,
+            residency,
+            tiers,
+            units,
+            making,
+            hopeless,
+            changed,
+            stuck_back_bytes,
+            staying,
+            release_due_seconds,
+        }
     }
 
     fn note_changed<'a>(&self, inodes: impl Iterator<Item = &'a u64>) {
@@ -95,11 +112,15 @@ impl Eviction {
             let stuck_bytes = self.stuck_back_bytes.load(Ordering::Relaxed);
             self.core.store.tier.heat.bytes_back() > policy.cache_bytes.max(stuck_bytes)
         };
-        if !is_full && !is_beyond {
+        let shortest = self.due_release(caller)?;
+        if !is_full && !is_beyond && shortest.is_none() {
             return Ok(None);
         }
         let _alone = self.making.lock();
-        let mut released = 0;
+        let mut released = match shortest {
+            Some(shortest_seconds) => self.release_unused(caller, &policy, shortest_seconds)?,
+            None => 0,
+        };
         if is_beyond {
             released += self.release_back(caller, &policy)?;
             let left_bytes = self.core.store.tier.heat.bytes_back();
@@ -151,6 +172,7 @@ impl Eviction {
     pub fn forget_hopeless(&self) {
         *self.hopeless.lock() = Hopeless::default();
         self.staying.forget();
+        self.release_due_seconds.store(i64::MIN, Ordering::Relaxed);
         self.stuck_back_bytes.store(0, Ordering::Relaxed);
     }
 

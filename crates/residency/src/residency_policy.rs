@@ -1,4 +1,4 @@
-//! What stays on devices, and in what company: `pin`, `unit` and `names`, as directories, rules and classes say them.
+//! What stays on devices, and in what company: `pin`, `release`, `unit` and `names`, as directories, rules and classes say them.
 //!
 //! What is set on an inode is a key of the pool each. Rules and classes are not noted in inodes, for a rule that matches a directory holds for
 //! all below it: what holds is made out when somebody asks (before a segment is released, when something was recalled), from the inode upwards.
@@ -48,8 +48,11 @@ pub struct Ruled {
     pub names: bool,
     /// The shortest time after which they let names go.
     pub shortest_seconds: Option<u64>,
+    /// The shortest time after which they let content on media go from devices.
+    pub release_seconds: Option<u64>,
     /// The pool's rules do, or classes.
     pub may_be_anywhere: bool,
+    says_release: bool,
     by_classes: bool,
     by_rules: bool,
 }
@@ -61,10 +64,13 @@ impl Ruled {
         self.names |= residency.says(ResidencySetting::Names);
         let seconds = residency.names_seconds.filter(|seconds| *seconds > 0);
         self.shortest_seconds = [self.shortest_seconds, seconds].into_iter().flatten().min();
+        self.says_release |= residency.says(ResidencySetting::Release);
+        let seconds = residency.release_seconds.filter(|seconds| *seconds > 0);
+        self.release_seconds = [self.release_seconds, seconds].into_iter().flatten().min();
     }
 
     fn is_any(&self) -> bool {
-        self.pin || self.unit || self.names
+        self.pin || self.unit || self.names || self.says_release
     }
 }
 
@@ -263,6 +269,33 @@ impl ResidencyPolicy {
         let found = all.iter().filter_map(|statements| statements.kept(|residency| residency.pin));
         // Of equals the first.
         Ok(found.rev().max_by_key(|(is_pinned, by)| (matches!(by, KeptBy::Lock(_)), *is_pinned)))
+    }
+
+    /// After how many seconds without use content on media is given up on devices, 0 for never, and who says so: of several names what is
+    /// locked goes first, then who says that it stays, or stays longer.
+    pub fn release_of(&self, io: Io<'_>, now: Timestamp, inode: u64) -> Result<Option<(u64, KeptBy)>, Error> {
+        let all = self.all_statements(io, now, inode)?;
+        let found: Vec<Option<(u64, KeptBy)>> =
+            all.iter().map(|statements| statements.kept(|residency| residency.release_seconds)).collect();
+        let longer = |seconds: u64| seconds.checked_sub(1).unwrap_or(u64::MAX);
+        let is_lock = |by: &KeptBy| matches!(by, KeptBy::Lock(_));
+        let is_locked = found.iter().flatten().any(|(_, by)| is_lock(by));
+        // By a name of which nobody says anything it stays.
+        if found.iter().any(Option::is_none) && !is_locked {
+            return Ok(None);
+        }
+        let of = found.into_iter().flatten().filter(|(_, by)| is_lock(by) || !is_locked);
+        Ok(of.max_by_key(|(seconds, _)| longer(*seconds)))
+    }
+
+    /// The shortest time without use after which anything on media is given up on devices; none where nobody asks for that.
+    pub fn shortest_release(&self, io: Io<'_>) -> Result<Option<u64>, Error> {
+        let mut shortest = self.ruled(io)?.release_seconds;
+        for inode in self.flagged.inodes_with(io, key::kind::RELEASE_AGE, Key::release_age)? {
+            let own = self.core.store.view(io, |view| own(view, inode))?.release_seconds;
+            shortest = [shortest, own.filter(|seconds| *seconds > 0)].into_iter().flatten().min();
+        }
+        Ok(shortest)
     }
 
     /// Whether content stays on devices; what has been removed meanwhile need not.

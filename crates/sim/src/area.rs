@@ -25,6 +25,8 @@ pub enum Area {
     Volumes,
     /// Names are put away, by command and by themselves (P-141, P-152).
     Cold,
+    /// Files and directories say when changes are durable, and when devices give up what is on volumes (P-300, P-301, P-302).
+    Syncs,
     /// Units go down and come back as one, and it matters how segments are used and recalled (P-137 to P-139, P-145, P-146).
     Tiers,
     /// Devices hang, spares take over, several machines want the pool. No seed picks it, for the usual histories have some of that
@@ -45,6 +47,7 @@ impl Area {
             Area::Volumes,
             Area::Cold,
             Area::Tiers,
+            Area::Syncs,
             Area::Failing,
         ];
         all.into_iter().find(|area| format!("{area:?}").eq_ignore_ascii_case(name))
@@ -70,7 +73,7 @@ impl Areas {
 /// Puts what an area does into a history.
 type Strew = fn(&mut Vec<Operation>, &mut Random);
 
-const STREWN: [(Area, Strew); 9] = [
+const STREWN: [(Area, Strew); 10] = [
     (Area::Lists, crate::policy_lists::strew),
     (Area::Records, crate::records::strew),
     (Area::Followers, crate::followers::strew),
@@ -80,6 +83,7 @@ const STREWN: [(Area, Strew); 9] = [
     (Area::Volumes, crate::medium_faults::strew),
     (Area::Cold, crate::metadata_offload::strew),
     (Area::Tiers, crate::tiers::strew),
+    (Area::Syncs, crate::syncs::strew),
 ];
 
 /// Puts what the areas do into a history, in place of as many steps at its end.

@@ -8,7 +8,7 @@ pub(crate) mod names;
 
 use std::rc::Rc;
 
-use stere_naming::{Error, OpenFlags};
+use stere_naming::{Error, OpenFlags, Sync};
 
 use crate::content::{Content, pattern};
 use crate::history::{Budget, History, Slot, Stop};
@@ -19,7 +19,7 @@ use crate::{
     accounts, background, backups,
     device_lifecycle::{self, change},
     encryption, followers, hanging, medium_faults, metadata_offload, nearly_full, placement, plugins, policy_lists,
-    quotas, recalls, records, recovery, retention, rivals, single_copies, takeover, tertiary, tiers, total_loss,
+    quotas, recalls, records, recovery, retention, rivals, single_copies, syncs, takeover, tertiary, tiers, total_loss,
     verification, watermark_eviction,
 };
 
@@ -74,8 +74,13 @@ impl History {
     }
 
     pub(crate) fn fsync(&mut self, inode: u64) -> Result<(), Stop> {
+        let sync = syncs::sync_of(self, inode)?;
         let real = self.mounted().files.fsync(&caller(&self.machine), inode, false);
         self.must("fsync", real)?;
+        if sync == Sync::Relaxed {
+            self.note_ordered(inode);
+            return Ok(());
+        }
         self.note_durable(inode);
         self.note_commit();
         Ok(())
@@ -91,7 +96,10 @@ impl History {
 
 pub(crate) fn execute(history: &mut History, operation: &Operation) -> Result<(), Stop> {
     match operation {
-        Operation::Create { path, slot } => names::create(history, *path, *slot),
+        Operation::Create { path, slot } => {
+            names::create(history, *path, *slot)?;
+            syncs::answer_names(history, path.directory)
+        }
         Operation::Tmpfile { directory, slot } => names::tmpfile(history, *directory, *slot),
         Operation::Open { path, slot, truncate } => names::open(history, *path, *slot, *truncate),
         Operation::Close { slot } => history.close(*slot),
@@ -99,12 +107,18 @@ pub(crate) fn execute(history: &mut History, operation: &Operation) -> Result<()
         Operation::Symlink { path, length } => names::symlink(history, *path, *length),
         Operation::Fifo { path } => names::fifo(history, *path),
         Operation::Link { target, path } => names::link(history, *target, *path),
-        Operation::Unlink { path } => names::remove(history, *path, false),
+        Operation::Unlink { path } => {
+            names::remove(history, *path, false)?;
+            syncs::answer_names(history, path.directory)
+        }
         Operation::Rmdir { path } => names::remove(history, *path, true),
         Operation::Rename { from, to, manner } => names::rename(history, *from, *to, *manner),
         Operation::Write { target, offset, length, seed } => {
             let data = pattern(*seed, *length as usize);
-            history.with_file(*target, |history, inode| contents::write(history, inode, *offset, &data))
+            history.with_file(*target, |history, inode| {
+                contents::write(history, inode, *offset, &data)?;
+                syncs::answer(history, &[inode])
+            })
         }
         Operation::WriteMeanwhile { target, offset, length, seed, between } => {
             let data = pattern(*seed, *length as usize);
@@ -115,12 +129,14 @@ pub(crate) fn execute(history: &mut History, operation: &Operation) -> Result<()
         Operation::Read { target, offset, length } => history.with_file(*target, |history, inode| {
             verification::without_waiting(history, |history| contents::read(history, inode, *offset, *length))
         }),
-        Operation::Truncate { target, size } => {
-            history.with_file(*target, |history, inode| contents::truncate(history, inode, *size))
-        }
-        Operation::Allocate { target, offset, length, mode } => {
-            history.with_file(*target, |history, inode| contents::allocate(history, inode, *offset, *length, *mode))
-        }
+        Operation::Truncate { target, size } => history.with_file(*target, |history, inode| {
+            contents::truncate(history, inode, *size)?;
+            syncs::answer(history, &[inode])
+        }),
+        Operation::Allocate { target, offset, length, mode } => history.with_file(*target, |history, inode| {
+            contents::allocate(history, inode, *offset, *length, *mode)?;
+            syncs::answer(history, &[inode])
+        }),
         Operation::Copy { from, from_offset, to, to_offset, length } => history.with_file(*from, |history, source| {
             history.with_file(*to, |history, target| {
                 contents::copy(history, (source, *from_offset), (target, *to_offset), *length)
@@ -286,6 +302,9 @@ fn execute_change(history: &mut History, operation: &Operation) -> Result<(), St
         }
         Operation::Say { path, list, change, pick } => policy_lists::say(history, *path, *list, *change, *pick),
         Operation::ChangeClass { pick } => policy_lists::change_class(history, *pick),
+        Operation::AskSync { path, pick } => syncs::ask_sync(history, *path, *pick),
+        Operation::KeepUnused => watermark_eviction::keep_unused(history),
+        Operation::AskRelease { path, pick } => watermark_eviction::ask_release(history, *path, *pick),
         Operation::AskRecords { path, pick } => records::ask_records(history, *path, *pick),
         Operation::AskPlace { path, place } => placement::ask_place(history, *path, *place),
         Operation::Label { device, tags } => placement::label(history, usize::from(*device), *tags),
@@ -323,7 +342,7 @@ fn lookup(history: &mut History, directory: u64, name: &[u8]) -> Result<Option<u
 }
 
 /// The directory with this number, if it is there.
-fn directory_inode(history: &mut History, index: u8) -> Result<Option<u64>, Stop> {
+pub(crate) fn directory_inode(history: &mut History, index: u8) -> Result<Option<u64>, Stop> {
     let mut at = ROOT;
     for name in DIRECTORIES[usize::from(index)] {
         match lookup(history, at, name)? {
@@ -368,8 +387,12 @@ fn slot_inode(history: &mut History, slot: u8) -> Result<Option<u64>, Stop> {
 
 fn fsync_directory(history: &mut History, directory: u8) -> Result<(), Stop> {
     let Some(inode) = directory_inode(history, directory)? else { return Ok(()) };
+    let sync = syncs::sync_of(history, inode)?;
     let real = history.mounted().files.fsyncdir(&caller(&history.machine), inode);
     history.must("fsyncdir", real)?;
+    if sync == Sync::Relaxed {
+        return Ok(());
+    }
     history.note_commit();
     Ok(())
 }

@@ -41,16 +41,17 @@ pub(crate) const WORKERS: Share = share(3, &[0]);
 const CHECKSUMS: Share = share(8, &[1]);
 const CHECKSUMS_OR_NONE: Share = share(8, &[4]);
 /// The areas. No seed of those with plugins (6 and 14 of 16) is of any, so that those stay what they are.
-const AREAS: [(Area, Share); 9] = [
+const AREAS: [(Area, Share); 10] = [
     (Area::Records, share(16, &[0, 9])),
     (Area::Accounts, share(16, &[1, 15])),
     (Area::Backups, share(16, &[2, 10])),
     (Area::Followers, share(16, &[3, 12])),
     (Area::Places, share(16, &[4, 11])),
-    (Area::Lists, share(32, &[5, 7, 13, 21, 23])),
+    (Area::Lists, share(32, &[5, 7, 13, 21])),
     (Area::Volumes, share(32, &[8])),
     (Area::Cold, share(32, &[24])),
     (Area::Tiers, share(32, &[29])),
+    (Area::Syncs, share(32, &[23])),
 ];
 
 /// The areas of a seed.

@@ -114,6 +114,8 @@ pub(crate) struct History {
     pub backups: Backups,
     pub places: PlacesKnown,
     pub accounts: Accounts,
+    /// Whether anybody said for how long what nobody uses stays on devices.
+    pub asks_release: bool,
     pub verbose: bool,
 }
 
@@ -228,6 +230,7 @@ impl History {
             backups: Backups::default(),
             places: PlacesKnown::default(),
             accounts: Accounts::default(),
+            asks_release: false,
             verbose,
         };
         encryption::begin_encryption(&mut history)?;
@@ -418,8 +421,17 @@ impl History {
 
     /// Everything in the store is durable: names, and what files had handed over.
     pub(crate) fn note_commit(&mut self) {
+        self.remains.keep_ordered();
         self.remains.forget_names();
         self.note_names();
+    }
+
+    /// One file's bytes are durable before anything that is made durable from now on.
+    pub(crate) fn note_ordered(&mut self, inode: u64) {
+        let content = self.model.nodes.get(&inode).and_then(|node| node.content()).cloned();
+        if let Some(content) = content.filter(|_| !self.remains.keep_all()) {
+            self.remains.note_ordered(inode, content);
+        }
     }
 
     /// One file's bytes are durable.

@@ -56,6 +56,7 @@ mod rivals;
 pub mod run;
 mod single_copies;
 pub mod summary;
+pub mod syncs;
 mod takeover;
 pub mod tertiary;
 pub mod tiers;

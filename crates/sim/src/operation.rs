@@ -423,6 +423,18 @@ pub enum Operation {
         path: Option<Path>,
         pick: u8,
     },
+    /// A file, a directory, or with no path the root, says when changes are durable.
+    AskSync {
+        path: Option<Path>,
+        pick: u8,
+    },
+    /// A file or a directory says for how long nobody may have used what is on volumes before devices give it up.
+    AskRelease {
+        path: Path,
+        pick: u8,
+    },
+    /// Devices give up what nobody used for long.
+    KeepUnused,
     /// A file, a directory, or with no path the root, says on which devices data is to lie.
     AskPlace {
         path: Option<Path>,

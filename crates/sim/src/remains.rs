@@ -16,13 +16,16 @@ pub(crate) struct Remains {
     names: Vec<Model>,
     /// The contents of each file since it was last made durable, that content first.
     contents: BTreeMap<u64, Vec<Rc<Content>>>,
+    /// What is durable of files as soon as anything is that happens later.
+    ordered: Vec<(u64, Rc<Content>)>,
     keeps_all: bool,
 }
 
 impl Remains {
     /// Those of a new pool.
     pub(crate) fn new(model: &Model, budget: Budget) -> Remains {
-        Remains { names: vec![model.without_handles()], contents: BTreeMap::new(), keeps_all: budget == Budget::Beyond }
+        let (names, contents, ordered) = (vec![model.without_handles()], BTreeMap::new(), Vec::new());
+        Remains { names, contents, ordered, keeps_all: budget == Budget::Beyond }
     }
 
     /// Whether what was before a sync may come back, too.
@@ -45,6 +48,25 @@ impl Remains {
         }
     }
 
+    /// A file's bytes are durable as soon as anything is that happens later.
+    pub(crate) fn note_ordered(&mut self, inode: u64, content: Rc<Content>) {
+        assert!(!self.keeps_all, "beyond what copies bear nothing is forgotten");
+        self.ordered.push((inode, content));
+    }
+
+    /// Something is durable, and what was ordered before it: of the contents before that, none may come back.
+    pub(crate) fn keep_ordered(&mut self) {
+        for (inode, content) in std::mem::take(&mut self.ordered) {
+            let known = self.contents.entry(inode).or_default();
+            match known.iter().rposition(|one| Rc::ptr_eq(one, &content)) {
+                Some(at) => drop(known.drain(..at)),
+                // It was made durable since, or was so before and is as it was.
+                None if known.is_empty() => known.push(content),
+                None => {}
+            }
+        }
+    }
+
     /// A file's bytes are durable: of those before, none may come back.
     pub(crate) fn set_durable(&mut self, inode: u64, content: Rc<Content>) {
         assert!(!self.keeps_all, "beyond what copies bear nothing is forgotten");
@@ -53,6 +75,7 @@ impl Remains {
 
     pub(crate) fn forget_contents(&mut self) {
         if !self.keeps_all {
+            self.ordered.clear();
             self.contents.clear();
         }
     }

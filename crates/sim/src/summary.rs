@@ -111,6 +111,8 @@ counts! {
         pub lists_proven: u64,
         /// How often a file was cut into records and looked at.
         pub records_proven: u64,
+        /// How often a change was made durable because policy says that it is when a call returns.
+        pub syncs_proven: u64,
         /// Files with several names whose records were as the strictest of them asks.
         pub several_names_proven: u64,
         /// How often what a plugin was told last was compared with all files.
@@ -161,6 +163,8 @@ counts! {
         pub volumes_retired: u64,
         /// Released by marks.
         pub segments_evicted: u64,
+        /// Segments that went because nobody had used them for long.
+        pub segments_unused: u64,
         /// Reads that were told to come back, or refused, as the mount was told.
         pub reads_put_off: u64,
         /// How often everything that was to go down had gone.

@@ -3,14 +3,16 @@
 //! The oracle: below the high mark nothing is released; above it devices come down to the low one, or nothing is left that may go. A
 //! write fails for lack of room only when nothing is left that may go. Read next: `tertiary.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use stere_naming::Error;
 use stere_store::TierMarks;
 
+use crate::execute::names;
 use crate::history::{History, Stop};
 use crate::model::{Node, ROOT};
+use crate::operation::Path;
 use crate::pool::caller;
 use crate::tertiary::PIN_ATTRIBUTE;
 
@@ -95,7 +97,9 @@ pub(crate) fn keep_room(history: &mut History, under: u8, by: u8) -> Result<(), 
     }
     let text = match released {
         None if before >= high => format!("{before} % are in use, the mark is {high}, and nothing is done"),
-        Some(_) if before < high => format!("{before} % are in use, the mark is {high}, and room is made"),
+        Some(_) if before < high && !history.asks_release => {
+            format!("{before} % are in use, the mark is {high}, and room is made")
+        }
         Some(_) if after > low && !left.is_empty() => {
             format!("{after} % are in use, {low} is low, and segments {left:?} are still there")
         }
@@ -109,6 +113,77 @@ pub(crate) fn keep_room(history: &mut History, under: u8, by: u8) -> Result<(), 
         history.note_commit();
     }
     Ok(())
+}
+
+const RELEASE_ATTRIBUTE: &[u8] = b"user.stere.release";
+const EFFECTIVE_RELEASE: &[u8] = b"user.stere.effective.release";
+const RELEASE_WISHES: [(&[u8], u64); 4] = [(b"1s", 1), (b"1m", 60), (b"1h", 3600), (b"no", 0)];
+
+/// A file or a directory says for how long nobody may have used what is on volumes before devices give it up.
+pub(crate) fn ask_release(history: &mut History, path: Path, pick: u8) -> Result<(), Stop> {
+    let inode = names::plain_inode(history, path)?.filter(|_| history.mounted().store.tier.media.has_volumes());
+    let Some(inode) = inode else { return Ok(()) };
+    history.asks_release = true;
+    names::put_policy(history, inode, RELEASE_ATTRIBUTE, RELEASE_WISHES[usize::from(pick) % RELEASE_WISHES.len()].0)
+}
+
+/// There is room, and what nobody used for long goes all the same: that, and nothing else.
+pub(crate) fn keep_unused(history: &mut History) -> Result<(), Stop> {
+    let Some(marks) = TierMarks::new(100, 99).filter(|_| history.asks_release) else { return Ok(()) };
+    let set = history.command(|files, _| Ok(files.store().tier.media.set_tier_marks(marks)?));
+    if matches!(set, Err(Error::NoSpace)) && history.plan.may_fill {
+        return Ok(());
+    }
+    history.must("setting marks", set)?;
+    history.note_commit();
+    if history.mounted().store.space().used_percent() >= 100 {
+        return Ok(());
+    }
+    let (releasable, others) = (history.mounted().store.tier.stager.releasable_segments(), of_others(history, None)?);
+    let pinned = pinned(history)?;
+    let unused = unused(history, &releasable)?;
+    let kept = history.mounted().files.eviction().keep_room(&caller(&history.machine));
+    if matches!(kept, Err(Error::NoSpace)) && history.plan.may_fill {
+        return Ok(());
+    }
+    history.must("giving up what nobody uses", kept)?;
+    must_have_kept(history, &others)?;
+    let segments = history.mounted().store.segments();
+    let is_gone = |id: &&u64| segments.get(**id).is_some_and(|segment| segment.is_released());
+    let gone: Vec<u64> = releasable.iter().filter(is_gone).copied().collect();
+    if let Some(segment) = gone.iter().find(|segment| !unused.contains(segment) || pinned.contains(segment)) {
+        return Err(Stop::Failure(format!("segment {segment} was released sooner than its files ask for")));
+    }
+    history.summary.tier.segments_unused += gone.len() as u64;
+    history.note_commit();
+    Ok(())
+}
+
+/// Of these segments those that everything in them lets go now.
+fn unused(history: &mut History, releasable: &BTreeSet<u64>) -> Result<BTreeSet<u64>, Stop> {
+    let (store, who) = (history.mounted().store.clone(), caller(&history.machine));
+    let now_seconds = u64::try_from(who.now.seconds).unwrap_or(0);
+    let used: BTreeMap<u64, u64> =
+        store.tier.heat.release_candidates().into_iter().map(|one| (one.segment, one.heat.used_seconds)).collect();
+    let mut unused = BTreeSet::new();
+    for segment in releasable {
+        let members = store.tier.heat.members_of_segment(*segment).map_err(Error::from);
+        let members = history.must("what lies in a segment", members)?;
+        let rest = now_seconds.saturating_sub(used.get(segment).copied().unwrap_or(now_seconds));
+        let mut goes = !members.inodes.is_empty();
+        for inode in members.inodes.keys() {
+            goes &= match history.mounted().files.getxattr(&who, *inode, EFFECTIVE_RELEASE) {
+                Ok(text) => RELEASE_WISHES.iter().any(|(wish, least)| *wish == text && *least > 0 && rest >= *least),
+                // It is gone, and keeps nothing here.
+                Err(Error::Stale | Error::NotFound) => true,
+                Err(_) => false,
+            };
+        }
+        if goes {
+            unused.insert(*segment);
+        }
+    }
+    Ok(unused)
 }
 
 /// A write found no room.

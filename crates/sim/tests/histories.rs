@@ -258,6 +258,7 @@ mod planted {
                 | Bug::AheadUnbounded
                 | Bug::AheadToDevices
                 | Bug::OthersReleased => Some(Area::Tiers),
+                Bug::AlwaysForgotten | Bug::RelaxedUnordered | Bug::ReleasedTooEarly => Some(Area::Syncs),
                 _ => None,
             };
             let without_areas = !is_of_area && area.is_none();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use stere_device::{Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
-use stere_format::{InodeValue, Key, Succession, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
+use stere_format::{
+    ClassValue, InodeValue, Key, Succession, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key,
+};
 use stere_log::{Io, Segment};
 
 use super::metadata::Copies;
@@ -193,7 +195,7 @@ impl Media {
         Ok(numbers)
     }
 
-    /// The set of volumes that each inode names whose policy names any, as it is stored.
+    /// The set of volumes that each inode names whose policy or rules name any, and each class, as it is stored.
     pub(super) fn sets_in_policies(&self) -> Result<Vec<u16>, Error> {
         self.engine.view(Io::BLOCKING, |view| {
             let mut inodes = Vec::new();
@@ -209,6 +211,16 @@ impl Media {
                 let value = InodeValue::decode(&bytes)
                     .map_err(|error| Error::BadValue { what: "an inode", detail: error.to_string() })?;
                 sets.push(value.policy.map_or(0, |policy| policy.tiers | policy.locked.tiers));
+            }
+            for number in 0..TERTIARY_MAX as u8 {
+                view.scan(Key::media_rules(number, 0), Key::media_rules(number, u64::MAX), |_, _| {
+                    sets.push(1 << number);
+                    ControlFlow::Continue(())
+                })?;
+            }
+            for code in 1..=u8::MAX {
+                let class = view.get(&Key::class(code))?.and_then(|bytes| ClassValue::decode(&bytes).ok());
+                sets.extend(class.map(|class| class.media.tiers).filter(|set| *set != 0 && set >> TERTIARY_MAX == 0));
             }
             Ok(sets)
         })

@@ -1,4 +1,4 @@
-//! Setting `pin`, `unit` and `names` on inodes, and what follows when rules and classes say something else of them.
+//! Setting `pin`, `release`, `unit` and `names` on inodes, and what follows when rules and classes say something else of them.
 
 use stere_format::{FileKind, InodeValue, Key};
 use stere_namespace::call::Caller;
@@ -37,8 +37,9 @@ impl PolicyEditor {
         let key = key_of(keep, inode);
         let changed = self.core.changing_attribute(caller, inode, |transaction, inode_value| {
             match (keep, inode_value.kind()) {
-                (_, Some(FileKind::Directory)) | (ResidencySetting::Pin, Some(FileKind::File)) => {}
-                (ResidencySetting::Pin, _) => {
+                (_, Some(FileKind::Directory))
+                | (ResidencySetting::Pin | ResidencySetting::Release, Some(FileKind::File)) => {}
+                (ResidencySetting::Pin | ResidencySetting::Release, _) => {
                     return Err(Error::NotPermitted("policy can be set on files and directories"));
                 }
                 (ResidencySetting::Unit, _) => {

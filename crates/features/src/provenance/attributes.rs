@@ -126,6 +126,11 @@ impl PolicyProvenance {
                 found.map(|(pin, by)| (ResidencySettings { pin: Some(pin), ..ResidencySettings::default() }, by))
             );
         }
+        if keep == ResidencySetting::Release {
+            let found = self.residency.release_of(caller.io, caller.now, inode)?;
+            let of = |seconds| ResidencySettings { release_seconds: Some(seconds), ..ResidencySettings::default() };
+            return Ok(found.map(|(seconds, by)| (of(seconds), by)));
+        }
         let of = |residency: &ResidencySettings| residency.says(keep).then(|| residency.only(keep));
         Ok(self.residency.kept_in(caller.io, inode, of)?.map(|(residency, by, _)| (residency, by)))
     }

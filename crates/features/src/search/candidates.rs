@@ -210,7 +210,7 @@ fn ranges(searches: &Searches, indexed: &Indexed) -> Option<Vec<(Key, Key)>> {
             named(&|class| class == wanted)
         }
         Indexed::Tier(_) => {
-            let mut ranges = named(&|class| class.tier().is_some())?;
+            let mut ranges = named(&|class| classes.tier(class).is_some())?;
             ranges.push((Key::find_tiered(0), Key::find_tiered(u64::MAX)));
             Some(ranges)
         }

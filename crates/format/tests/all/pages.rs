@@ -84,7 +84,7 @@ fn tables_end_where_the_structures_end() {
         ("content-digest.md", vec![ContentDigests::FIXED_BYTES]),
         ("find-index.md", vec![FindIndexValue::SIZE]),
         ("named-in.md", vec![NamedInValue::SIZE]),
-        ("class.md", vec![ClassValue::FIXED_BYTES, ClassResidency::SIZE]),
+        ("class.md", vec![ClassValue::FIXED_BYTES, ClassResidency::SIZE, ClassMedia::SIZE]),
         ("plugin.md", vec![PluginRecord::FIXED_BYTES, PluginStack::FIXED_BYTES, 4, FollowValue::FIXED_BYTES]),
         ("watch.md", vec![WatchedValue::SIZE, ProvenanceValue::FIXED_BYTES, AuditValue::FIXED_BYTES]),
         ("junction.md", vec![JunctionValue::FIXED_BYTES]),

@@ -38,7 +38,7 @@ impl Performer {
             Operation::Open { node, flags, .. } => {
                 let before = self.opened.as_ref().map(|_| filesystem.getattr(&caller, node)).transpose()?;
                 let handle = filesystem.open(&caller, node, open_flags(flags))?;
-                let flags = self.shown_flags(request, before.as_ref(), handle, flags);
+                let flags = self.shown_flags(request, node, before.as_ref(), handle, flags);
                 Ok(Answer::Opened { handle: handle.0, flags })
             }
             Operation::Opendir { node, .. } => {
@@ -162,7 +162,18 @@ impl Performer {
 
     /// What the kernel may do with the pages it has of a file that it has opened, which was this before: so what was changed meanwhile is
     /// seen at the next time.
-    fn shown_flags(&self, request: &Request, before: Option<&Attributes>, handle: Handle, flags: u32) -> u32 {
+    pub(super) fn shown_flags(
+        &self,
+        request: &Request,
+        node: u64,
+        before: Option<&Attributes>,
+        handle: Handle,
+        flags: u32,
+    ) -> u32 {
+        // What is durable when a write returns is not gathered by the kernel.
+        if self.gathers_writes && self.filesystem.durability().may_be_always([node]) {
+            return fopen::DIRECT_IO;
+        }
         let (Some(opened), Some(before)) = (&self.opened, before) else { return self.open_flags };
         let kernel = request.remote_tag();
         if self.appends(flags) {

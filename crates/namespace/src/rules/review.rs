@@ -3,10 +3,11 @@
 //!
 //! Which files were changed is in memory only: what a crash takes is found when all are looked at. Without rules nothing is remembered.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use stere_file::inode_if_any;
-use stere_format::FileKind;
+use stere_format::{FileKind, Key};
 use stere_store::Transaction;
 
 use crate::call::{Caller, ROOT};
@@ -16,6 +17,8 @@ use crate::rules::PolicyRules;
 
 /// How often what changes by itself (size, age, owner) is looked at, in seconds.
 const REVIEW_SECONDS: u64 = 3600;
+/// When that is done first after a mount.
+const REVIEW_FIRST_SECONDS: u64 = 600;
 /// Files that are remembered to have changed; of more, those are found when all are looked at.
 const CHANGED_MAX: usize = 65_536;
 /// Of them, how many one step looks at.
@@ -74,14 +77,23 @@ impl PolicyRules {
         if now < due {
             return Ok(());
         }
-        self.next_review.store(now + REVIEW_SECONDS, Ordering::Release);
+        let next = if due == 0 { REVIEW_FIRST_SECONDS } else { REVIEW_SECONDS };
+        self.next_review.store(now + next, Ordering::Release);
         if due == 0 {
             return Ok(());
         }
-        let mut roots: Vec<u64> = Vec::new();
+        let mut roots = self.core.store.view(caller.io, |view| {
+            let mut roots: Vec<u64> = Vec::new();
+            view.scan(Key::changing_rules(0), Key::changing_rules(u64::MAX), |key, _| {
+                roots.push(key.position);
+                ControlFlow::Continue(())
+            })?;
+            Ok::<_, Error>(roots)
+        })?;
         if self.pool.lock().1.as_ref().is_some_and(|set| set.changes_by_itself()) {
             roots.push(ROOT);
         }
+        // Those from before there was an index, as far as they are in use.
         for scopes in self.kept.lock().values() {
             roots.extend(scopes.changing_by_themselves());
         }

@@ -42,6 +42,7 @@ pub fn find(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_
     if let Some(filesystem) = filesystem {
         findings.extend(policies(running, filesystem));
         findings.extend(blocked(running, filesystem));
+        findings.extend(relaxed(filesystem));
     }
     for volume in known.volumes {
         findings.extend(medium(running, volume));
@@ -144,6 +145,27 @@ fn policies(running: &Running, filesystem: &FileSystem) -> Vec<Finding> {
         finding("policy", what, next)
     };
     unkept.into_iter().map(told).collect()
+}
+
+/// What programs sync and is not durable yet when that returns.
+fn relaxed(filesystem: &FileSystem) -> Option<Finding> {
+    let (places, has_more) = match filesystem.durability().relaxed(Io::BLOCKING) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(%error, "it cannot be told where fsync does not wait");
+            return None;
+        }
+    };
+    if places.is_empty() {
+        return None;
+    }
+    let more = if has_more { " and more" } else { "" };
+    let what = format!(
+        "fsync does not wait where sync=relaxed is said ({}{more}): a crash may lose what was synced there within the mount's commit= seconds (5 unless it says otherwise)",
+        places.join(", ")
+    );
+    let next = "nothing, if that is meant; else `stere policy unset PATH sync`".to_owned();
+    Some(Finding { degrades: false, ..finding("relaxed", what, next) })
 }
 
 /// Files that cannot be stored as their policy says now.

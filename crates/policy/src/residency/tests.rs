@@ -20,6 +20,8 @@ fn values_come_back_as_they_are_meant() {
         (ResidencySetting::Unit, "YES"),
         (ResidencySetting::Names, "0d"),
         (ResidencySetting::Names, "yes"),
+        (ResidencySetting::Release, "0s"),
+        (ResidencySetting::Release, "soon"),
     ] {
         assert!(ResidencySettings::default().set(keep, text.as_bytes()).is_err(), "{text}");
     }
@@ -27,11 +29,13 @@ fn values_come_back_as_they_are_meant() {
 
 #[test]
 fn of_rules_that_match_together_what_stays_goes_first() {
-    let said = |pin, unit, names_seconds| ResidencySettings { pin, unit, names_seconds };
+    let said =
+        |pin, unit, names_seconds| ResidencySettings { pin, unit, names_seconds, release_seconds: names_seconds };
     let (one, other) = (said(Some(false), None, Some(7)), said(Some(true), Some(false), Some(0)));
     assert_eq!(one.or_more(other), said(Some(true), Some(false), Some(0)));
     assert_eq!(other.or_more(one), one.or_more(other));
     assert_eq!(one.or_more(said(None, None, Some(9))).names_seconds, Some(9), "longer");
+    assert_eq!(one.or_more(said(None, None, Some(9))).release_seconds, Some(9), "longer");
     assert_eq!(one.or(other), said(Some(false), Some(false), Some(7)));
 }
 

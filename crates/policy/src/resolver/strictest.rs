@@ -44,7 +44,7 @@ fn rank_of_place(place: u8) -> impl Ord + use<> {
 }
 
 /// Volumes rather than none, so that what one directory hands out there is whole; and more of them.
-fn rank_of_tier(tier: TierWish) -> impl Ord + use<> {
+pub(crate) fn rank_of_tier(tier: TierWish) -> impl Ord + use<> {
     match tier {
         TierWish::Nowhere => (0, 0, 0),
         TierWish::Unsaid => (1, 0, 0),
@@ -93,6 +93,7 @@ impl Effective {
             stricter((a.only, self.only_source), (b.only, other.only_source), |only| rank_of_place(*only));
         let (node, node_source) =
             stricter((a.node, self.node_source), (b.node, other.node_source), |node| rank_of_place(*node));
+        let (sync, sync_source) = stricter((a.sync, self.sync_source), (b.sync, other.sync_source), |sync| *sync);
         let (plugins, plugins_source) =
             stricter((self.plugins, self.plugins_source), (other.plugins, other.plugins_source), |stack| {
                 (*stack > 0, Reverse(*stack))
@@ -112,7 +113,7 @@ impl Effective {
         let switches = Switch::ALL
             .map(|switch| stricter(self.switches[switch as usize], other.switches[switch as usize], |is_on| *is_on));
         Effective {
-            wish: Wish { class, scheme, compression, encryption, tier, record, checksum, on, only, node },
+            wish: Wish { class, scheme, compression, encryption, tier, record, checksum, on, only, node, sync },
             class_source,
             scheme_source,
             compression_source,
@@ -123,6 +124,7 @@ impl Effective {
             on_source,
             only_source,
             node_source,
+            sync_source,
             plugins,
             plugins_source,
             versions,
@@ -169,6 +171,9 @@ impl Effective {
         }
         if is_lost(self.node_source, other.node_source) {
             locks.node = wish.node.max(ANYWHERE);
+        }
+        if is_lost(self.sync_source, other.sync_source) {
+            locks.sync = wish.sync.code();
         }
         if is_lost(self.plugins_source, other.plugins_source) {
             locks.plugins = self.plugins + 1;

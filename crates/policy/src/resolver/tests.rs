@@ -3,6 +3,8 @@ use std::collections::HashMap;
 use super::*;
 use std::convert::Infallible;
 
+use crate::rules::{Decided, Decision};
+
 fn tree(
     entries: &[(u64, u64, Own)],
     locks: &[(u64, Own)],
@@ -158,6 +160,7 @@ fn a_class_of_the_pool_speaks_for_what_it_sets_and_no_more() {
             on: 0,
             only: 0,
             node: 0,
+            sync: crate::Sync::Asked,
         }
     );
     assert_eq!((effective.scheme_source, effective.compression_source), (Source::Inode(2), Source::Inode(1)));
@@ -197,6 +200,7 @@ fn a_nearer_class_silences_those_further_up_also_on_a_file() {
         on: 0,
         only: 0,
         node: 0,
+        sync: crate::Sync::Asked,
     };
     for inode in [3, 4, 3] {
         let effective = resolve(&resolver, inode, &entries);
@@ -213,4 +217,39 @@ fn a_nearer_class_silences_those_further_up_also_on_a_file() {
         (after.wish.class, after.wish.scheme, after.scheme_source),
         (photos, SchemeWish::Copies(4), Source::Lock(2))
     );
+}
+
+/// P-303: a class names media, and one that nobody changed goes where it went; P-301: it says when changes are durable.
+#[test]
+fn classes_name_media_and_say_when_changes_are_durable() {
+    let resolver = Resolver::new(Class::Normal);
+    let films = Class::User(16);
+    let mut classes = Classes::default();
+    let own = Own { tiers: 6, sync: crate::Sync::Always.code(), ..Own::default() };
+    classes.put(films, crate::Definition { name: "films".into(), own, into: None });
+    resolver.set_classes(classes.clone());
+    let entries = [(1, 1, class(films)), (2, 2, class(Class::Archive)), (3, 1, Own::default())];
+    let wish = |inode| resolve(&resolver, inode, &entries).wish;
+    assert_eq!((wish(3).tier, wish(3).sync), (TierWish::Volumes(6), crate::Sync::Always));
+    assert_eq!((wish(2).tier, wish(2).sync), (TierWish::Usual, crate::Sync::Asked));
+    let archive = classes.get(Class::Archive).cloned().unwrap();
+    let own = Own { tiers: crate::TIERS_NONE, ..archive.own };
+    classes.put(Class::Archive, crate::Definition { own, ..archive });
+    resolver.set_classes(classes);
+    assert_eq!(resolve(&resolver, 2, &entries).wish.tier, TierWish::Nowhere);
+}
+
+/// A rule that gave the class `archive` before rules spoke of media themselves is understood as it was.
+#[test]
+fn decisions_from_before_still_send_down() {
+    let resolver = Resolver::new(Class::Normal);
+    let own = Own { class: Class::Archive.code(), ..Own::default() };
+    let old = Decision { own, decided: Decided::CLASS };
+    let above =
+        |number: u64| Ok::<_, ()>(Some(Ancestor { own: Own::default(), locked: Own::default(), parent: number }));
+    let ancestor = Ancestor { own: Own::default(), locked: Own::default(), parent: 1 };
+    let wish = |decision: &Decision| resolver.resolve(5, &ancestor, decision, above).unwrap().wish.tier;
+    assert_eq!(wish(&old), TierWish::Usual);
+    let new = Decision { own, decided: Decided::CLASS.and(Decided::TIER) };
+    assert_eq!(wish(&new), TierWish::Unsaid, "something nearer says where it goes, or nobody");
 }

@@ -5,15 +5,17 @@
 //! records; the checksum that tells most; a place rather than anywhere, and of different ones that of the first rule; plugins rather than none, and of different ones those of the first rule; what stays rather than what goes; as many versions as one keeps, as long as one does.
 
 use super::Rule;
-use crate::attribute::{ANYWHERE, Own};
+use crate::attribute::{ANYWHERE, Own, TIERS_USUAL};
 use crate::checksum::Checksum;
-use crate::class::{Class, SchemeWish};
+use crate::class::{Class, SchemeWish, TierWish};
 use crate::classes::Classes;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::record::RecordSize;
 use crate::residency::ResidencySettings;
+use crate::resolver::rank_of_tier;
 use crate::switches::Switch;
+use crate::sync::Sync;
 use crate::versions::Versions;
 
 /// Which keys rules decided, a set of bits: five bytes on media, in each of which the upper half says what overrides.
@@ -45,6 +47,10 @@ impl Decided {
     pub const ONLY: Decided = Decided(0x400_0000);
     /// What nodes are told.
     pub const NODE: Decided = Decided(0x1_0000_0000);
+    /// The media.
+    pub const TIER: Decided = Decided(0x2_0000_0000);
+    /// When changes are durable.
+    pub const SYNC: Decided = Decided(0x4_0000_0000);
     const OVERRIDE_SHIFT: u8 = 4;
 
     /// From the bytes on media.
@@ -104,6 +110,12 @@ impl Decided {
         }
         if own.node().or(class.and_then(|class| classes.node(class))).is_some() {
             keys.note(Decided::NODE, false);
+        }
+        if own.tier_wish().or(class.and_then(|class| classes.tier(class))).is_some() {
+            keys.note(Decided::TIER, false);
+        }
+        if own.sync().or(class.and_then(|class| classes.sync(class))).is_some() {
+            keys.note(Decided::SYNC, false);
         }
         if own.plugins != 0 || class.is_some_and(|class| classes.plugins(class) != 0) {
             keys.note(Decided::PLUGINS, false);
@@ -192,6 +204,16 @@ impl Decision {
         self.own.node().filter(|_| self.decided.has(Decided::NODE))
     }
 
+    /// The media that were decided.
+    pub fn tier(&self) -> Option<TierWish> {
+        self.own.tier_wish().filter(|_| self.decided.has(Decided::TIER))
+    }
+
+    /// When changes are durable, as it was decided.
+    pub fn sync(&self) -> Option<Sync> {
+        self.own.sync().filter(|_| self.decided.has(Decided::SYNC))
+    }
+
     /// The plugins that were decided, as in [`Own`].
     pub fn plugins(&self) -> Option<u16> {
         Some(self.own.plugins).filter(|plugins| *plugins != 0 && self.decided.has(Decided::PLUGINS))
@@ -245,6 +267,14 @@ impl Decision {
             self.own.node = own.node;
             self.decided.note(Decided::NODE, overrides);
         }
+        if own.tiers != 0 && is_open(Decided::TIER, before.has(Decided::TIER)) {
+            self.own.tiers = own.tiers;
+            self.decided.note(Decided::TIER, overrides);
+        }
+        if own.sync != 0 && is_open(Decided::SYNC, self.sync().is_some()) {
+            self.own.sync = own.sync;
+            self.decided.note(Decided::SYNC, overrides);
+        }
         if own.plugins != 0 && is_open(Decided::PLUGINS, self.plugins().is_some()) {
             self.own.plugins = own.plugins;
             self.decided.note(Decided::PLUGINS, overrides);
@@ -263,6 +293,12 @@ impl Decision {
         if let Some(class) = own.class().filter(|_| is_open(Decided::CLASS, self.class().is_some())) {
             self.own.class = class.code();
             self.decided.note(Decided::CLASS, overrides);
+            // Something nearer says where it goes, or the class does, or nobody: it is not asked once more.
+            if !self.decided.has(Decided::TIER) {
+                let is_usual = class == Class::Archive && !settled.has(Decided::TIER);
+                self.own.tiers = if is_usual { TIERS_USUAL } else { 0 };
+                self.decided.note(Decided::TIER, overrides);
+            }
         }
         assert_eq!(self.decided.has(Decided::CLASS), self.class().is_some(), "a class that is decided has a value");
         assert_eq!(self.decided.has(Decided::SCHEME), self.scheme().is_some(), "what is decided has a value");
@@ -288,6 +324,8 @@ impl Decision {
         own.on = nearer_place(self.own.on, other.own.on);
         own.only = nearer_place(self.own.only, other.own.only);
         own.node = nearer_place(self.own.node, other.own.node);
+        own.tiers = more_media(self.own.tiers, other.own.tiers);
+        own.sync = self.own.sync.max(other.own.sync);
         own.plugins = more_plugins(self.plugins().unwrap_or(0), other.plugins().unwrap_or(0));
         own.versions = more_versions(self.versions(), other.versions());
         own.switches = self.own.switches.or_more(other.own.switches);
@@ -321,6 +359,17 @@ fn more_plugins(one: u16, other: u16) -> u16 {
 /// A place rather than anywhere (1), and of two the first.
 fn nearer_place(one: u8, other: u8) -> u8 {
     if one > ANYWHERE || other == 0 { one } else { other }
+}
+
+/// Media rather than none, and more of them.
+fn more_media(one: u16, other: u16) -> u16 {
+    let rank = |tiers| rank_of_tier(Own { tiers, ..Own::default() }.tier_wish().unwrap_or(TierWish::Nowhere));
+    match (one, other) {
+        (_, 0) => one,
+        (0, _) => other,
+        _ if rank(other) > rank(one) => other,
+        _ => one,
+    }
 }
 
 fn more_versions(one: Option<Versions>, other: Option<Versions>) -> Option<Versions> {
@@ -373,6 +422,14 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         merged.only = nearer_place(merged.only, only);
         let node = said(rule.own.node, class.and_then(|class| classes.node(class)));
         merged.node = nearer_place(merged.node, node);
+        let tiers = match rule.own.tiers {
+            // What is usual comes with the class that is decided.
+            0 => class.and_then(|class| classes.named_tier(class)).map_or(0, Own::code_of_media),
+            tiers => tiers,
+        };
+        merged.tiers = more_media(merged.tiers, tiers);
+        let sync = rule.own.sync().or(class.and_then(|class| classes.sync(class)));
+        merged.sync = [merged.sync(), sync].into_iter().flatten().max().map_or(0, Sync::code);
         let of_class = class.map_or(0, |class| classes.plugins(class));
         let plugins = if rule.own.plugins == 0 { of_class } else { rule.own.plugins };
         merged.plugins = more_plugins(merged.plugins, plugins);

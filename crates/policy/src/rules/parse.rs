@@ -8,7 +8,7 @@ use super::condition::{Comparison, Condition, Fact};
 use super::error::RuleError;
 use super::here::{Gates, Paths, Patterns};
 use super::{Kind, People, Places, Rule, RuleSet, Stacks, Vocabulary, Weight};
-use crate::attribute::{ANYWHERE_WORD, Own, Setting};
+use crate::attribute::{ANYWHERE_WORD, Own, Setting, TIERS_NONE};
 use crate::class::Class;
 use crate::keys::rule_keys;
 use crate::node::{NODE_KEY_PREFIX, stored_node_word};
@@ -359,6 +359,29 @@ fn set_place(
     own.set(setting, number.as_bytes()).map_err(|error| piece.error(error.to_string()))
 }
 
+/// Media, by their names.
+fn set_media(own: &mut Own, piece: Piece<'_>, value: &str, words: &Words<'_>) -> Result<(), RuleError> {
+    words.asked.set(true);
+    // Nobody asks what comes of it.
+    let Some(places) = words.places else {
+        own.tiers = TIERS_NONE;
+        return Ok(());
+    };
+    match places.media(value) {
+        Some(set) => {
+            assert!((1..TIERS_NONE).contains(&set), "a set of media has some, and is not none");
+            own.tiers = set;
+            Ok(())
+        }
+        None if words.is_new => {
+            let (key, expected) = (Setting::Tier.word(), Setting::Tier.expected());
+            Err(piece.error(format!("'{value}' is not understood for {key}; give {expected}")))
+        }
+        // A medium that was removed takes nothing any more.
+        None => Ok(()),
+    }
+}
+
 /// Versions and plugins, which are lists.
 fn set_list(own: &mut Own, piece: Piece<'_>, key: &str, value: &str, words: &Words<'_>) -> Result<(), RuleError> {
     let is_set = if key == "versions" { own.versions.is_some() } else { own.plugins != 0 };
@@ -406,9 +429,6 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
     }
     let setting = Setting::from_word(key)
         .ok_or_else(|| piece.error(format!("'{key}' is not a key of rules; the keys are {}", rule_keys())))?;
-    if setting == Setting::Tier {
-        return Err(piece.error("rules name no media; use class=archive, and set 'tier' on the directory"));
-    }
     if value.is_empty() {
         return Err(piece.error(format!("'{key}' needs a value: {}", setting.expected())));
     }
@@ -420,6 +440,9 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
     }
     if matches!(setting, Setting::On | Setting::Only | Setting::Node) {
         return set_place(own, piece, setting, value, words);
+    }
+    if setting == Setting::Tier && value != "none" {
+        return set_media(own, piece, value, words);
     }
     if setting == Setting::Class {
         let class = (words.class_of)(value)

@@ -205,6 +205,51 @@ fn rules_name_classes_of_the_pool() {
     assert_eq!(merge(rules.rules(), &classes).copies, 1);
 }
 
+struct TwoMedia;
+
+impl Places for TwoMedia {
+    fn place(&self, _text: &str) -> Option<u8> {
+        None
+    }
+
+    fn node(&self, _text: &str) -> Option<u8> {
+        None
+    }
+
+    fn media(&self, text: &str) -> Option<u16> {
+        match text {
+            "cloud" => Some(1),
+            "shelf" => Some(2),
+            "cloud+shelf" => Some(3),
+            _ => None,
+        }
+    }
+}
+
+/// P-303: of rules that match together media count rather than none, and more of them; P-301: what promises more.
+#[test]
+fn rules_name_media_and_say_when_changes_are_durable() {
+    let classes = Classes::default();
+    let vocabulary = Vocabulary { places: Some(&TwoMedia), ..Vocabulary::from(&classes) };
+    let text = "*.a: tier=cloud; *.a: tier=cloud+shelf; *.a: tier=none, sync=relaxed; a.*: sync=always; *.b: tier=none";
+    let rules = RuleSet::parse(text, false, vocabulary).expect("rules");
+    let merged = |name| merge(matching(&rules, &file(name)), &classes);
+    assert_eq!((merged("a.a").tiers, merged("a.a").sync()), (3, Some(crate::Sync::Always)));
+    assert_eq!((merged("b.a").tiers, merged("b.a").sync()), (3, Some(crate::Sync::Relaxed)));
+    assert_eq!(merged("b.b").tiers, crate::TIERS_NONE);
+    assert!(RuleSet::parse("*: tier=tape", false, vocabulary).is_err(), "the pool has no such medium");
+    let gone = RuleSet::parse_stored("*: tier=tape, copies=3", false, vocabulary).expect("it was accepted once");
+    assert_eq!((merge(gone.rules(), &classes).tiers, merge(gone.rules(), &classes).copies), (0, 3));
+    // What a class says is noted of it, and a nearer key is not spoken over.
+    let archive = RuleSet::parse("*: class=archive", false, vocabulary).expect("rules");
+    let mut decision = Decision::default();
+    decision.add(&merge(archive.rules(), &classes), false, Decided::default());
+    assert_eq!(decision.tier(), Some(crate::TierWish::Usual));
+    let mut nearer = Decision::default();
+    nearer.add(&merge(archive.rules(), &classes), false, Decided::TIER);
+    assert!(nearer.tier().is_none() && nearer.decided.has(Decided::TIER) && nearer.class() == Some(Class::Archive));
+}
+
 #[derive(Debug)]
 struct Anna;
 

@@ -4,14 +4,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_naming::{Caller, Error, Io, OpenFlags, SetAttributes, Whence};
+use stere_naming::{Caller, Error, Io, OpenFlags, SetAttributes, Sync, Whence};
 
 use crate::content::{Content, pattern};
 use crate::history::{History, Slot, Stop};
 use crate::model::{Errno, Kind, Node, ROOT};
 use crate::operation::Between;
 use crate::pool::{PoolUnderTest, caller};
-use crate::{execute::names, non_blocking, quotas, watermark_eviction};
+use crate::{execute::names, non_blocking, quotas, syncs, watermark_eviction};
 
 const PUNCH_HOLE: u32 = 2;
 const KEEP_SIZE: u32 = 1;
@@ -60,6 +60,7 @@ pub(crate) fn write_meanwhile(
     if history.plan.may_fill || history.quotas.are_on() || history.model.check_changeable(inode).is_err() {
         return write(history, inode, offset, data);
     }
+    let waits = syncs::sync_of(history, inode)? != Sync::Relaxed;
     let files = history.mounted().files.clone();
     let (user, other) = (caller(&history.machine), pattern(between.seed, between.length as usize));
     let outcome = Arc::new(Mutex::new(None));
@@ -82,7 +83,7 @@ pub(crate) fn write_meanwhile(
             Ok(_) => {
                 history.summary.tier.changed_meanwhile += 1;
                 history.put_content(inode, after);
-                if is_synced {
+                if is_synced && waits {
                     history.note_durable(inode);
                     history.note_commit();
                 }

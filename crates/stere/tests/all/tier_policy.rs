@@ -1,0 +1,93 @@
+//! Rules and classes name media, and say when devices give up what is there (P-300, P-303), with the real binary and a real mount. Needs
+//! root and /dev/fuse, and says loudly when it skips.
+
+use crate::support;
+
+use std::fs;
+
+use support::tier::{assert_right, attribute, blocks, end_clean, fill, forget_cache, until, with_volumes};
+use support::{World, can_mount};
+
+fn rules(world: &World, path: &str, text: &str) {
+    let said = world.command(&format!("policy set {path}")).arg(format!("rules={text}")).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+}
+
+fn goes_to(world: &World, path: &str) -> String {
+    attribute(&world.mountpoint().join(path), "user.stere.effective.tier")
+}
+
+/// P-303: a class sends to the media that it names, and P-300: devices give up what nobody used for so long, by itself.
+#[test]
+fn a_class_sends_down_and_releases() {
+    if !can_mount("a_class_sends_down_and_releases") {
+        return;
+    }
+    let world = with_volumes(&["cloud", "shelf"]);
+    world.refused("class create tank films tier=nowhere", 1, &["nowhere"]);
+    world.ok("class create tank films tier=cloud+shelf release=4s");
+    assert!(world.ok("class list tank").contains("tier=cloud+shelf"), "{}", world.ok("class list tank"));
+    let directory = world.mountpoint().join("films");
+    fill(&directory, 1);
+    world.ok("policy set mount/films class=films");
+    fill(&directory, 60);
+    fill(&world.mountpoint().join("other"), 60);
+    assert_eq!(goes_to(&world, "films/3"), "cloud+shelf");
+    let full = blocks(&directory);
+    world.ok("tier archive mount/films --wait");
+    until("devices do not give up what nobody uses", || blocks(&directory) < full / 4);
+    assert_eq!(attribute(&directory.join("59"), "user.stere.where"), "cloud shelf");
+    assert_right(&world.mountpoint().join("other"), 60);
+    assert!(!attribute(&world.mountpoint().join("other/59"), "user.stere.where").contains("cloud"));
+    forget_cache();
+    assert_right(&directory, 60);
+    // What is said nearer goes before the class; what is pinned stays.
+    world.ok("policy set mount/films release=no");
+    world.ok("tier stage mount/films --wait");
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    assert!(attribute(&directory.join("59"), "user.stere.where").contains('a'), "it stays on devices");
+    world.ok("class change tank films tier=shelf");
+    assert_eq!(goes_to(&world, "films/3"), "shelf");
+    world.ok("class change tank films tier=");
+    end_clean(&world);
+}
+
+/// P-303: rules of a directory and of the pool do, by name, size and age, without anybody setting `tier=` anywhere.
+#[test]
+fn rules_send_down_by_themselves() {
+    if !can_mount("rules_send_down_by_themselves") {
+        return;
+    }
+    let world = with_volumes(&["cloud", "shelf"]);
+    let directory = world.mountpoint().join("work");
+    fill(&directory, 60);
+    fs::write(directory.join("scan.raw"), vec![3; 200_000]).unwrap();
+    rules(&world, "mount/work", "*.raw: tier=shelf; size>40K: tier=cloud");
+    let is_on = |name: &str, medium: &str| {
+        attribute(&directory.join(name), "user.stere.where").split(' ').any(|word| word == medium)
+    };
+    until("a rule sends nothing down", || is_on("scan.raw", "shelf") && is_on("59", "cloud"));
+    assert!(!is_on("3", "cloud") && !is_on("3", "shelf"), "a small file stays");
+    let source = attribute(&directory.join("59"), "user.stere.source.tier");
+    assert_eq!(source, "rule of /work: size>40K: tier=cloud");
+    // New files, too.
+    fs::write(directory.join("late.raw"), vec![4; 100_000]).unwrap();
+    until("a new file is sent down by a rule", || is_on("late.raw", "shelf"));
+    let found = world.ok("find tier=shelf mount");
+    assert!(found.contains("scan.raw") && found.contains("late.raw") && !found.contains("/59"), "{found}");
+    world.refused("media remove tank shelf", 1, &["shelf"]);
+    fs::write(world.path("house.rules"), "*.iso age>1s: tier=cloud\n").unwrap();
+    fs::write(world.mountpoint().join("old.iso"), vec![5; 300_000]).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    world.ok("policy load tank house.rules");
+    until("a rule of the pool sends nothing down", || {
+        attribute(&world.mountpoint().join("old.iso"), "user.stere.where").contains("cloud")
+    });
+    let why = world.command("policy set mount/work").arg("rules=*.x: tier=tape").output().unwrap();
+    assert!(
+        !why.status.success() && String::from_utf8_lossy(&why.stderr).contains("tape"),
+        "unknown media are refused"
+    );
+    assert_right(&directory, 60);
+    end_clean(&world);
+}
