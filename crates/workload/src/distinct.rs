@@ -26,6 +26,11 @@ pub fn mixed(value: u64) -> u64 {
     value ^ value >> 31
 }
 
+/// A number for a name; the same in every run.
+pub fn hashed(name: &str) -> u64 {
+    name.bytes().fold(mixed(name.len() as u64), |hash, byte| mixed(hash ^ u64::from(byte)))
+}
+
 impl Distinct {
     /// Notes a value by its hash, as [`mixed`] makes it.
     #[inline]

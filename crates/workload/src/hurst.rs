@@ -1,8 +1,9 @@
 //! The Hurst parameter of arrivals, by two estimators: the slope of the variance-time plot, and Haar wavelets.
 //!
 //! H is 0.5 where requests do not depend on each other, and nearer to 1 the longer they do. Invariants: an estimate rests on
-//! at least four levels of at least 64 bins each; otherwise the answer is how much is missing. Levels whose bins hold less
-//! than one call are left out where enough others remain: sparse counts only say whether there was a call. Read next:
+//! at least four levels of at least 64 bins each; otherwise the answer is how much is missing. Counts of independent
+//! arrivals vary as much as their mean. The finest levels are left out until variance is ten times the mean, if it ever is:
+//! below that they say more of this noise of counting than of dependence. Read next:
 //! `picture.rs`, which draws the plot.
 
 use crate::dependence::{Dependence, Level};
@@ -15,6 +16,8 @@ const BINS_MIN: u64 = 64;
 const DETAILS_MIN: u64 = 32;
 /// Bins without which no estimate is possible.
 pub const BINS_NEEDED: u64 = BINS_MIN << (LEVELS_MIN - 1);
+/// Variance of counts, in means, from which on the noise of counting is below a tenth.
+const DISPERSION_CLEAR: f64 = 10.0;
 /// Half of the 95 % interval, in standard errors.
 const INTERVAL: f64 = 1.96;
 
@@ -68,8 +71,9 @@ fn usable(dependence: &Dependence, is_long: impl Fn(&Level) -> bool) -> Result<s
     if levels[..end].iter().any(|level| level.variance() <= 0.0 || level.pair_squares <= 0.0) {
         return Err(TooLittleData::NoVariation);
     }
-    let filled = levels[..end].iter().take_while(|level| level.mean < 1.0).count();
-    Ok(filled.min(end - LEVELS_MIN)..end)
+    let is_clear = |level: &Level| level.variance() >= DISPERSION_CLEAR * level.mean;
+    let clear = levels[..end].iter().position(is_clear).unwrap_or(0);
+    Ok(clear.min(end - LEVELS_MIN)..end)
 }
 
 /// A line through points by least squares with weights.

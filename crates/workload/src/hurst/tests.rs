@@ -83,7 +83,7 @@ fn of(counts: impl IntoIterator<Item = f64>) -> Dependence {
 fn figures(estimate: impl Fn(&Dependence) -> Hurst, hurst: f64, seeds: u64, length: usize) -> (f64, f64, usize) {
     let (mut sum, mut worst, mut inside) = (0.0, 0.0f64, 0);
     for seed in 0..seeds {
-        let told = estimate(&of(noise(hurst, length, seed).into_iter().map(|value| 100.0 + 10.0 * value)));
+        let told = estimate(&of(noise(hurst, length, seed).into_iter().map(|value| 100.0 + 40.0 * value)));
         sum += told.value;
         worst = worst.max((told.value - hurst).abs());
         let (low, high) = told.interval();
