@@ -78,6 +78,7 @@ pub struct Profile {
     write_bytes: Histogram,
     read_order: Order,
     write_order: Order,
+    handle_order: Order,
     forward_bytes: Histogram,
     backward_bytes: Histogram,
     /// Writes of less than 64 KiB that begin before the end of the last request of their file.
@@ -87,6 +88,8 @@ pub struct Profile {
     files: Distinct,
     streams: Distinct,
     recent: RecentFiles,
+    /// The same by file and stream: many writers of one file may each be sequential.
+    recent_handles: RecentFiles,
     reuse: Reuse,
     dependence: Dependence,
 }
@@ -139,6 +142,8 @@ impl Profile {
         let is_write = call.kind == CallKind::Write;
         self.kinds[call.kind as usize].bytes += call.length;
         let jump = self.recent.note(call.file, file_hash, call.offset, call.length);
+        let handle = mixed(file_hash ^ call.stream);
+        self.handle_order.note(self.recent_handles.note(handle, handle, call.offset, call.length));
         match jump {
             Jump::Forward(bytes) => self.forward_bytes.note(bytes),
             Jump::Backward(bytes) => self.backward_bytes.note(bytes),
@@ -174,6 +179,7 @@ impl Profile {
         self.write_bytes.merge(&other.write_bytes);
         self.read_order.merge(&other.read_order);
         self.write_order.merge(&other.write_order);
+        self.handle_order.merge(&other.handle_order);
         self.forward_bytes.merge(&other.forward_bytes);
         self.backward_bytes.merge(&other.backward_bytes);
         self.small_overwrites += other.small_overwrites;
@@ -258,6 +264,20 @@ impl Profile {
 
     pub fn write_order(&self) -> Order {
         self.write_order
+    }
+
+    /// How reads and writes lie to the one before them of the same file and stream.
+    pub fn handle_order(&self) -> Order {
+        self.handle_order
+    }
+
+    /// Share of reads and writes that begin where the last one of their file ended, or that of their file and stream,
+    /// whichever is more: a shared file is sequential for each of its writers, a log for all its openings together.
+    pub fn sequential_share(&self) -> Option<f64> {
+        let mut by_file = self.read_order;
+        by_file.merge(&self.write_order);
+        let shares = [by_file.sequential_share(), self.handle_order.sequential_share()];
+        shares.into_iter().flatten().max_by(f64::total_cmp)
     }
 
     /// How far requests that are not sequential skip ahead.

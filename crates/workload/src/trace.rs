@@ -2,7 +2,7 @@
 //!
 //! The writer gathers calls into blocks and hands out bytes; where they go is the caller's matter. Invariants: times of a trace
 //! count from its start; a name is written at most once for each file or client, until many others were. The reader passes
-//! over blocks that are damaged and stops at one that is cut short, and says both. Read next: `docs/format/io-trace.md`,
+//! over blocks that are damaged, finds the next one where a header is, and stops at one that is cut short; it says all that. Read next: `docs/format/io-trace.md`,
 //! `table_file.rs`, `dxt.rs`, `analyse.rs`.
 
 use std::collections::BTreeMap;
@@ -154,6 +154,14 @@ pub fn hashed_name(key: &[u8; 16], name: &str) -> String {
     name.split('/').map(hashed).collect::<Vec<_>>().join("/")
 }
 
+/// Where the next header of a block is that can be believed.
+fn next_block(bytes: &[u8], from: usize) -> Option<usize> {
+    let magic = IoTraceBlockHeader::MAGIC;
+    let starts = bytes.get(from..)?.windows(magic.len()).enumerate().filter(|(_, window)| *window == magic);
+    let mut headers = starts.map(|(start, _)| from + start);
+    headers.find(|start| IoTraceBlockHeader::decode(&bytes[*start..]).is_ok())
+}
+
 impl Trace {
     /// The trace as a file.
     pub fn encode(&self, rule: NameRule) -> Vec<u8> {
@@ -170,7 +178,13 @@ impl Trace {
         let mut trace = Trace { started_unix_ns, is_hashed, ..Trace::default() };
         let (mut at, mut missing) = (IoTraceHeader::SIZE, Missing::default());
         while at < bytes.len() {
-            let Ok(header) = IoTraceBlockHeader::decode(&bytes[at..]) else { break };
+            let Ok(header) = IoTraceBlockHeader::decode(&bytes[at..]) else {
+                let Some(next) = next_block(bytes, at + 1) else { break };
+                missing.damaged_blocks += 1;
+                missing.damaged_bytes += next - at;
+                at = next;
+                continue;
+            };
             let length = IoTraceBlockHeader::SIZE + header.content_bytes as usize;
             if length > bytes.len() - at {
                 break;

@@ -32,6 +32,18 @@ fn sequential_and_random_reads_are_told_apart() {
 }
 
 #[test]
+fn many_writers_of_one_file_may_each_be_sequential() {
+    let mut profile = Profile::default();
+    for step in 0..1600u64 {
+        let (writer, place) = (step % 16, step / 16);
+        let call = Call::of_data(step, CallKind::Write, 1, (writer << 30) + place * 4096, 4096);
+        profile.note(&Call { stream: writer, ..call });
+    }
+    assert_eq!(profile.write_order().sequential, 0);
+    assert_eq!((profile.handle_order().sequential, profile.sequential_share()), (1584, Some(1.0)));
+}
+
+#[test]
 fn failures_move_nothing_and_removals_tell_ages() {
     let mut profile = Profile::default();
     profile.note(&Call { result: 5, ..read(0, 1, 0, 4096) });

@@ -45,6 +45,20 @@ fn a_damaged_block_is_passed_over() {
 }
 
 #[test]
+fn the_next_block_is_found_behind_a_damaged_header() {
+    let trace = sample();
+    let mut bytes = trace.encode(NameRule::None);
+    bytes[IoTraceHeader::SIZE + 5] ^= 1;
+    let (read, missing) = Trace::decode(&bytes).unwrap();
+    assert_eq!((missing.damaged_blocks, missing.torn_bytes), (1, 0));
+    assert_eq!(read.calls[..], trace.calls[BLOCK_CALLS..]);
+    // What was appended after a crash within a block is read, too.
+    let cut = trace.encode(NameRule::None).len() - 100;
+    let both = [&trace.encode(NameRule::None)[..cut], &trace.encode(NameRule::None)[IoTraceHeader::SIZE..]].concat();
+    assert!(Trace::decode(&both).unwrap().0.calls.len() > trace.calls.len());
+}
+
+#[test]
 fn any_bytes_are_survived() {
     let bytes = sample().encode(NameRule::Plain);
     for step in 0..3000u64 {
