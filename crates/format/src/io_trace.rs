@@ -24,16 +24,6 @@ impl IoTraceHeader {
     pub const SIZE: usize = 32;
     const STRUCTURE: &'static str = "I/O trace";
 
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(Self::SIZE);
-        out.extend_from_slice(&Self::MAGIC);
-        out.extend_from_slice(&[Self::VERSION, if self.is_hashed { HASHED } else { 0 }, 0, 0]);
-        out.put_u64(self.started_unix_ns);
-        out.put_zeros(8);
-        crate::wire::seal(&mut out, 0, Self::SIZE);
-        out
-    }
-
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::begin(Self::STRUCTURE, bytes, Self::SIZE, (&Self::MAGIC, Self::VERSION))?;
         let flags = reader.u8()?;
@@ -43,6 +33,16 @@ impl IoTraceHeader {
         reader.zeros(8)?;
         reader.finish()?;
         Ok(IoTraceHeader { started_unix_ns, is_hashed: flags & HASHED != 0 })
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::SIZE);
+        out.extend_from_slice(&Self::MAGIC);
+        out.extend_from_slice(&[Self::VERSION, if self.is_hashed { HASHED } else { 0 }, 0, 0]);
+        out.put_u64(self.started_unix_ns);
+        out.put_zeros(8);
+        crate::wire::seal(&mut out, 0, Self::SIZE);
+        out
     }
 }
 

@@ -3,10 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use stere_workload::call::{Call, CallKind};
-use stere_workload::distinct::mixed;
-use stere_workload::profile::Profile;
-use stere_workload::subjects::{Subject, SubjectKind, Subjects};
+use stere_workload::{Call, CallKind, Profile, Subject, SubjectKind, Subjects, mixed};
 
 const CALLS: u64 = 1 << 22;
 

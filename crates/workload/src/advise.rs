@@ -24,7 +24,7 @@ pub struct PoolFacts {
     pub ssds: u32,
     pub hdds: u32,
     /// Where most of the subject lies now.
-    pub lies_on: DeviceClass,
+    pub device_class: DeviceClass,
     pub cache_bytes: u64,
     /// Whether there is a medium to archive to.
     pub has_media: bool,

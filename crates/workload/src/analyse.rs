@@ -45,7 +45,9 @@ pub fn subtree(path: &str, depth: usize) -> &str {
     let directory = path.rfind('/').map_or("", |end| &path[..end]);
     let inner = directory.strip_prefix('/').unwrap_or(directory);
     let end = inner.match_indices('/').nth(depth.saturating_sub(1)).map_or(inner.len(), |(end, _)| end);
-    if depth == 0 { "" } else { &directory[..directory.len() - inner.len() + end] }
+    let beginning = if depth == 0 { "" } else { &directory[..directory.len() - inner.len() + end] };
+    assert!(path.starts_with(beginning), "{beginning} begins {path}");
+    beginning
 }
 
 #[cfg(test)]

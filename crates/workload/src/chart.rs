@@ -183,6 +183,10 @@ impl Chart {
                 _ => write!(path, "L{x:.1} {y:.1}"),
             };
         }
+        if series.stroke == Stroke::Steps && !path.is_empty() {
+            // What the last point says holds to the end of the axis.
+            let _ = write!(path, "H{:.1}", WIDTH - RIGHT);
+        }
         let dashes = if series.stroke == Stroke::Dashes { " stroke-dasharray=\"6 4\"" } else { "" };
         let _ = writeln!(out, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"{dashes}/>");
     }

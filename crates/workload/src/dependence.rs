@@ -38,6 +38,7 @@ impl Level {
     fn add(&mut self, value: f64, bins: u64) {
         let (before, added) = (self.bins as f64, bins as f64);
         let (all, delta) = (before + added, value - self.mean);
+        assert!(bins > 0 && value.is_finite(), "{bins} bins of {value}");
         self.mean += delta * added / all;
         self.squares += delta * delta * before * added / all;
         self.bins += bins;
@@ -160,6 +161,7 @@ impl Dependence {
                 level.mean = sum / bins as f64;
             }
             level.bins = bins;
+            assert!(level.mean.is_finite(), "the mean of {bins} bins");
             level.squares += theirs.squares;
             level.pairs += theirs.pairs;
             level.pair_squares += theirs.pair_squares;

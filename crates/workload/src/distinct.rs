@@ -5,6 +5,8 @@
 
 const REGISTERS: usize = 256;
 const INDEX_BITS: u32 = REGISTERS.trailing_zeros();
+/// Of a hash whose other bits are all zero.
+const RANK_MAX: u8 = 64 - INDEX_BITS as u8 + 1;
 
 /// A count of different values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ impl Distinct {
         for (register, theirs) in self.registers.iter_mut().zip(&other.registers) {
             *register = (*register).max(*theirs);
         }
+        assert!(self.registers.iter().all(|rank| *rank <= RANK_MAX), "a hash has no greater rank");
     }
 
     /// About how many different values were noted.
@@ -56,10 +59,6 @@ impl Distinct {
         let told = if raw <= 2.5 * count && empty > 0 { count * (count / empty as f64).ln() } else { raw };
         assert!(told >= 0.0, "fewer than no values");
         told
-    }
-
-    pub fn registers(&self) -> &[u8] {
-        &self.registers
     }
 }
 

@@ -98,13 +98,15 @@ fn read_segment(text: &str, line: usize, section: &mut Section) -> Result<Option
     };
     let (offset, length) = (whole(line, "offset", offset)?, whole(line, "length", length)?);
     let (start, end) = (nanoseconds(line, "start", start)?, nanoseconds(line, "end", end)?);
+    // Ranks may be -1: a record of all of them.
     let stream = whole(line, "rank", rank)? as u64;
     let latency_ns = end.saturating_sub(start);
-    let call = Call::of_data(start, kind, file, offset.max(0) as u64, length.max(0) as u64);
+    let bytes = |number: i128| number.clamp(0, i128::from(u64::MAX)) as u64;
+    let call = Call::of_data(start, kind, file, bytes(offset), bytes(length));
     Ok(Some(Call { stream, latency_ns, ..call }))
 }
 
-fn whole(line: usize, column: &'static str, text: &str) -> Result<i64, WorkloadError> {
+fn whole(line: usize, column: &'static str, text: &str) -> Result<i128, WorkloadError> {
     let bad = |_| WorkloadError::BadField { line, column, found: text.to_owned(), expected: "a whole number" };
     text.parse().map_err(bad)
 }
@@ -135,6 +137,8 @@ pub fn export(trace: &Trace) -> String {
 }
 
 fn put_section(out: &mut String, (file, name): (u64, &str), (rank, host): (usize, &str), calls: &[&Call]) {
+    // A name is one line.
+    let (name, host) = (name.replace(char::is_control, "?"), host.replace(char::is_control, "?"));
     let is_write = |call: &&&Call| call.kind == CallKind::Write;
     let writes = calls.iter().filter(is_write).count();
     let reads = calls.len() - writes;

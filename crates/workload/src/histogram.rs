@@ -7,6 +7,9 @@
 /// Buckets of one histogram; the last one takes everything from 2^49 on.
 pub const BUCKETS: usize = 192;
 
+/// More nobody sees: they stand for 2^72 values.
+const HALVINGS_MAX: u32 = 40;
+
 /// How often values of each size were seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
@@ -163,6 +166,7 @@ impl Histogram {
         let last = bucket_of(value);
         let end = if bucket_end(last) <= value { last + 1 } else { last };
         let below: u64 = self.weights[..end].iter().map(|weight| u64::from(*weight)).sum();
+        assert!(below <= total, "a part is no more than all");
         below as f64 / total as f64
     }
 
@@ -180,6 +184,7 @@ impl Histogram {
 
     pub fn to_parts(&self) -> HistogramParts {
         let used = self.weights.iter().rposition(|weight| *weight > 0).map_or(0, |last| last + 1);
+        assert!(used <= bucket_of(self.greatest) + 1, "no value is beyond the greatest");
         let (halvings, count, sum) = (self.halvings, self.count, self.sum);
         let weights = self.weights[..used].to_vec();
         HistogramParts { weights, halvings, count, sum, least: self.least, greatest: self.greatest }
@@ -191,7 +196,7 @@ impl Histogram {
         let total: u64 = parts.weights.iter().map(|weight| u64::from(*weight)).sum();
         let is_empty = count == 0 && total == 0 && sum == 0 && least == u64::MAX && greatest == 0;
         let is_filled = count > 0 && total <= count && least <= greatest && sum >= u128::from(greatest);
-        if parts.weights.len() > BUCKETS || halvings > 63 || !(is_empty || is_filled) {
+        if parts.weights.len() > BUCKETS || halvings > HALVINGS_MAX || !(is_empty || is_filled) {
             return None;
         }
         let mut weights = [0; BUCKETS];

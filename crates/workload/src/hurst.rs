@@ -115,7 +115,9 @@ pub fn variance_points(dependence: &Dependence, hurst: f64) -> Vec<VariancePoint
 /// The share of the variance of so many bins that shows as deviation from their own mean: the mean of all varies by
 /// n^(2H-2) of what one bin does, which is much for an H near 1.
 fn kept_share(bins: u64, hurst: f64) -> f64 {
-    1.0 - (bins as f64).powf(2.0 * hurst.clamp(0.0, 0.99) - 2.0)
+    let share = 1.0 - (bins as f64).powf(2.0 * hurst.clamp(0.0, 0.99) - 2.0);
+    assert!(share > 0.0 && share <= 1.0, "{share} of the variance of {bins} bins");
+    share
 }
 
 /// H from the slope of the variance-time plot: 1 - beta/2, where the variance of the mean of m bins falls as m^-beta.
@@ -191,6 +193,7 @@ pub fn by_haar(dependence: &Dependence) -> Result<Hurst, TooLittleData> {
 fn octave((level, power): (&Level, usize)) -> (f64, f64, f64) {
     let (octave, details) = ((power + 1) as f64, level.pairs as f64);
     let energy = level.pair_squares / details / octave.exp2();
+    assert!(energy > 0.0, "octaves without energy are refused before");
     // E(log2 of a mean of n squares) is about log2(E) - 1/(n ln 2), its variance 2/(n ln^2 2).
     let value = energy.log2() + 1.0 / (details * std::f64::consts::LN_2);
     (octave, value, details * std::f64::consts::LN_2.powi(2) / 2.0)

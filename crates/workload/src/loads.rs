@@ -79,6 +79,7 @@ impl Chance {
 
     /// Between both, evenly.
     fn between(&mut self, low: f64, high: f64) -> f64 {
+        assert!(low <= high, "between {low} and {high}");
         low + (high - low) * self.uniform()
     }
 
@@ -89,6 +90,7 @@ impl Chance {
 
     /// Heavy-tailed, from `least` on, and never beyond `greatest`.
     fn pareto(&mut self, shape: f64, least: f64, greatest: f64) -> f64 {
+        assert!(shape > 0.0 && least <= greatest, "a shape of {shape}, from {least} to {greatest}");
         (least * self.uniform().powf(-1.0 / shape)).min(greatest)
     }
 }

@@ -38,7 +38,9 @@ fn powers(values: impl Iterator<Item = f64>, base: f64) -> Scale {
         return Scale::Powers { low: 1.0, high: base, base };
     }
     let (first, last) = (low.log(base).floor(), high.log(base).ceil());
-    Scale::Powers { low: base.powf(first), high: base.powf(last.max(first + 1.0)), base }
+    // A single value lies in the middle.
+    let first = if last - first < 2.0 { first - 1.0 } else { first };
+    Scale::Powers { low: base.powf(first), high: base.powf(last.max(first + 2.0)), base }
 }
 
 /// The cumulative distribution of a histogram, zero counting as one so that it has a place.

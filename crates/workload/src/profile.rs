@@ -140,7 +140,9 @@ impl Profile {
     #[inline]
     fn note_data(&mut self, call: &Call, file_hash: u64) {
         let is_write = call.kind == CallKind::Write;
-        self.kinds[call.kind as usize].bytes += call.length;
+        let bytes = &mut self.kinds[call.kind as usize].bytes;
+        // A trace may say any length.
+        *bytes = bytes.saturating_add(call.length);
         let jump = self.recent.note(call.file, file_hash, call.offset, call.length);
         let handle = mixed(file_hash ^ call.stream);
         self.handle_order.note(self.recent_handles.note(handle, handle, call.offset, call.length));
@@ -166,7 +168,7 @@ impl Profile {
         for (figures, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
             figures.calls += theirs.calls;
             figures.errors += theirs.errors;
-            figures.bytes += theirs.bytes;
+            figures.bytes = figures.bytes.saturating_add(theirs.bytes);
             figures.latencies_ns.merge(&theirs.latencies_ns);
         }
         for (arrivals, theirs) in self.arrivals_ns.iter_mut().zip(&other.arrivals_ns) {
@@ -211,7 +213,9 @@ impl Profile {
 
     /// Everything but reads and writes.
     pub fn metadata_calls(&self) -> u64 {
-        self.calls() - self.data_calls()
+        let (calls, data) = (self.calls(), self.data_calls());
+        assert!(data <= calls, "{data} calls of {calls}");
+        calls - data
     }
 
     /// Share of reads among reads and writes.
@@ -222,7 +226,9 @@ impl Profile {
 
     /// From the first call to the last.
     pub fn span_ns(&self) -> u64 {
-        self.first_ns.map_or(0, |first| self.newest_ns - first)
+        let first = self.first_ns.unwrap_or(self.newest_ns);
+        assert!(first <= self.newest_ns, "the first call is not after the newest");
+        self.newest_ns - first
     }
 
     /// Calls a second over the whole span.

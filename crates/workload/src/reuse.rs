@@ -72,6 +72,7 @@ impl Reuse {
         let first = offset / CACHE_BLOCK_BYTES;
         let last = offset.saturating_add(length - 1) / CACHE_BLOCK_BYTES;
         let last = last.min(first + REQUEST_BLOCKS_MAX - 1);
+        assert!(first <= last, "a request has a block");
         self.references += last - first + 1;
         for block in first..=last {
             let hash = (mixed(hash.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15))) >> 32) as u32;
@@ -140,6 +141,7 @@ impl Reuse {
             self.ticks[place] = rank as u32 + 1;
         }
         self.tick = self.used as u32;
+        assert!(self.ticks.iter().all(|tick| *tick <= self.tick), "no block was used after now");
     }
 
     /// Adds what another one counted. The blocks remembered are those of the one that saw more references: distances between
@@ -203,6 +205,10 @@ impl Reuse {
             let cache_bytes = bucket_end(bucket).saturating_add(1).saturating_mul(CACHE_BLOCK_BYTES);
             points.push(MissPoint { cache_bytes, miss_ratio: miss_ratio.min(lowest) });
         }
+        assert!(
+            points.windows(2).all(|pair| pair[0].miss_ratio >= pair[1].miss_ratio),
+            "a larger cache misses no more"
+        );
         points
     }
 

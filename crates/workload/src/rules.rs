@@ -153,7 +153,7 @@ pub(crate) fn on(profile: &Profile, facts: &PoolFacts) -> Opinion {
         percent(sequential),
         facts.hdds
     );
-    let value = match facts.lies_on {
+    let value = match facts.device_class {
         DeviceClass::Hdd | DeviceClass::Unknown if random_rate > disks / 2.0 => "ssd",
         DeviceClass::Ssd if sequential >= SEQUENTIAL && random_rate < disks / 10.0 => "hdd",
         _ => return Err(format!("{because}: it lies where it should")),

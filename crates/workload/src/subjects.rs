@@ -208,6 +208,7 @@ impl Subjects {
     pub fn of_kind(&self, kind: SubjectKind) -> Vec<(Subject, &Profile)> {
         let mut slots: Vec<&Slot> = self.slots.iter().filter(|slot| slot.subject.kind == kind).collect();
         slots.sort_by_key(|slot| (std::cmp::Reverse(slot.rate), slot.subject));
+        assert_eq!(self.places.len(), self.slots.len(), "every slot has a place");
         slots.into_iter().map(|slot| (slot.subject, &*slot.profile)).collect()
     }
 
@@ -239,6 +240,7 @@ impl Subjects {
             }
         }
         self.rate_least = 0;
+        assert!(self.count() <= self.profiles_max, "a merged table is bounded, too");
     }
 
     /// Profiles that there are.

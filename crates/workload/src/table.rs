@@ -45,6 +45,7 @@ pub fn grouped(number: u64) -> String {
         }
         out.push(digit);
     }
+    assert_eq!(out.len(), digits.len() + (digits.len() - 1) / 3, "a comma for each three digits");
     out
 }
 

@@ -81,6 +81,7 @@ impl Columns {
                 return Err(WorkloadError::NoColumn { column: required });
             }
         }
+        assert!(places.iter().flatten().all(|place| *place < names.len()), "columns that are used are there");
         Ok(Columns { places, count: names.len() })
     }
 }

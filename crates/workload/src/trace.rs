@@ -132,6 +132,7 @@ impl TraceWriter {
 
     /// Takes them.
     pub fn take_ready(&mut self) -> Vec<u8> {
+        assert!(self.calls.len() < BLOCK_CALLS, "full blocks are closed");
         std::mem::take(&mut self.out)
     }
 
@@ -151,7 +152,9 @@ pub fn hashed_name(key: &[u8; 16], name: &str) -> String {
         hasher.write(part.as_bytes());
         if part.is_empty() { String::new() } else { format!("{:016x}", hasher.finish()) }
     };
-    name.split('/').map(hashed).collect::<Vec<_>>().join("/")
+    let hashed = name.split('/').map(hashed).collect::<Vec<_>>().join("/");
+    assert_eq!(hashed.matches('/').count(), name.matches('/').count(), "slashes stay");
+    hashed
 }
 
 /// Where the next header of a block is that can be believed.

@@ -13,7 +13,7 @@ fn facts() -> PoolFacts {
         redundant_chunks: 1,
         ssds: 2,
         hdds: 6,
-        lies_on: DeviceClass::Hdd,
+        device_class: DeviceClass::Hdd,
         cache_bytes: 1 << 30,
         has_media: true,
         stored_bytes: 0,
@@ -77,7 +77,7 @@ fn a_database_gets_small_records_copies_flash_and_memory() {
 
 #[test]
 fn films_get_large_records_parity_and_disks() {
-    let facts = PoolFacts { lies_on: DeviceClass::Ssd, sampled_ratio: Some(1.01), ..facts() };
+    let facts = PoolFacts { device_class: DeviceClass::Ssd, sampled_ratio: Some(1.01), ..facts() };
     let answer = advise(&films(), &facts);
     println!("{answer:#?}");
     assert_eq!(value(&answer, AdviceKey::Record), Some("1M"));
@@ -90,7 +90,7 @@ fn films_get_large_records_parity_and_disks() {
     let narrow = PoolFacts { data_chunks: 3, ..facts.clone() };
     assert_eq!(value(&advise(&films(), &narrow), AdviceKey::StripeWidth), Some("parity=7+1"));
     // Once it is so, it is not advised again.
-    let facts = PoolFacts { record_bytes: 1 << 20, data_chunks: 7, lies_on: DeviceClass::Hdd, ..facts };
+    let facts = PoolFacts { record_bytes: 1 << 20, data_chunks: 7, device_class: DeviceClass::Hdd, ..facts };
     let answer = advise(&films(), &facts);
     for key in [AdviceKey::Record, AdviceKey::Redundancy, AdviceKey::On, AdviceKey::StripeWidth] {
         assert_eq!(value(&answer, key), None, "{answer:?}");
@@ -119,7 +119,7 @@ fn idle_data_gets_a_rule_if_there_are_media() {
 }
 
 #[test]
-fn bytes_are_written_as_people_do() {
+fn bytes_are_written_as_usual() {
     let told = [0, 1023, 1024, 1536, 128 << 10, 1 << 20, (5 << 30) + (1 << 29), u64::MAX].map(bytes_text);
     assert_eq!(told, ["0", "1023", "1K", "1.5K", "128K", "1M", "5.5G", "16E"]);
 }

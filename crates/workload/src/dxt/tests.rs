@@ -52,21 +52,6 @@ fn what_is_exported_comes_back() {
 }
 
 #[test]
-fn any_text_is_survived() {
-    for step in 0..2000u64 {
-        let mut bytes = TEXT.as_bytes().to_vec();
-        for change in 0..3 {
-            let number = crate::distinct::mixed(step * 3 + change);
-            let place = number as usize % bytes.len();
-            bytes[place] = (number >> 40) as u8 & 0x7f;
-        }
-        let text = String::from_utf8(bytes).unwrap();
-        let _ = import(&text);
-        let _ = crate::table_file::import(&text);
-    }
-}
-
-#[test]
 fn faults_are_told_with_their_line() {
     assert_eq!(import(" X_POSIX 0 read 0 0 1 0.1 0.2\n"), Err(WorkloadError::NoFile { line: 1 }));
     let bad = import("# DXT, file_id: 1, file_name: a\n X_POSIX 0 read 0 x 1 0.1 0.2\n").unwrap_err();

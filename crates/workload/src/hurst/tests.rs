@@ -35,14 +35,14 @@ fn fourier(values: &mut [(f64, f64)]) {
     }
     let mut half = 1;
     while half < length {
-        let turns: Vec<(f64, f64)> = (0..half)
+        let factors: Vec<(f64, f64)> = (0..half)
             .map(|step| (std::f64::consts::PI * step as f64 / half as f64).sin_cos())
             .map(|(sine, cosine)| (cosine, -sine))
             .collect();
         for block in values.chunks_exact_mut(2 * half) {
             let (left, right) = block.split_at_mut(half);
-            for ((left, right), turn) in left.iter_mut().zip(right).zip(&turns) {
-                let turned = (right.0 * turn.0 - right.1 * turn.1, right.0 * turn.1 + right.1 * turn.0);
+            for ((left, right), factor) in left.iter_mut().zip(right).zip(&factors) {
+                let turned = (right.0 * factor.0 - right.1 * factor.1, right.0 * factor.1 + right.1 * factor.0);
                 *right = (left.0 - turned.0, left.1 - turned.1);
                 *left = (left.0 + turned.0, left.1 + turned.1);
             }

@@ -61,7 +61,7 @@ fn nothing_is_drawn_as_empty_axes() {
 }
 
 #[test]
-fn times_are_written_as_people_do() {
+fn times_are_written_as_usual() {
     let told = [0.0, 999.0, 1000.0, 1500.0, 2e6, 1.234e9].map(time_text);
     assert_eq!(told, ["0 ns", "999 ns", "1 µs", "1.50 µs", "2 ms", "1.23 s"]);
 }

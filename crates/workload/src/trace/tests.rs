@@ -59,19 +59,6 @@ fn the_next_block_is_found_behind_a_damaged_header() {
 }
 
 #[test]
-fn any_bytes_are_survived() {
-    let bytes = sample().encode(NameRule::Plain);
-    for step in 0..3000u64 {
-        let number = crate::distinct::mixed(step);
-        let mut changed = bytes[..(number % 3000) as usize].to_vec();
-        if let Some(byte) = changed.get_mut((number >> 32) as usize % 3000) {
-            *byte ^= number as u8 | 1;
-        }
-        let _ = Trace::decode(&changed);
-    }
-}
-
-#[test]
 fn hashed_names_keep_the_shape_and_hide_the_words() {
     let (key, other) = ([7; 16], [8; 16]);
     let name = hashed_name(&key, "/a/b/a");
