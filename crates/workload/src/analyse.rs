@@ -1,7 +1,7 @@
 //! Traces made to profiles: the same that a mount would have noted live.
 //!
-//! Invariant: a trace that was recorded from a start on gives the profile of the calls as they were noted, but for the origin
-//! of time. Read next: `profile.rs`, `subjects.rs`.
+//! Invariant: a trace gives the profile of the calls as they were noted, but that times count from its start, so that bins of
+//! arrivals begin elsewhere. Read next: `profile.rs`, `subjects.rs`.
 
 use crate::call::Call;
 use crate::profile::Profile;

@@ -33,6 +33,14 @@ pub struct HistogramParts {
     pub greatest: u64,
 }
 
+/// A step of the cumulative distribution: this share of all values lies up to the end of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    pub start: u64,
+    pub end: u64,
+    pub share: f64,
+}
+
 impl Default for Histogram {
     fn default() -> Self {
         Histogram { weights: [0; BUCKETS], halvings: 0, count: 0, sum: 0, least: u64::MAX, greatest: 0 }
@@ -136,22 +144,28 @@ impl Histogram {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// The value that so large a share of all values does not exceed: the end of its bucket, and never more than the greatest.
-    pub fn quantile(&self, share: f64) -> Option<u64> {
+    /// The bucket in which this share of all values ends.
+    fn bucket_at(&self, share: f64) -> Option<usize> {
         assert!((0.0..=1.0).contains(&share), "a share of {share} is none");
         let total: u64 = self.weights.iter().map(|weight| u64::from(*weight)).sum();
-        if total == 0 {
-            return self.greatest();
-        }
-        let wanted = ((total as f64 * share).ceil() as u64).clamp(1, total);
+        let wanted = ((total as f64 * share).ceil() as u64).clamp(1, total.max(1));
         let mut seen = 0;
-        for (bucket, weight) in self.weights.iter().enumerate() {
+        self.weights.iter().position(|weight| {
             seen += u64::from(*weight);
-            if seen >= wanted {
-                return Some(bucket_end(bucket).clamp(self.least, self.greatest));
-            }
-        }
-        self.greatest()
+            seen >= wanted
+        })
+    }
+
+    /// The value that this share of all values does not exceed: the end of its bucket, and never more than the greatest.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let greatest = self.greatest()?;
+        Some(self.bucket_at(share).map_or(greatest, |bucket| bucket_end(bucket).clamp(self.least, greatest)))
+    }
+
+    /// The same from below: the start of the bucket. Sizes mostly are powers of two, which buckets start at.
+    pub fn quantile_size(&self, share: f64) -> Option<u64> {
+        let greatest = self.greatest()?;
+        Some(self.bucket_at(share).map_or(greatest, |bucket| bucket_start(bucket).clamp(self.least, greatest)))
     }
 
     /// The share of values that are at most so large, counting a bucket wholly where its end is not beyond `value`.
@@ -170,16 +184,19 @@ impl Histogram {
         below as f64 / total as f64
     }
 
-    /// Points of the cumulative distribution: value, and the share of values not above it; one for each bucket in use.
-    pub fn cumulative(&self) -> Vec<(u64, f64)> {
+    /// The cumulative distribution: one step for each bucket in use.
+    pub fn cumulative(&self) -> Vec<Step> {
         let total: u64 = self.weights.iter().map(|weight| u64::from(*weight)).sum();
         let mut seen = 0;
         let in_use = self.weights.iter().enumerate().filter(|(_, weight)| **weight > 0);
-        let points = in_use.map(|(bucket, weight)| {
+        let steps = in_use.map(|(bucket, weight)| {
             seen += u64::from(*weight);
-            (bucket_end(bucket).min(self.greatest), seen as f64 / total as f64)
+            let share = seen as f64 / total as f64;
+            let [start, end] =
+                [bucket_start(bucket), bucket_end(bucket)].map(|edge| edge.clamp(self.least, self.greatest));
+            Step { start, end, share }
         });
-        points.collect()
+        steps.collect()
     }
 
     pub fn to_parts(&self) -> HistogramParts {

@@ -6,7 +6,7 @@
 use crate::advise::bytes_text;
 use crate::chart::{Axis, Chart, Scale, Series, Stroke};
 use crate::dependence::{BIN_NS, Dependence};
-use crate::histogram::Histogram;
+use crate::histogram::{Histogram, Step};
 use crate::hurst::{TooLittleData, by_variance_time, variance_points};
 use crate::profile::Profile;
 use crate::reuse::{CACHE_BLOCK_BYTES, MissPoint};
@@ -43,10 +43,10 @@ fn powers(values: impl Iterator<Item = f64>, base: f64) -> Scale {
     Scale::Powers { low: base.powf(first), high: base.powf(last.max(first + 2.0)), base }
 }
 
-/// The cumulative distribution of a histogram, zero counting as one so that it has a place.
-fn distribution(name: &str, histogram: &Histogram) -> Series {
-    let mut points: Vec<(f64, f64)> =
-        histogram.cumulative().into_iter().map(|(value, share)| (value.max(1) as f64, share)).collect();
+/// The cumulative distribution of a histogram by one edge of its buckets; zero counts as one, so that it has a place.
+fn distribution(name: &str, histogram: &Histogram, edge: fn(&Step) -> u64) -> Series {
+    let steps = histogram.cumulative();
+    let mut points: Vec<(f64, f64)> = steps.iter().map(|step| (edge(step).max(1) as f64, step.share)).collect();
     if let Some((first, _)) = points.first().copied() {
         points.insert(0, (first, 0.0));
     }
@@ -61,20 +61,29 @@ fn distributions(title: &str, label: &'static str, series: Vec<Series>, base: f6
 
 /// Times between reads and writes, one line for each profile.
 pub fn arrivals_svg(profiles: &[(&str, &Profile)]) -> String {
-    let series = profiles.iter().map(|(name, profile)| distribution(name, profile.data_arrivals_ns())).collect();
+    let series = profiles
+        .iter()
+        .map(|(name, profile)| distribution(name, profile.data_arrivals_ns(), |step| step.end))
+        .collect();
     distributions("Time between reads and writes", "time since the last one", series, 10.0, time_text)
 }
 
 /// Times between calls for metadata.
 pub fn metadata_arrivals_svg(profiles: &[(&str, &Profile)]) -> String {
-    let series = profiles.iter().map(|(name, profile)| distribution(name, profile.metadata_arrivals_ns())).collect();
+    let series = profiles
+        .iter()
+        .map(|(name, profile)| distribution(name, profile.metadata_arrivals_ns(), |step| step.end))
+        .collect();
     distributions("Time between calls for metadata", "time since the last one", series, 10.0, time_text)
 }
 
 /// Sizes of reads and writes.
 pub fn sizes_svg(profile: &Profile) -> String {
     let both = [("reads", profile.read_bytes()), ("writes", profile.write_bytes())];
-    let series = both.iter().filter(|(_, sizes)| !sizes.is_empty()).map(|(name, sizes)| distribution(name, sizes));
+    let series = both
+        .iter()
+        .filter(|(_, sizes)| !sizes.is_empty())
+        .map(|(name, sizes)| distribution(name, sizes, |step| step.start));
     distributions("Sizes of requests", "bytes", series.collect(), 2.0, |bytes| bytes_text(bytes as u64))
 }
 

@@ -40,7 +40,7 @@ fn percent(share: f64) -> String {
 fn usual_bytes(profile: &Profile) -> u64 {
     let reads_prevail = profile.read_share().is_some_and(|share| share >= 0.5);
     let sizes = if reads_prevail { profile.read_bytes() } else { profile.write_bytes() };
-    sizes.quantile(0.75).unwrap_or(0)
+    sizes.quantile_size(0.75).unwrap_or(0)
 }
 
 fn seconds(profile: &Profile) -> f64 {

@@ -91,7 +91,8 @@ pub fn sizes(profiles: &Named<'_>) -> String {
             }
             let mean = or_dash(sizes.mean().map(|mean| bytes_text(mean.round() as u64)));
             let mut row = vec![(*name).to_owned(), kind.to_owned(), grouped(sizes.count()), mean];
-            row.extend(quantiles(sizes, bytes_text));
+            let quantiles = [0.5, 0.9, 0.99].map(|share| sizes.quantile_size(share));
+            row.extend(quantiles.into_iter().chain([sizes.greatest()]).map(|size| or_dash(size.map(bytes_text))));
             rows.push(row);
         }
     }

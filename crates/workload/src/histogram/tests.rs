@@ -78,8 +78,16 @@ fn a_full_bucket_halves_all_and_keeps_the_shape() {
 
 #[test]
 fn the_cumulative_distribution_rises_to_one() {
-    let points = of([3, 3, 10, 1 << 40]).cumulative();
-    assert_eq!(points.first(), Some(&(3, 0.5)));
-    assert_eq!(points.last(), Some(&(1 << 40, 1.0)));
-    assert!(points.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
+    let steps = of([3, 3, 8192, 8200, 1 << 40]).cumulative();
+    assert_eq!(steps[0], Step { start: 3, end: 3, share: 0.4 });
+    assert_eq!(steps[1], Step { start: 8192, end: 10_239, share: 0.8 });
+    assert_eq!(steps[2], Step { start: 1 << 40, end: 1 << 40, share: 1.0 });
+}
+
+#[test]
+fn sizes_that_are_powers_of_two_are_told_as_such() {
+    let sizes = of([4096, 8192, 8192, 65_536]);
+    assert_eq!([0.25, 0.5, 0.75, 1.0].map(|share| sizes.quantile_size(share).unwrap()), [4096, 8192, 8192, 65_536]);
+    assert_eq!(sizes.quantile(0.5), Some(10_239));
+    assert_eq!(Histogram::default().quantile_size(0.5), None);
 }
