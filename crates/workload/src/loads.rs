@@ -4,8 +4,9 @@
 //! Each follows what the thesis says of the application: files, accesses, share of reads and run time of its Table 3.1, sizes
 //! of requests of its section 3.2.2, and the phases in which the application computes and writes. What the thesis leaves open
 //! (how fast one request follows another, how long a phase of computing is) is set to what such machines did and stands in the
-//! constants; they were chosen with its Hurst parameters in view, so these confirm the order and measure nothing. They show what profiles, pictures and advice say of known behaviour, and need no file system. Invariants: calls
-//! come in order of time; one seed gives one load. Read next: `profile.rs`.
+//! constants. They were chosen with the thesis' Hurst parameters in view: the loads show that such behaviour can have such
+//! values, and what profiles, pictures and advice say of it. Invariants: calls come in order of time; one seed gives one load.
+//! Read next: `profile.rs`.
 
 use crate::call::{Call, CallKind};
 use crate::distinct::mixed;
