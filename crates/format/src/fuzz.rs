@@ -45,6 +45,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("owner_beat", owner_beat),
     ("pool_admission", pool_admission),
     ("inode", inode),
+    ("io_trace_block", io_trace_block),
+    ("io_trace_header", io_trace_header),
     ("journal_header", journal_header),
     ("journal_payload", journal_payload),
     ("junction", junction),
@@ -385,6 +387,24 @@ fn machine_key(bytes: &[u8]) -> Result<(), DecodeError> {
 fn pool_admission(bytes: &[u8]) -> Result<(), DecodeError> {
     let (admission, bytes) = resealed(bytes, PoolAdmission::SIZE, PoolAdmission::decode)?;
     canonical(&bytes, &admission.encode())
+}
+
+fn io_trace_header(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (header, bytes) = resealed(bytes, IoTraceHeader::SIZE, IoTraceHeader::decode)?;
+    canonical(&bytes, &header.encode())
+}
+
+/// Header and content have a checksum each; both are put right.
+fn io_trace_block(bytes: &[u8]) -> Result<(), DecodeError> {
+    let mut bytes = bytes.to_vec();
+    if IoTraceBlock::decode(&bytes).is_err() && bytes.len() >= IoTraceBlockHeader::SIZE {
+        let (head, content) = bytes.split_at_mut(IoTraceBlockHeader::SIZE);
+        head[16..20].copy_from_slice(&crc32c(content).to_le_bytes());
+        let checksum = crc32c(&head[..20]);
+        head[20..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    let (block, length) = IoTraceBlock::decode(&bytes)?;
+    canonical(&bytes[..length], &block.encode())
 }
 
 fn owner_beat(bytes: &[u8]) -> Result<(), DecodeError> {

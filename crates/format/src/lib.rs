@@ -37,6 +37,7 @@ pub mod fuzz;
 pub mod heartbeat;
 pub mod identity;
 pub mod inode;
+pub mod io_trace;
 pub mod journal;
 mod junction;
 pub mod key;
@@ -92,6 +93,7 @@ pub use inode::{
     ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy, RuledMore,
     RuledPolicy, SwitchesPolicy, SyncPolicy, Timestamp, VersionsPolicy,
 };
+pub use io_trace::{IoTraceBlock, IoTraceBlockHeader, IoTraceHeader, IoTraceName, IoTraceNamed, IoTraceRecord};
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use junction::JunctionValue;
 pub use key::Key;

@@ -31,6 +31,7 @@ const CORE_CRATES: &[&str] = &[
     "naming",
     "jobs",
     "pool",
+    "workload",
 ];
 const CHANCES: &[&str] = &["HashMap", "HashSet", "RandomState", "SystemTime", "Instant", "thread"];
 /// The folder of one machine that once was written into a file by mistake.

@@ -44,6 +44,10 @@ fn tables_end_where_the_structures_end() {
         ("superblock.md", vec![Superblock::SIZE]),
         ("heartbeat.md", vec![Heartbeat::SIZE]),
         ("log-entry.md", vec![LogEntry::FIXED_BYTES, LogEntry::EXTENT_BYTES]),
+        (
+            "io-trace.md",
+            vec![IoTraceHeader::SIZE, IoTraceBlockHeader::SIZE, IoTraceRecord::SIZE, IoTraceName::FIXED_BYTES],
+        ),
         ("owner-beat.md", vec![OwnerBeat::SIZE]),
         ("machine-entry.md", vec![MachineEntry::SIZE, PoolAdmission::SIZE]),
         ("machine-key.md", vec![MachineKeyFile::SIZE]),

@@ -674,6 +674,9 @@ fn system_samples() -> Vec<Sample> {
         ("log-journal", "log_entry", log_entry(2)),
         ("machine-entry", "machine_entry", machine_entry().encode()),
         ("machine-key", "machine_key", MachineKeyFile { private_key: [0x66; 32] }.encode()),
+        ("io-trace-header", "io_trace_header", io_trace_header().encode()),
+        ("io-trace-calls", "io_trace_block", io_trace_calls().encode()),
+        ("io-trace-names", "io_trace_block", io_trace_names().encode()),
         ("owner-beat", "owner_beat", owner_beat().encode()),
         ("pool-admission", "pool_admission", PoolAdmission(Admission::Ask).encode()),
         ("heartbeat-ended", "heartbeat", heartbeat(false).encode()),
@@ -805,6 +808,32 @@ fn machine_entry() -> MachineEntry {
         state: MachineState::Waiting,
         registered: 0x0102_0304_0506_0708,
     }
+}
+
+fn io_trace_header() -> IoTraceHeader {
+    IoTraceHeader { started_unix_ns: 0x0102_0304_0506_0708, is_hashed: true }
+}
+
+fn io_trace_calls() -> IoTraceBlock {
+    let read = IoTraceRecord {
+        at_ns: 0x1112_1314_1516_1718,
+        file: 0x2122_2324_2526_2728,
+        client: 0x3132_3334_3536_3738,
+        offset: 0x4142_4344_4546_4748,
+        length: 0x5152_5354_5556_5758,
+        latency_ns: 0x6162_6364_6566_6768,
+        age_ms: 0,
+        in_flight: 0x7172_7374,
+        result: 5,
+        kind: 0,
+    };
+    IoTraceBlock::Calls(vec![read, IoTraceRecord { kind: 9, age_ms: 0x0102_0304, result: 0, ..read }])
+}
+
+fn io_trace_names() -> IoTraceBlock {
+    let file = IoTraceName { of: IoTraceNamed::File, id: 0x2122_2324_2526_2728, name: "/a/Bücher".into() };
+    let client = IoTraceName { of: IoTraceNamed::Client, id: 9, name: "shed".into() };
+    IoTraceBlock::Names(vec![file, client])
 }
 
 fn owner_beat() -> OwnerBeat {
