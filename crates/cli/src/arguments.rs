@@ -4,6 +4,7 @@ pub mod backup;
 pub mod device;
 pub mod digest;
 pub mod find;
+pub mod io;
 pub mod node;
 pub mod plugin;
 pub mod policy;
@@ -23,6 +24,7 @@ use crate::arguments::backup::BackupCommand;
 use crate::arguments::device::{DeviceCommand, How, ScrubCommand};
 use crate::arguments::digest::DigestArguments;
 use crate::arguments::find::FindArguments;
+use crate::arguments::io::IoCommand;
 use crate::arguments::node::NodeCommand;
 use crate::arguments::plugin::PluginCommand;
 use crate::arguments::policy::ClassCommand;
@@ -90,6 +92,7 @@ Mount options (-o, separated by commas):
                           a container or a private mount namespace
   writeback               let the kernel gather small writes
   metrics=ADDRESS         serve metrics for Prometheus at this address, such as localhost:9464; a bare port is local
+  noiostat                do not count calls: `stere io` has nothing to tell then
   powersave               let idle CPUs sleep deeply even while there are many requests
   defaults, nofail, _netdev, noauto, user, x-*
                           accepted for fstab";
@@ -166,6 +169,11 @@ pub enum Command {
     Quota {
         #[command(subcommand)]
         command: QuotaCommand,
+    },
+    /// Show what is asked of a pool, record it, and say what follows for policy
+    Io {
+        #[command(subcommand)]
+        command: IoCommand,
     },
     /// Control the reconciler, which stores existing files again after their policy changed
     Reconcile {

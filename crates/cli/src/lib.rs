@@ -19,6 +19,7 @@ pub mod flush;
 pub mod free;
 mod holders;
 pub mod host;
+pub mod io;
 mod json;
 pub mod keys;
 pub mod layout;

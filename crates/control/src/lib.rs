@@ -11,6 +11,7 @@ pub mod connection;
 pub mod digest;
 pub mod far_media;
 pub mod find;
+pub mod io;
 pub mod junction;
 pub mod keys;
 pub mod layout;

@@ -100,6 +100,10 @@ pub enum Request {
     Keys {
         order: crate::keys::Order,
     },
+    /// About what the load is like.
+    Io {
+        order: crate::io::Order,
+    },
     /// About digests of files.
     Digests {
         order: crate::digest::Order,
@@ -188,6 +192,15 @@ pub enum Answer {
         stack: Vec<u8>,
         plugins: Vec<(u16, Vec<u8>, Vec<u8>)>,
     },
+    Io(Box<crate::io::IoReport>),
+    /// Each with its name.
+    IoPictures {
+        pictures: Vec<(String, String)>,
+    },
+    IoAdvice {
+        lines: Vec<crate::io::AdviceLine>,
+    },
+    IoRecording(crate::io::RecordingReport),
     /// Done, in words.
     Said {
         said: String,

@@ -6,6 +6,7 @@ pub mod class;
 pub mod describe;
 pub mod digest;
 pub mod find;
+pub mod io;
 pub mod junctions;
 pub mod keys;
 pub mod layout;

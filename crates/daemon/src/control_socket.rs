@@ -157,6 +157,7 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         Request::Digests { order } => {
             crate::answer::digest::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error))
         }
+        Request::Io { order } => crate::answer::io::serve(daemon, order).unwrap_or_else(|error| failed(&error)),
         Request::Classes { order } => class::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Accounts { order } => quota::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Rules { order } => rules::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use stere_fuse::{Forgetter, Session, Unmount, Unmounter};
+use stere_fuse::{Forgetter, IoProfiles, Session, Unmount, Unmounter};
 use stere_naming::FileSystem;
 
 use crate::backups::Backups;
@@ -43,6 +43,9 @@ pub struct Daemon {
     pub library: Library,
     pub backups: Backups,
     pub questions: Arc<Questions>,
+    pub io_profiles: Arc<IoProfiles>,
+    /// What the mount may take.
+    pub memory_bytes: u64,
     pub stop: AtomicBool,
     /// Clients that wait until everything is durable.
     pub(crate) ending: Mutex<Vec<UnixStream>>,
@@ -83,6 +86,8 @@ impl Daemon {
             library: Library::new(&request.options.fuse, session.turns()),
             backups: Backups::default(),
             questions: Arc::default(),
+            io_profiles: session.io_profiles(),
+            memory_bytes: request.options.memory_bytes as u64,
             stop: AtomicBool::new(false),
             ending: Mutex::new(Vec::new()),
         })

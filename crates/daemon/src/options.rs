@@ -169,6 +169,8 @@ impl Options {
             "find" => self.fuse.no_find = false,
             "nofind" => self.fuse.no_find = true,
             "nobtime" => self.fuse.no_birth_times = true,
+            "iostat" => self.fuse.no_io_profiles = false,
+            "noiostat" => self.fuse.no_io_profiles = true,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "take" => self.multihost = Multihost::Take,

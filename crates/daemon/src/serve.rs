@@ -112,6 +112,8 @@ fn serve_until_the_end(registry: &Registry, request: MountRequest, ready: &mut R
     let daemon = Arc::new(Daemon::new(registry, &request, facts, &session, running.clone(), filesystem)?);
     let workers = Workers::start(&daemon, &session, &request)?;
     start_control(daemon.clone(), listener)?;
+    let counting = daemon.clone();
+    crate::daemon::spawn("io", move || crate::answer::io::count_until_the_end(&counting))?;
     let socket = public::start(&daemon, is_private(&request));
     if let Some(server) = metrics {
         let daemon = daemon.clone();

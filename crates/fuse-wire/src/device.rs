@@ -91,6 +91,7 @@ impl Device {
             shared: Arc::clone(&dispatcher.shared),
             answered: false,
             companion: None,
+            when_answered: None,
         });
     }
 

@@ -59,7 +59,8 @@ impl RemoteSession {
         let (reply, place) = (Mutex::new(Some(reply)), AtomicU64::new(0));
         let remote = Remote { tag: self.tag, context, message, arena, reply, place };
         let (shared, origin) = (Arc::clone(&self.shared), Origin::Remote(Box::new(remote)));
-        Some(Request { header, slot: 0, message_bytes, origin, shared, answered: false, companion: None })
+        let (companion, when_answered) = (None, None);
+        Some(Request { header, slot: 0, message_bytes, origin, shared, answered: false, companion, when_answered })
     }
 
     /// Nobody waits for any answer any more.

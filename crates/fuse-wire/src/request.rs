@@ -69,6 +69,16 @@ pub struct Request {
     pub(crate) shared: Arc<Shared>,
     pub(crate) answered: bool,
     pub(crate) companion: Option<Companion>,
+    pub(crate) when_answered: Option<WhenAnswered>,
+}
+
+/// Hears that a request was answered: the errno, and how many bytes of data.
+pub struct WhenAnswered(Box<dyn FnOnce(i32, usize) + Send>);
+
+impl std::fmt::Debug for WhenAnswered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WhenAnswered")
+    }
 }
 
 /// What lives as long as a request is not answered.
@@ -186,6 +196,11 @@ impl Request {
         }
     }
 
+    /// Calls this when the request is answered, just before the answer goes out, and once.
+    pub fn when_answered(&mut self, hear: Box<dyn FnOnce(i32, usize) + Send>) {
+        self.when_answered = Some(WhenAnswered(hear));
+    }
+
     /// Keeps this until the request is answered; the answer is sent before it is dropped.
     pub fn accompany(&mut self, companion: Box<dyn Send>) {
         self.companion = Some(Companion(companion));
@@ -255,6 +270,13 @@ impl Request {
         assert!((0..512).contains(&errno), "errno {errno}");
         assert!(errno == 0 || matches!(body, Body::Bytes([])), "an error has no data");
         self.answered = true;
+        if let Some(WhenAnswered(hear)) = self.when_answered.take() {
+            let bytes = match body {
+                Body::Bytes(bytes) | Body::Map(bytes) => bytes.len(),
+                Body::InPlace(count) => *count,
+            };
+            hear(errno, bytes);
+        }
         match &self.origin {
             Origin::Device(device) => device.answer(self, errno, body),
             Origin::Ring(ring) => ring.answer(self, errno, body),

@@ -332,6 +332,7 @@ impl RingThread {
             shared: Arc::clone(&dispatcher.shared),
             answered: false,
             companion: None,
+            when_answered: None,
         });
     }
 

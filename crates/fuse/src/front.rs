@@ -23,6 +23,7 @@ use crate::clock::now;
 use crate::complaints::Complaints;
 use crate::durable::{self, Durable, Waiting};
 use crate::error::Error;
+use crate::io_profiles::IoProfiles;
 use crate::lanes::{Lane, Lanes, Work};
 use crate::locks::Locks;
 use crate::options::MountOptions;
@@ -72,6 +73,8 @@ pub(crate) struct Front {
     paged: Paged,
     removals: Removals,
     durable: Durable,
+    /// What the load is like.
+    pub io_profiles: Arc<IoProfiles>,
     /// Of all machines, where several mount the pool.
     pub locks: Locks,
     is_shared: bool,
@@ -97,6 +100,7 @@ impl Front {
             paged: Paged::default(),
             removals: Removals::default(),
             durable: Durable::default(),
+            io_profiles: Arc::new(IoProfiles::new(!options.no_io_profiles)),
             locks: Locks::default(),
             is_shared: options.shared,
             observer: OnceLock::new(),
@@ -604,8 +608,9 @@ impl fuse_wire::Filesystem for Front {
         drop(self.notifier.set(notifier));
     }
 
-    fn handle(&self, request: Request) {
+    fn handle(&self, mut request: Request) {
         self.served.fetch_add(1, Ordering::Relaxed);
+        self.io_profiles.arrived(&mut request, self.filesystem());
         if self.has_panicked() {
             return request.reply_error(libc::EIO);
         }

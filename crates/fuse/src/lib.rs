@@ -20,6 +20,7 @@ mod door;
 mod durable;
 mod error;
 mod front;
+mod io_profiles;
 mod lanes;
 mod locks;
 mod opened;
@@ -36,6 +37,7 @@ pub use changes::{Begun, ChangedInode, Changes, MADE, Next, Observer, WhenHeard,
 pub use door::Door;
 pub use error::Error;
 pub use fuse_wire::{Awake, BlockDevice, TransportChoice, Unmount, Unmounter};
+pub use io_profiles::{IoProfiles, RecordingState, SUBTREES_MAX};
 pub use options::{Limits, MountOptions};
 pub use session::{Forgetter, Session, mount};
 pub use turns::{Claim, Come, RecallLimits, Turn, Turns};

@@ -79,6 +79,8 @@ pub struct MountOptions {
     pub limits: Limits,
     /// Reads of what is on media only that may be under way at a time, of one user and from one set of volumes.
     pub recall_limits: RecallLimits,
+    /// Calls are not counted.
+    pub no_io_profiles: bool,
 }
 
 impl Default for MountOptions {
@@ -106,6 +108,7 @@ impl Default for MountOptions {
             device_threads: 2,
             limits: Limits::default(),
             recall_limits: RecallLimits::default(),
+            no_io_profiles: false,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::changes::{ChangedInode, Changes};
 use crate::door::Door;
 use crate::error::Error;
 use crate::front::Front;
+use crate::io_profiles::IoProfiles;
 use crate::options::MountOptions;
 use crate::performer::Performer;
 use crate::turns::Turns;
@@ -172,6 +173,12 @@ impl Session {
     /// `end` is called when the kernel sends nothing more, and before nobody else's requests are performed any more.
     pub fn before_end(&mut self, end: Box<dyn FnOnce() + Send>) {
         self.before_end = Some(end);
+    }
+
+    /// What the load is like.
+    #[must_use]
+    pub fn io_profiles(&self) -> Arc<IoProfiles> {
+        Arc::clone(&self.front.io_profiles)
     }
 
     /// For requests of other machines' kernels.

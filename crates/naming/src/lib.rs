@@ -19,6 +19,7 @@ mod name_changes;
 mod pipeline;
 mod remove;
 mod rename;
+mod whose;
 
 pub use calls::{FarWrites, move_name, remove_name};
 pub use filesystem::{FileSystem, has_keys, junctions_of, leave_inodes_out};
@@ -66,3 +67,4 @@ pub use stere_residency::offload::Offload;
 pub use stere_residency::offload_ranges::OffloadOutcome;
 pub use stere_residency::units::Units;
 pub use stere_store::Io;
+pub use whose::{StoredAs, Whose};

@@ -110,6 +110,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Backup { command } => stere_cli::backup::run(&registry, &command),
         Command::Volume { command } => stere_cli::quota::run_volume(&registry, &command),
         Command::Quota { command } => stere_cli::quota::run_quota(&registry, &command),
+        Command::Io { command } => stere_cli::io::run(&registry, &command),
         Command::Reconcile { command } => stere_cli::reconcile::run(&registry, &command),
         Command::Tier { command } => stere_cli::tier::run(&registry, &command),
         Command::Media { command } => stere_cli::tier::media::media(&registry, &command),

@@ -59,6 +59,7 @@ mod forbidden;
 mod fstab;
 mod growth;
 mod identities;
+mod io;
 mod isolation;
 mod judges;
 mod junctions;

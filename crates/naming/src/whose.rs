@@ -1,0 +1,75 @@
+//! For whom a file counts: its volume, its class, the directory above it. For those who count calls.
+//!
+//! Invariant: nothing here waits unless the caller may. Read next: the crate fuse's `io_profiles.rs`.
+
+use stere_file::inode_if_any;
+use stere_namespace::error::Error;
+use stere_policy::Compression;
+use stere_store::Io;
+
+use crate::filesystem::FileSystem;
+
+/// Of which volume, class and directory something is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Whose {
+    /// 0 for none.
+    pub volume: u32,
+    /// Code of the class that holds for it.
+    pub class: u8,
+    /// A directory that it has a name in; of the root the root.
+    pub parent: u64,
+}
+
+/// How new content of something is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredAs {
+    pub record_bytes: u64,
+    pub is_compressed: bool,
+    /// Units of data and of parity, with the devices there are.
+    pub data: u8,
+    pub parity: u8,
+}
+
+impl FileSystem {
+    /// How new content of an inode, or in a directory, is stored; none where it is gone.
+    pub fn stored_as(&self, io: Io<'_>, inode: u64) -> Option<StoredAs> {
+        let core = &self.namespace.core;
+        let found = core.store.view(io, |view| {
+            let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
+            Ok::<_, Error>(Some(core.files.policies.effective(view, inode, &value)?))
+        });
+        let effective = found.ok().flatten()?;
+        let scheme = core.files.policies.scheme_now(&effective);
+        let (record_bytes, is_compressed) =
+            (effective.wish.record.bytes(), effective.wish.compression != Compression::NONE);
+        Some(StoredAs { record_bytes, is_compressed, data: scheme.data, parity: scheme.parity })
+    }
+
+    /// Of whom an inode is; none where it is gone, or that cannot be told without waiting.
+    pub fn whose(&self, io: Io<'_>, inode: u64) -> Option<Whose> {
+        let found = self.namespace.core.store.view(io, |view| {
+            let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
+            let effective = self.namespace.core.files.policies.effective(view, inode, &value)?;
+            let class = effective.wish.class.code();
+            Ok::<_, Error>(Some(Whose { volume: value.volume, class, parent: value.parent }))
+        });
+        found.ok().flatten()
+    }
+
+    /// The class of what says nothing else, and how a class is called.
+    pub fn usual_class(&self) -> u8 {
+        self.namespace.core.files.resolver().default_class().code()
+    }
+
+    /// How people call the class of this code.
+    pub fn class_name(&self, code: u8) -> Option<String> {
+        let classes = self.namespace.core.files.resolver().classes();
+        Some(classes.name(stere_policy::Class::from_code(code)?))
+    }
+
+    /// Where an inode is; none where that cannot be told, or not without waiting.
+    pub fn path_if_known(&self, io: Io<'_>, inode: u64) -> Option<String> {
+        let path = self.namespace.core.path_of(io, inode).ok()?;
+        Some(String::from_utf8_lossy(&path).into_owned())
+    }
+}
