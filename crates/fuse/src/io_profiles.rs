@@ -81,8 +81,6 @@ struct Counted {
     recorded: RecordingState,
     /// Some file counted for another class than the usual one.
     has_classes: bool,
-    /// Some file is in a volume.
-    has_volumes: bool,
 }
 
 /// Counts the calls of a mount.
@@ -144,7 +142,6 @@ impl IoProfiles {
             recording: None,
             recorded: RecordingState::default(),
             has_classes: false,
-            has_volumes: false,
         };
         IoProfiles {
             begun: Instant::now(),
@@ -233,15 +230,19 @@ impl IoProfiles {
         let generation = self.generation.load(Ordering::Acquire);
         let now_ns = self.now_ns();
         let mut counted = self.counted.lock();
+        let needs_whose = !subtrees.is_empty() || filesystem.has_classes_or_volumes(Io::NON_BLOCKING);
+        self.needs_whose.store(needs_whose, Ordering::Relaxed);
         for noted in &all {
             counted.whole.note(&noted.call);
-            let known = counted.known_of(filesystem, noted, &subtrees, generation, now_ns);
-            counted.note_for_subjects(noted, &known, subtrees.len());
+            if needs_whose {
+                let known = counted.known_of(filesystem, noted, &subtrees, generation, now_ns);
+                counted.note_for_subjects(noted, &known, subtrees.len());
+            } else if noted.machine != 0 {
+                counted.subjects.note(Subject { kind: SubjectKind::Client, id: noted.machine }, &noted.call);
+            }
             counted.record(filesystem, &noted.call);
         }
         counted.end_recording(now_ns);
-        let is_needed = counted.has_classes || counted.has_volumes || !subtrees.is_empty();
-        self.needs_whose.store(is_needed, Ordering::Relaxed);
     }
 
     /// Counts calls below a directory for themselves from now on; false where there are too many of those.
@@ -357,7 +358,6 @@ impl Counted {
                 _ => break,
             }
         }
-        self.has_volumes |= volume != 0;
         self.has_classes |= class != 0 && class != filesystem.usual_class();
         // What is gone may have been looked up by a later call.
         self.known[place] = found.is_some().then_some(known);

@@ -2,7 +2,10 @@
 //!
 //! Invariant: nothing here waits unless the caller may. Read next: the crate fuse's `io_profiles.rs`.
 
+use std::ops::ControlFlow;
+
 use stere_file::inode_if_any;
+use stere_format::{Holder, Key};
 use stere_namespace::error::Error;
 use stere_policy::Compression;
 use stere_store::Io;
@@ -56,7 +59,30 @@ impl FileSystem {
         found.ok().flatten()
     }
 
-    /// The class of what says nothing else, and how a class is called.
+    /// Whether files may be of several classes or volumes: somebody named a class, or made a volume.
+    pub fn has_classes_or_volumes(&self, io: Io<'_>) -> bool {
+        let by_pool = self.namespace.rules.pool_rules();
+        let by_pool = by_pool.is_some_and(|set| set.rules().iter().any(|rule| rule.own.class().is_some()));
+        let classes = self.namespace.core.files.resolver().classes();
+        let codes: Vec<u8> = classes.in_use().map(|(class, _)| class.code()).collect();
+        let by_some = self.namespace.core.store.view(io, |view| {
+            let mut is_any = false;
+            let of_volumes = (Key::account(Holder::Volume, 0), Key::account(Holder::Volume, u32::MAX));
+            let ends = |code: u8, of: fn(u8, u64) -> Key| (of(code, 0), of(code, u64::MAX));
+            let of_classes =
+                codes.iter().flat_map(|code| [ends(*code, Key::class_member), ends(*code, Key::class_rules)]);
+            for (from, to) in of_classes.chain([of_volumes]) {
+                view.scan(from, to, |_, _| {
+                    is_any = true;
+                    ControlFlow::Break(())
+                })?;
+            }
+            Ok::<_, Error>(is_any)
+        });
+        by_pool || by_some.unwrap_or(true)
+    }
+
+    /// The class of what says nothing else.
     pub fn usual_class(&self) -> u8 {
         self.namespace.core.files.resolver().default_class().code()
     }
