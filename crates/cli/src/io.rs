@@ -3,7 +3,7 @@
 //! Counting is the daemon's. Traces are files, and need no pool once they are written. Read next: the crate workload.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::arguments::io::{IoCommand, TracedNames};
@@ -217,7 +217,7 @@ fn read_trace(path: &Path) -> Result<Trace> {
     read.or_else(|error| refused(format!("{} is no trace: {error}", path.display())))
 }
 
-fn convert(from: &PathBuf, to: &PathBuf) -> Result<u8> {
+fn convert(from: &Path, to: &Path) -> Result<u8> {
     let trace = read_trace(from)?;
     let bytes = if ends_with(to, "tsv") {
         table_file::export(&trace).into_bytes()

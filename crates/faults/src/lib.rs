@@ -138,7 +138,7 @@ pub enum Bug {
     ReleasedTooEarly,
     /// features, `durability.rs`: what is to be durable when a call returns is not (P-301).
     AlwaysForgotten,
-    /// naming, `calls/contents.rs`: a relaxed fsync does not hand over what was written (P-302).
+    /// features, `durability.rs`: a relaxed fsync does not hand over what was written (P-302).
     RelaxedUnordered,
     /// naming, `room.rs`: nothing is released for a writer that finds no room (P-110).
     WriterNotServed,

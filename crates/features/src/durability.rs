@@ -84,6 +84,15 @@ impl Durability {
         inodes.into_iter().any(|inode| self.of(Io::NON_BLOCKING, inode).map_or(true, |sync| sync == Sync::Always))
     }
 
+    /// Hands over what was written to a file: nothing that happens later is durable before it.
+    pub fn order(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        if is_planted(Bug::RelaxedUnordered) {
+            return Ok(());
+        }
+        let saved = self.core.files.writeback.save(&caller.context(), inode);
+        self.core.told(caller.io, inode, saved)
+    }
+
     /// Makes changes of these durable where policy says so; may wait.
     pub fn make_durable(&self, caller: &Caller<'_>, inodes: &[u64]) -> Result<(), Error> {
         if !self.is_said() || is_planted(Bug::AlwaysForgotten) {

@@ -13,6 +13,7 @@ pub mod durability;
 pub mod extended_attributes;
 pub mod features;
 pub mod forecast;
+pub mod membership;
 pub mod multiple_names;
 pub mod new_files;
 pub mod plugin_events;

@@ -156,7 +156,7 @@ impl Door {
     /// Whether what is written to a file is durable before that is answered, as far as can be told now.
     #[must_use]
     pub fn is_durable_at_once(&self, inode: u64) -> bool {
-        self.filesystem().durability().may_be_always([inode])
+        self.filesystem().durability.may_be_always([inode])
     }
 
     /// Leaves numbers out that an owner before may have given to inodes which it could not commit: they are given again to the same.

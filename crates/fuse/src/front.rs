@@ -180,7 +180,7 @@ impl Front {
             Err(Failure::WouldBlock) => None,
             outcome => cached::doubtful(&request, outcome.is_ok()),
         };
-        let (observer, durability) = (self.observer.get(), self.filesystem().durability());
+        let (observer, durability) = (self.observer.get(), &self.filesystem().durability);
         let changes = match &outcome {
             Ok(answer) if observer.is_some() || durability.is_said() => changes::done(&request, answer),
             _ => None,
@@ -231,13 +231,13 @@ impl Front {
             let mut inodes: Vec<u64> = group.iter().flat_map(|waiting| waiting.inodes.iter().copied()).collect();
             inodes.sort_unstable();
             inodes.dedup();
-            let done = self.filesystem().make_durable(&Performer::own_caller(Io::BLOCKING), &inodes);
+            let done = self.filesystem().durability.make_durable(&Performer::own_caller(Io::BLOCKING), &inodes);
             for waiting in group {
                 let Waiting { request, answer, when_heard, doubtful, inodes } = waiting;
                 // One file that cannot be saved is no matter of the others.
                 let own = match &done {
                     Ok(()) => Ok(()),
-                    Err(_) => self.filesystem().make_durable(&Performer::own_caller(Io::BLOCKING), &inodes),
+                    Err(_) => self.filesystem().durability.make_durable(&Performer::own_caller(Io::BLOCKING), &inodes),
                 };
                 match own {
                     Ok(()) => self.answer_when_heard(request, answer, when_heard),

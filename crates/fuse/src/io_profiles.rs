@@ -193,7 +193,7 @@ impl IoProfiles {
         let place = &self.looked_up[place_of(call.file)];
         match place.swap(call.file, Ordering::Relaxed) == call.file {
             true => None,
-            false => filesystem.whose(Io::NON_BLOCKING, call.file),
+            false => filesystem.membership.whose(Io::NON_BLOCKING, call.file),
         }
     }
 
@@ -230,7 +230,7 @@ impl IoProfiles {
         let generation = self.generation.load(Ordering::Acquire);
         let now_ns = self.now_ns();
         let mut counted = self.counted.lock();
-        let needs_whose = !subtrees.is_empty() || filesystem.has_classes_or_volumes(Io::NON_BLOCKING);
+        let needs_whose = !subtrees.is_empty() || filesystem.membership.has_classes_or_volumes(Io::NON_BLOCKING);
         self.needs_whose.store(needs_whose, Ordering::Relaxed);
         for noted in &all {
             counted.whole.note(&noted.call);
@@ -246,7 +246,7 @@ impl IoProfiles {
     }
 
     /// Counts calls below a directory for themselves from now on; false where there are too many of those.
-    pub fn watch_subtree(&self, inode: u64) -> bool {
+    pub fn count_subtree(&self, inode: u64) -> bool {
         let mut subtrees = self.subtrees.lock();
         if subtrees.contains(&inode) {
             return true;
@@ -337,7 +337,7 @@ impl Counted {
         if let Some(known) = self.known[place].filter(is_known).filter(|_| noted.whose.is_none()) {
             return known;
         }
-        let found = noted.whose.or_else(|| filesystem.whose(Io::NON_BLOCKING, inode));
+        let found = noted.whose.or_else(|| filesystem.membership.whose(Io::NON_BLOCKING, inode));
         let Whose { volume, class, parent } = found.unwrap_or_default();
         let mut known =
             Known { inode, until_ns: now_ns.saturating_add(KNOWN_NS), generation, volume, class, subtrees: 0 };
@@ -351,14 +351,14 @@ impl Counted {
             }
             let above = match depth {
                 0 => Some(parent).filter(|parent| *parent != 0),
-                _ => filesystem.whose(Io::NON_BLOCKING, at).map(|whose| whose.parent),
+                _ => filesystem.membership.whose(Io::NON_BLOCKING, at).map(|whose| whose.parent),
             };
             match above {
                 Some(above) if above != at => at = above,
                 _ => break,
             }
         }
-        self.has_classes |= class != 0 && class != filesystem.usual_class();
+        self.has_classes |= class != 0 && class != filesystem.membership.usual_class();
         // What is gone may have been looked up by a later call.
         self.known[place] = found.is_some().then_some(known);
         known
@@ -369,7 +369,7 @@ impl Counted {
         recording.writer.note(call);
         recording.calls += 1;
         if recording.names && recording.writer.wants_name(IoTraceNamed::File, call.file) {
-            let name = filesystem.path_if_known(Io::NON_BLOCKING, call.file);
+            let name = filesystem.membership.path_if_known(Io::NON_BLOCKING, call.file);
             recording.writer.name(IoTraceNamed::File, call.file, &name.unwrap_or_else(|| format!("#{}", call.file)));
         }
         self.recorded.calls = recording.calls;

@@ -359,7 +359,7 @@ impl DirectFile {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.open.filesystem.make_durable(&caller(), &[self.inode])?;
+        self.open.filesystem.durability.make_durable(&caller(), &[self.inode])?;
         Ok(done)
     }
 

@@ -10,8 +10,10 @@ use stere_features::asynchronous_events::AsynchronousEvents;
 use stere_features::audit::Audit;
 use stere_features::backups::Backups;
 use stere_features::digests::Digests;
+use stere_features::durability::Durability;
 use stere_features::features::Features;
 use stere_features::forecast::Forecasts;
+use stere_features::membership::Membership;
 use stere_features::policy_editor::PolicyEditor;
 use stere_features::reconciler::Reconciler;
 use stere_features::search::Searches;
@@ -52,6 +54,10 @@ pub struct FileSystem {
     pub(crate) listing: Listing,
     pub(crate) emptying: Emptying,
     next_handle: AtomicU64,
+    /// When changes are durable.
+    pub durability: Arc<Durability>,
+    /// Of which volumes and classes files are.
+    pub membership: Membership,
 }
 
 impl FileSystem {
@@ -92,6 +98,8 @@ impl FileSystem {
             listing: Listing::new(&namespace, &features),
             emptying: Emptying::default(),
             next_handle: AtomicU64::new(1),
+            durability: features.durability.clone(),
+            membership: Membership { core: namespace.core.clone(), rules: namespace.rules.clone() },
             namespace,
             residency,
             features,

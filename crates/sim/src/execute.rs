@@ -78,7 +78,7 @@ impl History {
         let real = self.mounted().files.fsync(&caller(&self.machine), inode, false);
         self.must("fsync", real)?;
         if sync == Sync::Relaxed {
-            self.note_ordered(inode);
+            syncs::note_ordered(self, inode);
             return Ok(());
         }
         self.note_durable(inode);

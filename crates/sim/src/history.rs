@@ -426,14 +426,6 @@ impl History {
         self.note_names();
     }
 
-    /// One file's bytes are durable before anything that is made durable from now on.
-    pub(crate) fn note_ordered(&mut self, inode: u64) {
-        let content = self.model.nodes.get(&inode).and_then(|node| node.content()).cloned();
-        if let Some(content) = content.filter(|_| !self.remains.keep_all()) {
-            self.remains.note_ordered(inode, content);
-        }
-    }
-
     /// One file's bytes are durable.
     pub(crate) fn note_durable(&mut self, inode: u64) {
         let content = self.model.nodes.get(&inode).and_then(|node| node.content()).cloned();

@@ -16,7 +16,7 @@ use crate::pool::caller;
 use crate::random::Random;
 
 const ATTRIBUTE: &[u8] = b"user.stere.sync";
-const WISHES: [&[u8]; 3] = [b"always", b"relaxed", b"asked"];
+const VALUES: [&[u8]; 3] = [b"always", b"relaxed", b"asked"];
 
 /// Puts into a history who says when changes are durable.
 pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
@@ -26,7 +26,7 @@ pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
             let directory = if random.chance(1, 2) { 0 } else { random.below(4) as u8 };
             Path { directory, name: random.below(5) as u8 }
         });
-        operations.insert(at, Operation::AskSync { path, pick: random.below(WISHES.len() as u64) as u8 });
+        operations.insert(at, Operation::AskSync { path, pick: random.below(VALUES.len() as u64) as u8 });
         at = further(at + 1, 12, operations, random);
     }
     strew_unused(operations, random);
@@ -67,7 +67,7 @@ pub(crate) fn ask_sync(history: &mut History, path: Option<Path>, pick: u8) -> R
         Some(path) => names::plain_inode(history, path)?,
     };
     let Some(inode) = inode.filter(|_| history.plan.pool.areas.has(Area::Syncs)) else { return Ok(()) };
-    names::put_policy(history, inode, ATTRIBUTE, WISHES[usize::from(pick) % WISHES.len()])
+    names::put_policy(history, inode, ATTRIBUTE, VALUES[usize::from(pick) % VALUES.len()])
 }
 
 /// What holds for an inode; what a history has no part in is asked for.
@@ -75,7 +75,7 @@ pub(crate) fn sync_of(history: &mut History, inode: u64) -> Result<Sync, Stop> {
     if !history.plan.pool.areas.has(Area::Syncs) {
         return Ok(Sync::Asked);
     }
-    let found = history.mounted().files.durability().of(Io::BLOCKING, inode);
+    let found = history.mounted().files.durability.of(Io::BLOCKING, inode);
     history.must("when changes are durable", found)
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn answer(history: &mut History, inodes: &[u64]) -> Result<(), Stop> 
     if always.is_empty() || history.machine.is_off() {
         return Ok(());
     }
-    let made = history.mounted().files.make_durable(&caller(&history.machine), inodes);
+    let made = history.mounted().files.durability.make_durable(&caller(&history.machine), inodes);
     history.must("making a change durable", made)?;
     always.iter().for_each(|inode| history.note_durable(*inode));
     history.note_commit();
@@ -105,4 +105,12 @@ pub(crate) fn answer_names(history: &mut History, directory: u8) -> Result<(), S
     }
     let inode = crate::execute::directory_inode(history, directory)?;
     answer(history, inode.as_slice())
+}
+
+/// A file's bytes are durable before anything that is made durable from now on.
+pub(crate) fn note_ordered(history: &mut History, inode: u64) {
+    let content = history.model.nodes.get(&inode).and_then(|node| node.content()).cloned();
+    if let Some(content) = content.filter(|_| !history.remains.keep_all()) {
+        history.remains.note_ordered(inode, content);
+    }
 }

@@ -117,14 +117,14 @@ pub(crate) fn keep_room(history: &mut History, under: u8, by: u8) -> Result<(), 
 
 const RELEASE_ATTRIBUTE: &[u8] = b"user.stere.release";
 const EFFECTIVE_RELEASE: &[u8] = b"user.stere.effective.release";
-const RELEASE_WISHES: [(&[u8], u64); 4] = [(b"1s", 1), (b"1m", 60), (b"1h", 3600), (b"no", 0)];
+const RELEASE_TIMES: [(&[u8], u64); 4] = [(b"1s", 1), (b"1m", 60), (b"1h", 3600), (b"no", 0)];
 
 /// A file or a directory says for how long nobody may have used what is on volumes before devices give it up.
 pub(crate) fn ask_release(history: &mut History, path: Path, pick: u8) -> Result<(), Stop> {
     let inode = names::plain_inode(history, path)?.filter(|_| history.mounted().store.tier.media.has_volumes());
     let Some(inode) = inode else { return Ok(()) };
     history.asks_release = true;
-    names::put_policy(history, inode, RELEASE_ATTRIBUTE, RELEASE_WISHES[usize::from(pick) % RELEASE_WISHES.len()].0)
+    names::put_policy(history, inode, RELEASE_ATTRIBUTE, RELEASE_TIMES[usize::from(pick) % RELEASE_TIMES.len()].0)
 }
 
 /// There is room, and what nobody used for long goes all the same: that, and nothing else.
@@ -173,7 +173,7 @@ fn unused(history: &mut History, releasable: &BTreeSet<u64>) -> Result<BTreeSet<
         let mut goes = !members.inodes.is_empty();
         for inode in members.inodes.keys() {
             goes &= match history.mounted().files.getxattr(&who, *inode, EFFECTIVE_RELEASE) {
-                Ok(text) => RELEASE_WISHES.iter().any(|(wish, least)| *wish == text && *least > 0 && rest >= *least),
+                Ok(text) => RELEASE_TIMES.iter().any(|(time, least)| *time == text && *least > 0 && rest >= *least),
                 // It is gone, and keeps nothing here.
                 Err(Error::Stale | Error::NotFound) => true,
                 Err(_) => false,

@@ -68,7 +68,7 @@ pub fn serve(daemon: &Daemon, order: Order) -> Result<Answer> {
 /// Where in the table what is below a directory is counted; none for the whole.
 fn place_of(profiles: &Arc<IoProfiles>, below: Option<u64>) -> Result<Option<u64>> {
     let Some(inode) = below.filter(|inode| *inode != stere_naming::ROOT) else { return Ok(None) };
-    if !profiles.watch_subtree(inode) {
+    if !profiles.count_subtree(inode) {
         return refused(format!(
             "{SUBTREES_MAX} directories are counted for themselves already, until the next mount; ask for one of them"
         ));
@@ -85,7 +85,7 @@ fn of_place<'a>(whole: &'a Profile, subjects: &'a Subjects, place: Option<u64>) 
 }
 
 fn name_of(filesystem: &FileSystem, pool: &str, below: Option<u64>) -> String {
-    below.and_then(|inode| filesystem.path_if_known(Io::BLOCKING, inode)).unwrap_or_else(|| pool.to_owned())
+    below.and_then(|inode| filesystem.membership.path_if_known(Io::BLOCKING, inode)).unwrap_or_else(|| pool.to_owned())
 }
 
 fn report(profiles: &IoProfiles, filesystem: &FileSystem, pool: &str, place: Option<u64>) -> IoReport {
@@ -96,7 +96,9 @@ fn report(profiles: &IoProfiles, filesystem: &FileSystem, pool: &str, place: Opt
         match place {
             Some(_) => {
                 let name = place.and_then(|place| subtrees.get(place as usize));
-                let name = name.and_then(|inode| filesystem.path_if_known(Io::BLOCKING, *inode)).unwrap_or_default();
+                let name = name
+                    .and_then(|inode| filesystem.membership.path_if_known(Io::BLOCKING, *inode))
+                    .unwrap_or_default();
                 told.extend(of_place(whole, subjects, place).map(|profile| ("directory".to_owned(), name, profile)));
             }
             None => {
@@ -141,12 +143,12 @@ fn subject_name(
     match kind {
         SubjectKind::Volume => ("volume".into(), volumes.get(&id).cloned().unwrap_or_else(number)),
         SubjectKind::Class => {
-            let name = u8::try_from(id).ok().and_then(|code| filesystem.class_name(code));
+            let name = u8::try_from(id).ok().and_then(|code| filesystem.membership.class_name(code));
             ("class".into(), name.unwrap_or_else(number))
         }
         SubjectKind::Subtree => {
             let inode = subtrees.get(id as usize);
-            let path = inode.and_then(|inode| filesystem.path_if_known(Io::BLOCKING, *inode));
+            let path = inode.and_then(|inode| filesystem.membership.path_if_known(Io::BLOCKING, *inode));
             ("directory".into(), path.unwrap_or_else(number))
         }
         SubjectKind::Client => ("machine".into(), number()),
@@ -221,7 +223,7 @@ fn draw(profile: Option<&Profile>, name: &str, cache_bytes: u64) -> Vec<(String,
 /// What is known of the pool, and what policy says of the directory that is asked for.
 fn facts(daemon: &Daemon, below: Option<u64>) -> PoolFacts {
     let store = &daemon.running.store;
-    let settings = daemon.filesystem.stored_as(Io::BLOCKING, below.unwrap_or(stere_naming::ROOT));
+    let settings = daemon.filesystem.membership.stored_as(Io::BLOCKING, below.unwrap_or(stere_naming::ROOT));
     let of_class = |class: stere_pool::DeviceClass| {
         let all = store.device_entries();
         all.iter().filter(|entry| entry.class == class.code()).count() as u32

@@ -158,7 +158,7 @@ fn write(
     }
     let count = filesystem.write(caller, session.inode, request.offset, data, caller.uid != 0)?;
     assert!(count <= data.len(), "{count} bytes were written where {} were given", data.len());
-    filesystem.make_durable(caller, &[session.inode])?;
+    filesystem.durability.make_durable(caller, &[session.inode])?;
     if count > 0
         && let Err(error) = daemon.forgetter.forget_range(session.inode, request.offset, count as u64)
     {

@@ -459,8 +459,6 @@ pub fn samples() -> Vec<Sample> {
         node_decided: 0x11,
     };
     let told_policy = InodePolicy { places: told, ..InodePolicy::default() };
-    let sync = SyncPolicy { own: 3, ruled: 1, locked: 2 };
-    let media_policy = InodePolicy { ruled_tiers: 0x8001, sync, places: told, ..InodePolicy::default() };
     let placed_policy = InodePolicy { places, ..InodePolicy::default() };
     let switched_policy = InodePolicy { switches, ..InodePolicy::default() };
     let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
@@ -524,15 +522,6 @@ pub fn samples() -> Vec<Sample> {
             }
             .encode(),
         ),
-        (
-            "class-media",
-            "class",
-            ClassValue {
-                media: ClassMedia { tiers: 3, sync: 3, release: 1, release_seconds: 30 * 86_400 },
-                ..class(None)
-            }
-            .encode(),
-        ),
         ("class-switched", "class", ClassValue { switches: 0x26, ..class(None) }.encode()),
         ("row-header", "row", row.encode()),
         ("row-summary", "summary", with_header),
@@ -552,7 +541,6 @@ pub fn samples() -> Vec<Sample> {
         ("inode-versions", "inode", inode(0o040_755, versions(2, 10, 2_592_000), b"").encode()),
         ("inode-version", "inode", inode(0o100_644, versions(3, 0, 6_194_967_296), b"").encode()),
         ("inode-told", "inode", inode(0o100_644, Some(told_policy), b"").encode()),
-        ("inode-media", "inode", inode(0o100_644, Some(media_policy), b"").encode()),
         ("inode-placed", "inode", inode(0o100_644, Some(placed_policy), b"").encode()),
         ("inode-switched", "inode", inode(0o100_644, Some(switched_policy), b"").encode()),
         ("inode-ruled-more", "inode", inode(0o100_644, Some(with_ruled_more), b"").encode()),
@@ -573,7 +561,20 @@ pub fn samples() -> Vec<Sample> {
     ]
     .into_iter()
     .chain(system_samples())
+    .chain(media_samples())
     .collect()
+}
+
+/// What rules and classes say of media and of when changes are durable.
+fn media_samples() -> Vec<Sample> {
+    let sync = SyncPolicy { own: 3, ruled: 1, locked: 2 };
+    let places = PlacesPolicy { node_decided: 0x62, ..PlacesPolicy::default() };
+    let policy = InodePolicy { ruled_tiers: 0x8001, sync, places, ..InodePolicy::default() };
+    let media = ClassMedia { tiers: 3, sync: 3, release: 1, release_seconds: 30 * 86_400 };
+    vec![
+        ("inode-media", "inode", inode(0o100_644, Some(policy), b"").encode()),
+        ("class-media", "class", ClassValue { media, ..class(None) }.encode()),
+    ]
 }
 
 /// Values that the pool has for itself, and attributes.

@@ -171,7 +171,7 @@ impl Performer {
         flags: u32,
     ) -> u32 {
         // What is durable when a write returns is not gathered by the kernel.
-        if self.gathers_writes && self.filesystem.durability().may_be_always([node]) {
+        if self.gathers_writes && self.filesystem.durability.may_be_always([node]) {
             return fopen::DIRECT_IO;
         }
         let (Some(opened), Some(before)) = (&self.opened, before) else { return self.open_flags };

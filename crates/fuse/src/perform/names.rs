@@ -71,7 +71,7 @@ impl Performer {
             }
             // Others change names, too: it may be a file that the kernel has older pages of.
             Some(_) => self.open_flags & !fopen::KEEP_CACHE,
-            None if self.gathers_writes && self.filesystem.durability().may_be_always([attributes.inode]) => {
+            None if self.gathers_writes && self.filesystem.durability.may_be_always([attributes.inode]) => {
                 fopen::DIRECT_IO
             }
             None => self.open_flags,

@@ -2,8 +2,6 @@
 //!
 //! Read next: `../pipeline` (what goes around each call), `../content_changes` (the cores).
 
-use stere_faults::{Bug, is_planted};
-use stere_features::durability::Durability;
 use stere_file::Whence;
 use stere_format::{ContentMap, FileKind};
 use stere_namespace::attributes::{SetAttributes, needs_kill};
@@ -151,29 +149,10 @@ impl FileSystem {
     /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
     pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
         self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
-        match self.features.durability.of(caller.io, inode)? {
-            Sync::Relaxed => self.order_file(caller, inode),
+        match self.durability.of(caller.io, inode)? {
+            Sync::Relaxed => self.durability.order(caller, inode),
             Sync::Asked | Sync::Always => self.sync_file(caller, inode),
         }
-    }
-
-    /// Hands over what was written to a file: nothing that happens later is durable before it.
-    fn order_file(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        if is_planted(Bug::RelaxedUnordered) {
-            return Ok(());
-        }
-        let saved = self.namespace.core.files.writeback.save(&caller.context(), inode);
-        self.namespace.core.told(caller.io, inode, saved)
-    }
-
-    /// Makes changes of these durable where policy says that they are when a call returns.
-    pub fn make_durable(&self, caller: &Caller<'_>, inodes: &[u64]) -> Result<(), Error> {
-        self.features.durability.make_durable(caller, inodes)
-    }
-
-    /// When changes are durable.
-    pub fn durability(&self) -> &Durability {
-        &self.features.durability
     }
 
     /// The same for what this machine has of it: what others write past it is not waited for.
@@ -190,7 +169,7 @@ impl FileSystem {
     /// Makes a directory's names durable.
     pub fn fsyncdir(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
         // Names are handed over as they are made.
-        if self.features.durability.of(caller.io, inode)? == Sync::Relaxed {
+        if self.durability.of(caller.io, inode)? == Sync::Relaxed {
             return Ok(());
         }
         self.features.audit.save_records(caller.io)?;

@@ -149,7 +149,7 @@ fn policies(running: &Running, filesystem: &FileSystem) -> Vec<Finding> {
 
 /// What programs sync and is not durable yet when that returns.
 fn relaxed(filesystem: &FileSystem) -> Option<Finding> {
-    let (places, has_more) = match filesystem.durability().relaxed(Io::BLOCKING) {
+    let (places, has_more) = match filesystem.durability.relaxed(Io::BLOCKING) {
         Ok(found) => found,
         Err(error) => {
             tracing::warn!(%error, "it cannot be told where fsync does not wait");

@@ -3,14 +3,15 @@
 //! Invariant: nothing here waits unless the caller may. Read next: the crate fuse's `io_profiles.rs`.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use stere_file::inode_if_any;
 use stere_format::{Holder, Key};
 use stere_namespace::error::Error;
+use stere_namespace::inode::Core;
+use stere_namespace::rules::PolicyRules;
 use stere_policy::Compression;
 use stere_store::Io;
-
-use crate::filesystem::FileSystem;
 
 /// Of which volume, class and directory something is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,6 +24,12 @@ pub struct Whose {
     pub parent: u64,
 }
 
+/// Tells for whom files count.
+pub struct Membership {
+    pub core: Arc<Core>,
+    pub rules: Arc<PolicyRules>,
+}
+
 /// How new content of something is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredAs {
@@ -33,10 +40,10 @@ pub struct StoredAs {
     pub parity: u8,
 }
 
-impl FileSystem {
+impl Membership {
     /// How new content of an inode, or in a directory, is stored; none where it is gone.
     pub fn stored_as(&self, io: Io<'_>, inode: u64) -> Option<StoredAs> {
-        let core = &self.namespace.core;
+        let core = &self.core;
         let found = core.store.view(io, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
             Ok::<_, Error>(Some(core.files.policies.effective(view, inode, &value)?))
@@ -50,9 +57,9 @@ impl FileSystem {
 
     /// Of whom an inode is; none where it is gone, or that cannot be told without waiting.
     pub fn whose(&self, io: Io<'_>, inode: u64) -> Option<Whose> {
-        let found = self.namespace.core.store.view(io, |view| {
+        let found = self.core.store.view(io, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
-            let effective = self.namespace.core.files.policies.effective(view, inode, &value)?;
+            let effective = self.core.files.policies.effective(view, inode, &value)?;
             let class = effective.wish.class.code();
             Ok::<_, Error>(Some(Whose { volume: value.volume, class, parent: value.parent }))
         });
@@ -61,11 +68,11 @@ impl FileSystem {
 
     /// Whether files may be of several classes or volumes: somebody named a class, or made a volume.
     pub fn has_classes_or_volumes(&self, io: Io<'_>) -> bool {
-        let by_pool = self.namespace.rules.pool_rules();
+        let by_pool = self.rules.pool_rules();
         let by_pool = by_pool.is_some_and(|set| set.rules().iter().any(|rule| rule.own.class().is_some()));
-        let classes = self.namespace.core.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         let codes: Vec<u8> = classes.in_use().map(|(class, _)| class.code()).collect();
-        let by_some = self.namespace.core.store.view(io, |view| {
+        let by_some = self.core.store.view(io, |view| {
             let mut is_any = false;
             let of_volumes = (Key::account(Holder::Volume, 0), Key::account(Holder::Volume, u32::MAX));
             let ends = |code: u8, of: fn(u8, u64) -> Key| (of(code, 0), of(code, u64::MAX));
@@ -84,18 +91,18 @@ impl FileSystem {
 
     /// The class of what says nothing else.
     pub fn usual_class(&self) -> u8 {
-        self.namespace.core.files.resolver().default_class().code()
+        self.core.files.resolver().default_class().code()
     }
 
     /// How people call the class of this code.
     pub fn class_name(&self, code: u8) -> Option<String> {
-        let classes = self.namespace.core.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         Some(classes.name(stere_policy::Class::from_code(code)?))
     }
 
     /// Where an inode is; none where that cannot be told, or not without waiting.
     pub fn path_if_known(&self, io: Io<'_>, inode: u64) -> Option<String> {
-        let path = self.namespace.core.path_of(io, inode).ok()?;
+        let path = self.core.path_of(io, inode).ok()?;
         Some(String::from_utf8_lossy(&path).into_owned())
     }
 }
