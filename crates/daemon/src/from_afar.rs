@@ -7,6 +7,7 @@ use std::path::Path;
 
 use stere_control::backup;
 use stere_control::change::Change;
+use stere_control::io;
 use stere_control::message::Request;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub fn why_not_from_afar(request: &Request) -> Option<String> {
         Request::Unmount { .. } => return Some("a mount is ended on its own machine".to_owned()),
         Request::Change { change, .. } => of_machine(change)?,
         Request::Backups { order: backup::Order::Add { path, .. } } => path,
+        Request::Io { order: io::Order::Record { file, .. } } => file,
         _ => return None,
     };
     Some(format!(

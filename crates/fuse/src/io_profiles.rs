@@ -24,7 +24,9 @@ use crate::clock::now;
 /// Buffers; threads put their calls into one of them each.
 const BUFFERS: usize = 8;
 /// Calls that wait in a buffer at most; what comes then is missed.
-const BUFFERED_MAX: usize = 1 << 14;
+const BUFFERED_MAX: usize = 1 << 12;
+/// Profiles of subjects: with the buffers less than 16 MiB.
+const PROFILES_MAX: usize = 384;
 /// Files of which it is known for whom they count.
 const KNOWN_MAX: usize = 1 << 13;
 /// For so long, in nanoseconds: names, classes and volumes change.
@@ -137,7 +139,7 @@ impl IoProfiles {
     pub fn new(is_on: bool) -> IoProfiles {
         let counted = Counted {
             whole: Box::default(),
-            subjects: Subjects::default(),
+            subjects: Subjects::new(PROFILES_MAX),
             known: vec![None; KNOWN_MAX],
             recording: None,
             recorded: RecordingState::default(),
@@ -218,8 +220,8 @@ impl IoProfiles {
         }
     }
 
-    /// Counts what was answered since somebody did so last.
-    pub fn count(&self, filesystem: &FileSystem) {
+    /// Counts what was answered since somebody did so last, and tells how many calls that were.
+    pub fn count(&self, filesystem: &FileSystem) -> usize {
         let mut all: Vec<Noted> = Vec::new();
         for buffer in &self.buffers {
             all.append(&mut buffer.lock());
@@ -243,6 +245,7 @@ impl IoProfiles {
             counted.record(filesystem, &noted.call);
         }
         counted.end_recording(now_ns);
+        all.len()
     }
 
     /// Counts calls below a directory for themselves from now on; false where there are too many of those.

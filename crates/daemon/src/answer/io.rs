@@ -19,16 +19,21 @@ use stere_workload::{CallKind, Profile, Subject, SubjectKind, Subjects, picture,
 
 use crate::daemon::Daemon;
 
-/// How often what was answered is counted.
+/// How often what was answered is counted, and while there is much.
 const COUNT_EACH: Duration = Duration::from_millis(200);
+const COUNT_EACH_BUSY: Duration = Duration::from_millis(40);
+/// Calls between two times that are much.
+const MUCH: usize = 256;
 /// Subjects told of at most, of each kind those with most calls.
 const TOLD_MAX: usize = 20;
 
 /// Counts until the mount ends.
 pub fn count_until_the_end(daemon: &Daemon) {
+    let mut rest = COUNT_EACH;
     while !daemon.stop.load(std::sync::atomic::Ordering::Acquire) {
-        std::thread::sleep(COUNT_EACH);
-        daemon.io_profiles.count(&daemon.filesystem);
+        std::thread::sleep(rest);
+        let counted = daemon.io_profiles.count(&daemon.filesystem);
+        rest = if counted >= MUCH { COUNT_EACH_BUSY } else { COUNT_EACH };
     }
     daemon.io_profiles.stop_recording();
 }

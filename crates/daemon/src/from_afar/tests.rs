@@ -31,6 +31,9 @@ fn paths_of_a_machine_are_refused_and_addresses_are_not() {
 #[test]
 fn a_mount_is_ended_on_its_machine_and_questions_are_answered() {
     assert!(why_not_from_afar(&Request::Unmount { lazy: false, force: false }).is_some());
+    let names = stere_control::io::Names::Plain;
+    let order = stere_control::io::Order::Record { file: "/etc/trace".into(), seconds: 1, bytes_max: 1, names };
+    assert!(why_not_from_afar(&Request::Io { order }).is_some(), "no machine makes files of another one");
     let asked = [Request::Status, Request::Scrub { order: ScrubOrder::Start }, Request::Flush { wait: true }];
     assert!(asked.iter().all(|request| why_not_from_afar(request).is_none()));
 }

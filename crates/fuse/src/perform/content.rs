@@ -59,8 +59,8 @@ impl Performer {
                 self.listings.lock().remove(&handle);
                 Ok(Answer::Done)
             }
-            Operation::Fsync { node, data_only, .. } => {
-                filesystem.fsync(&caller, node, data_only)?;
+            Operation::Fsync { node, .. } => {
+                filesystem.fsync(&caller, node, request.remote_tag().is_some())?;
                 Ok(Answer::Done)
             }
             Operation::Fsyncdir { node, .. } => {

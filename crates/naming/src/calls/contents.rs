@@ -146,12 +146,13 @@ impl FileSystem {
         Ok(self.namespace.core.files.allocator.seek(&caller.context(), inode, offset, whence)?)
     }
 
-    /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
-    pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
+    /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for. `always_waits`: whatever
+    /// policy says, for a machine that lets go of what it wrote when it hears that this is durable.
+    pub fn fsync(&self, caller: &Caller<'_>, inode: u64, always_waits: bool) -> Result<(), Error> {
         self.namespace.core.files.direct_writes.wait_until_entered(caller.io, inode)?;
         match self.durability.of(caller.io, inode)? {
-            Sync::Relaxed => self.durability.order(caller, inode),
-            Sync::Asked | Sync::Always => self.sync_file(caller, inode),
+            Sync::Relaxed if !always_waits => self.durability.order(caller, inode),
+            Sync::Relaxed | Sync::Asked | Sync::Always => self.sync_file(caller, inode),
         }
     }
 

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
 
-use crate::site::{Kernel, ROOT, Site, until};
+use stere_naming::SetMode;
+
+use crate::site::{Kernel, ROOT, Serving, Site, caller, until};
 
 #[test]
 fn open_files_go_on_and_what_was_not_synced_comes_back() {
@@ -30,6 +32,53 @@ fn open_files_go_on_and_what_was_not_synced_comes_back() {
     assert_eq!(kernel.size(node), Ok(37));
     kernel.release(node, handle).expect("closed");
     site.hand_over(third);
+}
+
+/// P-302: what a machine synced where fsync does not wait is there at the next owner if what it wrote later is.
+#[test]
+fn what_was_synced_relaxed_comes_before_what_was_written_later() {
+    let site = Site::new();
+    let first = site.serve();
+    say_sync(&first, b"relaxed");
+    let kernel = site.client(1);
+    let (node, handle) = kernel.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    kernel.write(node, handle, 0, b"synced, ").expect("written");
+    kernel.fsync(node, handle).expect("ordered");
+    kernel.write(node, handle, 8, b"written later").expect("written");
+    site.crash(first);
+    let second = site.serve();
+    assert_eq!(kernel.read(node, handle, 0, 100), Ok(b"synced, written later".to_vec()));
+    kernel.release(node, handle).expect("closed");
+    site.hand_over(second);
+}
+
+/// P-301: what a machine wrote is durable at the owner when it is answered, and the machine keeps nothing back.
+#[test]
+fn what_is_always_durable_is_so_on_other_machines() {
+    let site = Site::new();
+    let first = site.serve();
+    say_sync(&first, b"always");
+    let kernel = site.client(1);
+    let (node, handle) = kernel.create(ROOT, "file", libc::O_RDWR).expect("a file");
+    for at in 0..20 {
+        kernel.write(node, handle, at * 4, b"four").expect("written");
+    }
+    kernel.mkdir(ROOT, "made").expect("made");
+    // The machine and the owner are lost together: nobody tells the next one anything.
+    drop(kernel);
+    site.crash(first);
+    let second = site.serve();
+    let other = site.client(2);
+    let (found, size) = other.lookup(ROOT, "file").expect("it is there");
+    assert_eq!((found, size), (node, 80), "all that was answered");
+    assert!(other.lookup(ROOT, "made").is_ok());
+    site.hand_over(second);
+}
+
+fn say_sync(serving: &Serving, value: &[u8]) {
+    let said = serving.door.filesystem().setxattr(&caller(), ROOT, b"user.stere.sync", value, SetMode::Any, false);
+    said.expect("it can be said");
+    serving.door.filesystem().syncfs(&caller()).expect("durable");
 }
 
 #[test]
