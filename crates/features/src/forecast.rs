@@ -16,7 +16,7 @@ use stere_namespace::rules::{PolicyRules, Scopes};
 use stere_namespace::tiers::Tiers;
 use stere_namespace::walk::{Walk, path_of};
 use stere_namespace::words::PolicyWords;
-use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Statements, Switch, Versions};
+use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Statements, Switch, Sync, Versions};
 use stere_residency::residency_policy::ResidencyPolicy;
 use stere_store::{Io, TierFile};
 
@@ -205,7 +205,8 @@ impl Forecasts {
             let is_told = is_on
                 && (setting != Setting::Encrypt || effective.wish.encryption.is_on())
                 && (setting != Setting::Record || effective.wish.record != RecordSize::USUAL)
-                && (setting != Setting::Checksum || effective.wish.checksum != Checksum::default());
+                && (setting != Setting::Checksum || effective.wish.checksum != Checksum::default())
+                && (setting != Setting::Sync || effective.wish.sync != Sync::default());
             let value = effective.value(setting, devices).filter(|_| is_told)?;
             let is_named =
                 matches!(setting, Setting::Class | Setting::Tier | Setting::On | Setting::Only | Setting::Node);

@@ -129,7 +129,9 @@ fn kind_of(operation: u32) -> Option<CallKind> {
         opcode::UNLINK | opcode::RMDIR => CallKind::Unlink,
         opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS => CallKind::Fsync,
         opcode::GETXATTR | opcode::SETXATTR | opcode::LISTXATTR | opcode::REMOVEXATTR => CallKind::Xattr,
-        opcode::FORGET | opcode::BATCH_FORGET | opcode::INIT | opcode::DESTROY | opcode::INTERRUPT => return None,
+        // What is not answered is not counted, or would be under way for ever.
+        opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY | opcode::INTERRUPT => return None,
+        opcode::INIT | opcode::DESTROY => return None,
         _ => CallKind::Other,
     })
 }

@@ -213,10 +213,17 @@ impl Media {
                 sets.push(value.policy.map_or(0, |policy| policy.tiers | policy.locked.tiers));
             }
             for number in 0..TERTIARY_MAX as u8 {
-                view.scan(Key::media_rules(number, 0), Key::media_rules(number, u64::MAX), |_, _| {
-                    sets.push(1 << number);
+                let mut directories = Vec::new();
+                view.scan(Key::media_rules(number, 0), Key::media_rules(number, u64::MAX), |key, _| {
+                    directories.push(key.position);
                     ControlFlow::Continue(())
                 })?;
+                for directory in directories {
+                    // The pool's rules have no directory; one that is gone has no rules.
+                    if directory == 0 || view.get(&Key::inode(directory))?.is_some() {
+                        sets.push(1 << number);
+                    }
+                }
             }
             for code in 1..=u8::MAX {
                 let class = view.get(&Key::class(code))?.and_then(|bytes| ClassValue::decode(&bytes).ok());

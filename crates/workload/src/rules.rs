@@ -9,9 +9,9 @@ use crate::hurst;
 use crate::profile::Profile;
 use crate::reuse::MissPoint;
 
-/// Records that policy knows.
+/// Records as they are stored: policy takes larger ones, and they are cut at this (`docs/design/policy.md`).
 const RECORD_BYTES_LEAST: u64 = 4 << 10;
-const RECORD_BYTES_GREATEST: u64 = 1 << 20;
+const RECORD_BYTES_GREATEST: u64 = 128 << 10;
 /// From this share on a load is sequential; below the other one it is random.
 const SEQUENTIAL: f64 = 0.9;
 const RANDOM: f64 = 0.5;

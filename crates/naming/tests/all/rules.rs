@@ -208,13 +208,32 @@ fn size_age_and_owner_are_looked_at_as_time_goes_by() {
     reconcile(&fs);
     assert_eq!((effective(&fs, small), effective(&fs, large)), ("2 none".into(), "3 none".into()));
     fs.step(&caller(10), 10).unwrap();
-    fs.step(&caller(1000), 10).unwrap();
+    fs.step(&caller(500), 10).unwrap();
     assert!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending.is_empty(), "not yet");
     let later = caller(4 * 86_400);
     fs.step(&later, 10).unwrap();
     while fs.reconciler().reconcile_step(&later, 1 << 20).unwrap() {}
     assert_eq!((effective(&fs, small), effective(&fs, large)), ("2 zstd".into(), "3 zstd".into()));
     assert_eq!(fact(&fs, large, "state"), "compliant");
+}
+
+/// P-303: files grow old in directories that nobody has used since the mount, too.
+#[test]
+fn age_is_looked_at_where_nobody_looks() {
+    let (rig, fs) = Rig::new(3, DEVICE_BYTES);
+    let top = mkdir(&fs, ROOT, "top");
+    set(&fs, top, "rules", "age>2d: compress=zstd");
+    let file = make(&fs, top, "file", &text(300_000));
+    fs.syncfs(&caller(3)).unwrap();
+    reconcile(&fs);
+    let fs = rig.reopen(fs, false);
+    let begun = 4 * 86_400;
+    fs.step(&caller(begun), 10).unwrap();
+    assert!(fs.reconciler().reconcile_status(Io::BLOCKING).unwrap().pending.is_empty(), "not yet");
+    let later = caller(begun + 700);
+    fs.step(&later, 10).unwrap();
+    while fs.reconciler().reconcile_step(&later, 1 << 20).unwrap() {}
+    assert_eq!(effective(&fs, file), "2 zstd");
 }
 
 #[test]

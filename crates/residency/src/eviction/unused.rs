@@ -1,8 +1,10 @@
 //! `release=`: archived content that nobody used for as long as policy says is given up on devices, whatever room there is.
 //!
 //! A segment goes as a whole, and how it was used is known of it as a whole. So it goes when the policy of everything that is alive in it
-//! lets it: of several times the longest counts, and what says nothing stays. Invariants: nothing goes that `Choice` would keep (what is
-//! pinned, of others, or not on all its media); a pool in which nobody says `release=` pays a look at what is remembered.
+//! lets it: of several times the longest counts, and what says nothing stays. Who stored something need not be who has it (content that
+//! files share, versions, files that were removed): where that may be so the segment stays, for nobody asked those who have it.
+//! Invariants: nothing goes that `Choice` would keep (what is pinned, of others, or not on all its media); a pool in which nobody says
+//! `release=` pays a look at what is remembered.
 //! Read next: `choice.rs`, `../residency_policy.rs`.
 
 use std::sync::atomic::Ordering;
@@ -13,6 +15,7 @@ use stere_namespace::error::Error;
 use stere_store::TierPolicy;
 
 use super::choice::Choice;
+use super::others::has_all;
 use super::{Eviction, RELEASED_AT_ONCE};
 
 /// How often it is looked for what may go, in seconds; more often where policy says shorter times.
@@ -67,14 +70,20 @@ impl Eviction {
     /// Whether the policy of all that is alive in a segment lets it go after so long without use.
     fn lets_go(&self, caller: &Caller<'_>, segment: u64, unused_seconds: u64) -> Result<bool, Error> {
         let members = self.core.store.tier.heat.members_of_segment(segment)?;
-        for inode in members.inodes.keys() {
+        if is_planted(Bug::ReleasedTooEarly) {
+            return Ok(!members.inodes.is_empty());
+        }
+        if members.is_shared {
+            return Ok(false);
+        }
+        for (inode, member) in &members.inodes {
             let asked = match self.residency.release_of(caller.io, caller.now, *inode) {
-                // It was removed meanwhile.
-                Err(Error::Stale) => continue,
+                // It was removed, and something else has what it stored.
+                Err(Error::Stale) => return Ok(false),
                 found => found?.map(|(seconds, _)| seconds),
             };
             let goes = asked.is_some_and(|seconds| seconds > 0 && unused_seconds >= seconds);
-            if !goes && !is_planted(Bug::ReleasedTooEarly) {
+            if !goes || !has_all(&self.core, caller.io, *inode, member)? {
                 return Ok(false);
             }
         }

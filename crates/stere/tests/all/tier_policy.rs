@@ -52,6 +52,31 @@ fn a_class_sends_down_and_releases() {
     end_clean(&world);
 }
 
+/// P-300: content that another file has, too, stays with what that one asks for, also when the one that wrote it is gone.
+#[test]
+fn content_that_is_shared_stays_as_long_as_one_asks() {
+    if !can_mount("content_that_is_shared_stays_as_long_as_one_asks") {
+        return;
+    }
+    let world = with_volumes(&["cloud"]);
+    let (films, kept) = (world.mountpoint().join("films"), world.mountpoint().join("kept"));
+    for directory in [&films, &kept] {
+        fs::create_dir(directory).unwrap();
+        world.ok(&format!("policy set {} tier=cloud", directory.display()));
+    }
+    world.ok("policy set mount/films release=2s");
+    fill(&films, 60);
+    // By copy_file_range, which shares.
+    fs::copy(films.join("59"), kept.join("59")).unwrap();
+    world.ok("tier archive mount/films mount/kept --wait");
+    fs::remove_file(films.join("59")).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(10));
+    let held = attribute(&kept.join("59"), "user.stere.where");
+    assert!(held.split(' ').any(|word| word == "a"), "nobody asked for it to go: {held}");
+    assert_eq!(fs::read(kept.join("59")).unwrap(), support::tier::content(59));
+    end_clean(&world);
+}
+
 /// P-303: rules of a directory and of the pool do, by name, size and age, without anybody setting `tier=` anywhere.
 #[test]
 fn rules_send_down_by_themselves() {

@@ -77,10 +77,11 @@ fn a_database_gets_small_records_copies_flash_and_memory() {
 
 #[test]
 fn films_get_large_records_parity_and_disks() {
-    let facts = PoolFacts { device_class: DeviceClass::Ssd, sampled_ratio: Some(1.01), ..facts() };
+    let facts =
+        PoolFacts { record_bytes: 16 << 10, device_class: DeviceClass::Ssd, sampled_ratio: Some(1.01), ..facts() };
     let answer = advise(&films(), &facts);
     println!("{answer:#?}");
-    assert_eq!(value(&answer, AdviceKey::Record), Some("1M"));
+    assert_eq!(value(&answer, AdviceKey::Record), Some("128K"));
     assert_eq!(value(&answer, AdviceKey::Redundancy), Some("parity=7+1"));
     assert_eq!(value(&answer, AdviceKey::On), Some("hdd"));
     assert_eq!(value(&answer, AdviceKey::StripeWidth), None);
@@ -90,7 +91,7 @@ fn films_get_large_records_parity_and_disks() {
     let narrow = PoolFacts { data_chunks: 3, ..facts.clone() };
     assert_eq!(value(&advise(&films(), &narrow), AdviceKey::StripeWidth), Some("parity=7+1"));
     // Once it is so, it is not advised again.
-    let facts = PoolFacts { record_bytes: 1 << 20, data_chunks: 7, device_class: DeviceClass::Hdd, ..facts };
+    let facts = PoolFacts { record_bytes: 128 << 10, data_chunks: 7, device_class: DeviceClass::Hdd, ..facts };
     let answer = advise(&films(), &facts);
     for key in [AdviceKey::Record, AdviceKey::Redundancy, AdviceKey::On, AdviceKey::StripeWidth] {
         assert_eq!(value(&answer, key), None, "{answer:?}");
