@@ -120,27 +120,9 @@ fn show_trace(path: &Path, svg: Option<&Path>) -> Result<u8> {
     let profile = analyse::profile_of(&trace);
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     if let Some(directory) = svg {
-        let curve = profile.reuse().curve();
-        let mut pictures = vec![
-            ("arrivals.svg".to_owned(), picture::arrivals_svg(&[(&name, &profile)])),
-            ("metadata-arrivals.svg".to_owned(), picture::metadata_arrivals_svg(&[(&name, &profile)])),
-            ("sizes.svg".to_owned(), picture::sizes_svg(&profile)),
-        ];
-        let dependence = picture::variance_time_svg(&name, profile.dependence());
-        pictures.extend(dependence.ok().map(|svg| ("variance-time.svg".to_owned(), svg)));
-        if !curve.is_empty() {
-            pictures.push(("misses.svg".to_owned(), picture::miss_ratio_svg(&name, &curve, 0)));
-        }
-        return write_pictures(directory, &pictures);
+        return write_pictures(directory, &picture::all(&name, &profile, 0));
     }
-    let named = [(name.as_str(), &*profile)];
-    print!(
-        "{}\n{}\n{}\n{}",
-        table::basic(&named),
-        table::sizes(&named),
-        table::latencies(&profile),
-        table::dependence(&named)
-    );
+    print!("{}", table::all(&[(&name, &profile)]));
     Ok(DONE)
 }
 

@@ -25,8 +25,6 @@ use crate::clock::now;
 const BUFFERS: usize = 8;
 /// Calls that wait in a buffer at most; what comes then is missed.
 const BUFFERED_MAX: usize = 1 << 12;
-/// Profiles of subjects: with the buffers less than 16 MiB.
-const PROFILES_MAX: usize = 384;
 /// Files of which it is known for whom they count.
 const KNOWN_MAX: usize = 1 << 13;
 /// For so long, in nanoseconds: names, classes and volumes change.
@@ -49,7 +47,6 @@ struct Noted {
 struct Known {
     inode: u64,
     until_ns: u64,
-    generation: u64,
     volume: u32,
     class: u8,
     /// Of the directories that are asked for, those it lies below.
@@ -62,7 +59,6 @@ struct Recording {
     file: File,
     until_ns: u64,
     bytes_left: u64,
-    calls: u64,
     names: bool,
 }
 
@@ -93,8 +89,6 @@ pub struct IoProfiles {
     next_buffer: AtomicUsize,
     in_flight: AtomicU32,
     missed: AtomicU64,
-    /// Counts changes of the directories that are asked for.
-    generation: AtomicU64,
     subtrees: Mutex<Vec<u64>>,
     /// Whether it matters whose a file is.
     needs_whose: AtomicBool,
@@ -141,7 +135,7 @@ impl IoProfiles {
     pub fn new(is_on: bool) -> IoProfiles {
         let counted = Counted {
             whole: Box::default(),
-            subjects: Subjects::new(PROFILES_MAX),
+            subjects: Subjects::default(),
             known: vec![None; KNOWN_MAX],
             recording: None,
             recorded: RecordingState::default(),
@@ -154,7 +148,6 @@ impl IoProfiles {
             next_buffer: AtomicUsize::new(0),
             in_flight: AtomicU32::new(0),
             missed: AtomicU64::new(0),
-            generation: AtomicU64::new(0),
             subtrees: Mutex::default(),
             needs_whose: AtomicBool::new(false),
             looked_up: (0..KNOWN_MAX).map(|_| AtomicU64::new(0)).collect(),
@@ -230,16 +223,16 @@ impl IoProfiles {
         }
         // Of several threads: what comes when matters to how calls follow one another.
         all.sort_by_key(|noted| noted.call.at_ns);
-        let subtrees = self.subtrees.lock().clone();
-        let generation = self.generation.load(Ordering::Acquire);
         let now_ns = self.now_ns();
         let mut counted = self.counted.lock();
+        // Behind that lock, or what is remembered of files could be without one that was added meanwhile.
+        let subtrees = self.subtrees.lock().clone();
         let needs_whose = !subtrees.is_empty() || filesystem.membership.has_classes_or_volumes(Io::NON_BLOCKING);
         self.needs_whose.store(needs_whose, Ordering::Relaxed);
         for noted in &all {
             counted.whole.note(&noted.call);
             if needs_whose {
-                let known = counted.known_of(filesystem, noted, &subtrees, generation, now_ns);
+                let known = counted.known_of(filesystem, noted, &subtrees, now_ns);
                 counted.note_for_subjects(noted, &known, subtrees.len());
             } else if noted.machine != 0 {
                 counted.subjects.note(Subject { kind: SubjectKind::Client, id: noted.machine }, &noted.call);
@@ -261,11 +254,13 @@ impl IoProfiles {
         }
         subtrees.push(inode);
         self.needs_whose.store(true, Ordering::Relaxed);
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        drop(subtrees);
+        // Files that were met lie below it, or do not.
+        self.counted.lock().known.fill(None);
         true
     }
 
-    /// The same is not asked for any more; nothing is kept of it but what counts for all.
+    /// The directories that are counted for themselves; their places are their numbers as subjects.
     pub fn subtrees(&self) -> Vec<u64> {
         self.subtrees.lock().clone()
     }
@@ -293,7 +288,7 @@ impl IoProfiles {
         let writer = TraceWriter::new(started_ns, unix_ns + u64::from(now.nanoseconds), rule);
         let until_ns = started_ns.saturating_add(length_ns);
         let names = rule != NameRule::None;
-        counted.recording = Some(Recording { writer, file, until_ns, bytes_left: bytes_max, calls: 0, names });
+        counted.recording = Some(Recording { writer, file, until_ns, bytes_left: bytes_max, names });
         counted.recorded = RecordingState { is_going_on: true, ..RecordingState::default() };
         true
     }
@@ -328,24 +323,15 @@ impl Counted {
     }
 
     /// For whom a file's calls count; what cannot be told without waiting counts for the whole alone.
-    fn known_of(
-        &mut self,
-        filesystem: &FileSystem,
-        noted: &Noted,
-        subtrees: &[u64],
-        generation: u64,
-        now_ns: u64,
-    ) -> Known {
+    fn known_of(&mut self, filesystem: &FileSystem, noted: &Noted, subtrees: &[u64], now_ns: u64) -> Known {
         let (inode, place) = (noted.call.file, place_of(noted.call.file));
-        let is_known =
-            |known: &Known| known.inode == inode && known.generation == generation && now_ns < known.until_ns;
+        let is_known = |known: &Known| known.inode == inode && now_ns < known.until_ns;
         if let Some(known) = self.known[place].filter(is_known).filter(|_| noted.whose.is_none()) {
             return known;
         }
         let found = noted.whose.or_else(|| filesystem.membership.whose(Io::NON_BLOCKING, inode));
         let Whose { volume, class, parent } = found.unwrap_or_default();
-        let mut known =
-            Known { inode, until_ns: now_ns.saturating_add(KNOWN_NS), generation, volume, class, subtrees: 0 };
+        let mut known = Known { inode, until_ns: now_ns.saturating_add(KNOWN_NS), volume, class, subtrees: 0 };
         let mut at = inode;
         for depth in 0..DEPTH_MAX {
             if let Some(found) = subtrees.iter().position(|root| *root == at) {
@@ -372,12 +358,11 @@ impl Counted {
     fn record(&mut self, filesystem: &FileSystem, call: &Call) {
         let Some(recording) = &mut self.recording else { return };
         recording.writer.note(call);
-        recording.calls += 1;
         if recording.names && recording.writer.wants_name(IoTraceNamed::File, call.file) {
             let name = filesystem.membership.path_if_known(Io::NON_BLOCKING, call.file);
             recording.writer.name(IoTraceNamed::File, call.file, &name.unwrap_or_else(|| format!("#{}", call.file)));
         }
-        self.recorded.calls = recording.calls;
+        self.recorded.calls += 1;
     }
 
     /// Writes what is ready, and the rest where its time is over.

@@ -3,7 +3,7 @@
 //!
 //! Read next: `policy_lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `placement.rs`, `accounts.rs`, `medium_faults.rs`, `metadata_offload.rs`, `tiers.rs`, `hanging.rs`, `takeover.rs`, `rivals.rs`.
 
-use crate::operation::Operation;
+use crate::operation::{Operation, Path};
 use crate::random::Random;
 
 /// Areas of which a seed picks some.
@@ -106,6 +106,12 @@ pub fn strew(areas: Areas, operations: &mut Vec<Operation>, random: &mut Random)
             left -= 1;
         }
     }
+}
+
+/// Something that may be there, at the top or below.
+pub(crate) fn some_path(random: &mut Random) -> Path {
+    let directory = if random.chance(1, 2) { 0 } else { random.below(4) as u8 };
+    Path { directory, name: random.below(5) as u8 }
 }
 
 /// Where the next one of an area goes.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use stere_format::{ExtentFlags, ExtentValue, Key};
 
-use crate::area::{Area, further};
+use crate::area::{Area, further, some_path};
 use crate::content::pattern;
 use crate::history::{History, Plan, Stop};
 use crate::model::{Kind, Model, ROOT};
@@ -37,10 +37,7 @@ const BYTES: usize = 300_000;
 pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
     let mut at = operations.len().min(10);
     for _ in 0..random.between(2, 4) {
-        let path = random.chance(2, 3).then(|| {
-            let directory = if random.chance(1, 2) { 0 } else { random.below(4) as u8 };
-            Path { directory, name: random.below(5) as u8 }
-        });
+        let path = random.chance(2, 3).then(|| some_path(random));
         operations.insert(at, Operation::AskRecords { path, pick: random.below(WISHES.len() as u64) as u8 });
         at = further(at + 1, 10, operations, random);
         if random.chance(1, 2) {

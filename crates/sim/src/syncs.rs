@@ -7,7 +7,7 @@
 use stere_naming::Io;
 use stere_naming::Sync;
 
-use crate::area::{Area, further};
+use crate::area::{Area, further, some_path};
 use crate::execute::names;
 use crate::history::{History, Stop};
 use crate::model::ROOT;
@@ -22,10 +22,7 @@ const VALUES: [&[u8]; 3] = [b"always", b"relaxed", b"asked"];
 pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
     let mut at = operations.len().min(6);
     for _ in 0..random.between(2, 5) {
-        let path = random.chance(3, 4).then(|| {
-            let directory = if random.chance(1, 2) { 0 } else { random.below(4) as u8 };
-            Path { directory, name: random.below(5) as u8 }
-        });
+        let path = random.chance(3, 4).then(|| some_path(random));
         operations.insert(at, Operation::AskSync { path, pick: random.below(VALUES.len() as u64) as u8 });
         at = further(at + 1, 12, operations, random);
     }

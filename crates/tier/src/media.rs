@@ -198,13 +198,18 @@ impl Media {
     /// The set of volumes that each inode names whose policy or rules name any, and each class, as it is stored.
     pub(super) fn sets_in_policies(&self) -> Result<Vec<u16>, Error> {
         self.engine.view(Io::BLOCKING, |view| {
-            let mut inodes = Vec::new();
+            let (mut inodes, mut sets) = (Vec::new(), Vec::new());
             let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
-            view.scan(from, to, |key, _| {
+            view.scan(from, to, |key, bytes| {
                 inodes.extend((key.kind == key::kind::TIERED).then_some(key.object));
+                if key.kind == key::kind::CLASS
+                    && let Ok(class) = ClassValue::decode(bytes)
+                {
+                    let tiers = class.media.tiers;
+                    sets.extend((tiers != 0 && tiers >> TERTIARY_MAX == 0).then_some(tiers));
+                }
                 ControlFlow::Continue(())
             })?;
-            let mut sets = Vec::new();
             for inode in inodes {
                 // Those that are gone name nothing.
                 let Some(bytes) = view.get(&Key::inode(inode))? else { continue };
@@ -224,10 +229,6 @@ impl Media {
                         sets.push(1 << number);
                     }
                 }
-            }
-            for code in 1..=u8::MAX {
-                let class = view.get(&Key::class(code))?.and_then(|bytes| ClassValue::decode(&bytes).ok());
-                sets.extend(class.map(|class| class.media.tiers).filter(|set| *set != 0 && set >> TERTIARY_MAX == 0));
             }
             Ok(sets)
         })

@@ -137,5 +137,22 @@ pub fn miss_ratio_svg(name: &str, curve: &[MissPoint], cache_bytes: u64) -> Stri
     Chart { title: format!("Misses by size of cache: {name}"), x, y: share_axis("share of references"), series }.svg()
 }
 
+/// All pictures of one profile, each with the name of its file; without enough data some are left out. `cache_bytes`: the cache that there
+/// is, 0 where nobody knows.
+pub fn all(name: &str, profile: &Profile, cache_bytes: u64) -> Vec<(String, String)> {
+    let mut pictures = vec![
+        ("arrivals.svg".to_owned(), arrivals_svg(&[(name, profile)])),
+        ("metadata-arrivals.svg".to_owned(), metadata_arrivals_svg(&[(name, profile)])),
+        ("sizes.svg".to_owned(), sizes_svg(profile)),
+    ];
+    let dependence = variance_time_svg(name, profile.dependence());
+    pictures.extend(dependence.ok().map(|svg| ("variance-time.svg".to_owned(), svg)));
+    let curve = profile.reuse().curve();
+    if !curve.is_empty() {
+        pictures.push(("misses.svg".to_owned(), miss_ratio_svg(name, &curve, cache_bytes)));
+    }
+    pictures
+}
+
 #[cfg(test)]
 mod tests;

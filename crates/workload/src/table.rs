@@ -134,6 +134,14 @@ pub fn dependence(profiles: &Named<'_>) -> String {
     aligned(&rows)
 }
 
+/// All tables of some profiles; latencies are those of the first.
+pub fn all(profiles: &Named<'_>) -> String {
+    let mut tables = vec![basic(profiles), sizes(profiles)];
+    tables.extend(profiles.first().map(|(_, profile)| latencies(profile)));
+    tables.push(dependence(profiles));
+    tables.join("\n")
+}
+
 /// Advice with its reasons, then what there is no advice for.
 pub fn advice(answer: &Answer) -> String {
     let mut out = String::new();

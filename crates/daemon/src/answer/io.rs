@@ -50,8 +50,11 @@ pub fn serve(daemon: &Daemon, order: Order) -> Result<Answer> {
         Order::Draw { below } => {
             let place = place_of(profiles, below)?;
             let name = name_of(filesystem, &daemon.about.pool, below);
-            let cache_bytes = daemon.memory_bytes;
-            let pictures = profiles.look(|whole, subjects| draw(of_place(whole, subjects, place), &name, cache_bytes));
+            let pictures = profiles.look(|whole, subjects| {
+                let profile = of_place(whole, subjects, place);
+                profile.map(|profile| picture::all(&name, profile, daemon.memory_bytes))
+            });
+            let pictures = pictures.unwrap_or_default();
             Ok(Answer::IoPictures { pictures })
         }
         Order::Advise { below } => {
@@ -94,16 +97,15 @@ fn name_of(filesystem: &FileSystem, pool: &str, below: Option<u64>) -> String {
 }
 
 fn report(profiles: &IoProfiles, filesystem: &FileSystem, pool: &str, place: Option<u64>) -> IoReport {
+    // Names first: looking one up may take long, and nothing is counted while somebody looks at profiles.
     let volumes = volume_names(filesystem);
-    let subtrees = profiles.subtrees();
+    let path = |inode: u64| filesystem.membership.path_if_known(Io::BLOCKING, inode);
+    let subtrees: Vec<Option<String>> = profiles.subtrees().into_iter().map(path).collect();
     let (subjects, text, seconds) = profiles.look(|whole, subjects| {
         let mut told: Vec<(String, String, &Profile)> = Vec::new();
         match place {
             Some(_) => {
-                let name = place.and_then(|place| subtrees.get(place as usize));
-                let name = name
-                    .and_then(|inode| filesystem.membership.path_if_known(Io::BLOCKING, *inode))
-                    .unwrap_or_default();
+                let name = place.and_then(|place| subtrees.get(place as usize)?.clone()).unwrap_or_default();
                 told.extend(of_place(whole, subjects, place).map(|profile| ("directory".to_owned(), name, profile)));
             }
             None => {
@@ -122,11 +124,8 @@ fn report(profiles: &IoProfiles, filesystem: &FileSystem, pool: &str, place: Opt
         let named: Vec<(String, &Profile)> =
             told.iter().map(|(of, name, profile)| (format!("{of} {name}"), *profile)).collect();
         let named: Vec<(&str, &Profile)> = named.iter().map(|(name, profile)| (name.as_str(), *profile)).collect();
-        let mut text = vec![table::basic(&named), table::sizes(&named)];
-        text.extend(named.first().map(|(_, profile)| table::latencies(profile)));
-        text.push(table::dependence(&named));
         let lines = told.iter().map(|(of, name, profile)| line(of, name, profile)).collect::<Vec<_>>();
-        (lines, text.join("\n"), whole.span_ns() as f64 / 1e9)
+        (lines, table::all(&named), whole.span_ns() as f64 / 1e9)
     });
     IoReport { seconds, missed_calls: profiles.missed(), subjects, text }
 }
@@ -141,7 +140,7 @@ fn subject_name(
     filesystem: &FileSystem,
     subject: Subject,
     volumes: &BTreeMap<u64, String>,
-    subtrees: &[u64],
+    subtrees: &[Option<String>],
 ) -> (String, String) {
     let Subject { kind, id } = subject;
     let number = || format!("#{id}");
@@ -152,8 +151,7 @@ fn subject_name(
             ("class".into(), name.unwrap_or_else(number))
         }
         SubjectKind::Subtree => {
-            let inode = subtrees.get(id as usize);
-            let path = inode.and_then(|inode| filesystem.membership.path_if_known(Io::BLOCKING, *inode));
+            let path = subtrees.get(id as usize).cloned().flatten();
             ("directory".into(), path.unwrap_or_else(number))
         }
         SubjectKind::Client => ("machine".into(), number()),
@@ -206,23 +204,6 @@ fn hurst(estimator: &str, found: std::result::Result<Hurst, TooLittleData>) -> H
         }
         Err(why) => HurstLine { estimator, value: None, low: None, high: None, why_none: Some(why.to_string()) },
     }
-}
-
-fn draw(profile: Option<&Profile>, name: &str, cache_bytes: u64) -> Vec<(String, String)> {
-    let Some(profile) = profile else { return Vec::new() };
-    let curve = profile.reuse().curve();
-    let mut pictures = vec![
-        ("arrivals.svg".to_owned(), picture::arrivals_svg(&[(name, profile)])),
-        ("metadata-arrivals.svg".to_owned(), picture::metadata_arrivals_svg(&[(name, profile)])),
-        ("sizes.svg".to_owned(), picture::sizes_svg(profile)),
-    ];
-    // Without enough data there is no line to draw.
-    let dependence = picture::variance_time_svg(name, profile.dependence());
-    pictures.extend(dependence.ok().map(|svg| ("variance-time.svg".to_owned(), svg)));
-    if !curve.is_empty() {
-        pictures.push(("misses.svg".to_owned(), picture::miss_ratio_svg(name, &curve, cache_bytes)));
-    }
-    pictures
 }
 
 /// What is known of the pool, and what policy says of the directory that is asked for.

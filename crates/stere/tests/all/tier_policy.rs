@@ -52,6 +52,37 @@ fn a_class_sends_down_and_releases() {
     end_clean(&world);
 }
 
+/// P-303: what a class or a rule says of a medium that was removed is said of no newcomer.
+#[test]
+fn the_number_of_a_medium_that_is_named_is_given_to_no_other_one() {
+    if !can_mount("the_number_of_a_medium_that_is_named_is_given_to_no_other_one") {
+        return;
+    }
+    let world = with_volumes(&["cloud", "shelf"]);
+    world.ok("class create tank films tier=cloud");
+    fs::create_dir(world.mountpoint().join("work")).unwrap();
+    rules(&world, "mount/work", "*.raw: tier=shelf");
+    for name in ["cloud", "shelf"] {
+        world.ok(&format!("device remove tank {name} --yes"));
+    }
+    for name in ["first", "second"] {
+        fs::create_dir(world.path(name)).unwrap();
+        world.ok(&format!("device add tank dir:{name},name={name}"));
+    }
+    fs::create_dir(world.mountpoint().join("films")).unwrap();
+    world.ok("policy set mount/films class=films");
+    assert_eq!(goes_to(&world, "films"), "#0", "nobody took the place of cloud");
+    world.ok("policy set mount/work tier=first");
+    assert_eq!(attribute(&world.mountpoint().join("work"), "user.stere.tier"), "first");
+    // Without those who named them their numbers are free.
+    world.ok("class change tank films tier=second");
+    world.ok("policy unset mount/work rules");
+    fs::create_dir(world.path("third")).unwrap();
+    world.ok("device add tank dir:third,name=third");
+    assert_eq!(goes_to(&world, "films"), "second");
+    end_clean(&world);
+}
+
 /// P-300: content that another file has, too, stays with what that one asks for, also when the one that wrote it is gone.
 #[test]
 fn content_that_is_shared_stays_as_long_as_one_asks() {
