@@ -209,7 +209,7 @@ def sealed(structure, data, size):
 
 Address = collections.namedtuple("Address", "segment row offset length")
 Reference = collections.namedtuple("Reference", "address crc level")
-Header = collections.namedtuple("Header", "pool segment sequence kind")
+Header = collections.namedtuple("Header", "pool segment sequence kind chunks")
 Row = collections.namedtuple("Row", "pool segment sequence block height entries")
 Entry = collections.namedtuple("Entry", "kind encoding offset length crc content tag present")
 Blob = collections.namedtuple("Blob", "address content encoding present checksums")
@@ -236,12 +236,18 @@ def parse_chunk_header(data):
     fields = sealed("chunk header", data, BLOCK)
     fields.magic(b"stereCHK")
     fields.version()
-    fields.check(fields.u8() == 1, "count of data chunks of an object")
+    chunks = fields.u8()
+    fields.check(1 <= chunks <= 32, "count of data chunks of an object")
     fields.take(2)
     kind = fields.u8()
     fields.check(kind in (1, 2), "kind")
     fields.take(3)
-    return Header(fields.take(16), fields.u64(), fields.u64(), kind)
+    return Header(fields.take(16), fields.u64(), fields.u64(), kind, chunks)
+
+
+def place(chunks, row, offset):
+    """Where a byte of a row is in the object of a segment with so many data chunks: its rows follow each other, whole."""
+    return BLOCK + (row - 1) * chunks * BLOCK + offset
 
 
 def parse_bitmap(fields, blocks):
@@ -256,9 +262,9 @@ def blocks_of(content):
     return -(-content // BLOCK)
 
 
-def parse_row(data, block):
-    """The row that begins at this block of an object, with what its summary tells."""
-    start = block * BLOCK
+def parse_row(data, block, chunks):
+    """The row that begins at this block of the chunks whose segment an object holds, with what its summary tells."""
+    start = place(chunks, block, 0)
     fields = sealed("row header", data[start : start + SECTOR], SECTOR)
     fields.magic(b"stereROW")
     fields.version()
@@ -266,7 +272,7 @@ def parse_row(data, block):
     count, pool, segment, sequence = fields.u32(), fields.take(16), fields.u64(), fields.u64()
     at, height, offset, length, crc = (fields.u32() for _ in range(5))
     fields.check(at == block and height >= 1 and block + height <= 4096, "place")
-    fields.check(offset % SECTOR == 0 and offset + length <= height * BLOCK, "summary")
+    fields.check(offset % SECTOR == 0 and offset + length <= height * chunks * BLOCK, "summary")
     summary = data[start + offset : start + offset + length]
     if len(summary) != length or crc32c(summary) != crc:
         raise Damaged("summary of a row: its checksum is wrong")
@@ -700,7 +706,7 @@ def open_volume(path):
     return dumps or [DirectoryVolume(path)]
 
 
-Object = collections.namedtuple("Object", "volume name segment sequence")
+Object = collections.namedtuple("Object", "volume name segment sequence chunks")
 NUMBER = "([0-9a-fA-F]{16})"
 
 
@@ -724,13 +730,13 @@ class Media:
             self.label(volume)
         elif folder == "states" and re.fullmatch(NUMBER, rest):
             self.state(volume, name)
-        elif folder in ("segments", "catalogue") and re.fullmatch(f"{NUMBER}-{NUMBER}", rest):
-            segment, sequence = (int(part, 16) for part in rest.split("-"))
-            found = Object(volume, name, segment, sequence)
+        elif folder in ("segments", "catalogue") and re.fullmatch(f"{NUMBER}-{NUMBER}(-[0-9a-fA-F]{{2}})?", rest):
+            segment, sequence, *more = (int(part, 16) for part in rest.split("-"))
+            found = Object(volume, name, segment, sequence, max(1, more[0]) if more else 1)
             (self.segments[segment] if folder == "segments" else self.catalogues).append(found)
         elif folder == "metadata" and re.fullmatch(f"{NUMBER}-{NUMBER}-[0-9a-fA-F]{{8}}", rest):
             segment, sequence = (int(part, 16) for part in rest.split("-")[:2])
-            self.metadata[segment].append(Object(volume, name, segment, sequence))
+            self.metadata[segment].append(Object(volume, name, segment, sequence, 1))
 
     def label(self, volume):
         try:
@@ -760,7 +766,7 @@ class Media:
             self.kept.move_to_end(at)
             return self.kept[at]
         try:
-            data = found.volume.read(found.name, CHUNK_BYTES_MAX)
+            data = found.volume.read(found.name, CHUNK_BYTES_MAX * found.chunks)
         except OSError as error:
             self.bad_objects[found.name] = str(error)
             data = b""
@@ -773,7 +779,7 @@ class Media:
         """Bytes of a record from each object that should have them; whether they are right is for the caller to say."""
         end = address.length if end is None else end
         for found in self.metadata.get(address.segment, []) + self.segments.get(address.segment, []):
-            data, at = self.read(found), address.row * BLOCK + address.offset
+            data, at = self.read(found), place(found.chunks, address.row, address.offset)
             if len(data) > at + start:
                 yield data[at + start : at + end]
 
@@ -782,13 +788,13 @@ class Media:
         data, block, is_right = self.read(found), 1, True
         try:
             header = parse_chunk_header(data[:BLOCK])
-            is_right = (header.segment, header.sequence) == (found.segment, found.sequence)
+            is_right = (header.segment, header.sequence, header.chunks) == (found.segment, found.sequence, found.chunks)
             self.pools.add(header.pool.hex())
         except Damaged:
             is_right = False
-        while block * BLOCK < len(data):
+        while place(found.chunks, block, 0) < len(data):
             try:
-                row = parse_row(data, block)
+                row = parse_row(data, block, found.chunks)
                 if row.segment != found.segment:
                     raise Damaged("row header: it belongs to another segment")
                 yield row
@@ -814,7 +820,7 @@ class Media:
 
     def copy(self, copy):
         """What is stored of a blob that a summary tells of."""
-        at = copy.row * BLOCK + copy.entry.offset
+        at = place(copy.object.chunks, copy.row, copy.entry.offset)
         data = self.read(copy.object)[at : at + copy.entry.length]
         if len(data) != copy.entry.length or crc32c(data) != copy.entry.crc:
             raise Damaged("the record does not match its checksum")
@@ -942,7 +948,7 @@ class Contents:
             if copy.entry.encoding == 0:
                 present = range(blocks_of(copy.entry.content)) if copy.entry.present is None else copy.entry.present
                 of = [block for block in present if wanted and wanted[0] <= block <= wanted[-1]]
-                at = copy.row * BLOCK + copy.entry.offset
+                at = place(copy.object.chunks, copy.row, copy.entry.offset)
                 rank = bisect.bisect_left(present, wanted[0]) if of else 0
                 end = min((rank + len(of)) * BLOCK, copy.entry.length)
                 yield self.media.read(copy.object)[at + rank * BLOCK : at + end], of
@@ -960,7 +966,7 @@ class Contents:
         yield from self.media.stored(value.address)
         for copy in self.media.all_copies().get(number, []):
             if copy.entry.encoding == value.encoding and copy.entry.length == value.address.length:
-                at = copy.row * BLOCK + copy.entry.offset
+                at = place(copy.object.chunks, copy.row, copy.entry.offset)
                 yield self.media.read(copy.object)[at : at + copy.entry.length]
 
     def unmapped(self, number):

@@ -19,14 +19,6 @@ pub struct Placement {
     pub site: Site,
 }
 
-impl Placement {
-    /// How files of this placement wait on devices for being copied out: as many losses survived, by copies.
-    pub fn staging(self) -> Placement {
-        let scheme = Scheme { data: 1, parity: self.scheme.parity };
-        Placement { scheme, ..self }
-    }
-}
-
 /// Whose data it is; a hint for rescue, written next to the data.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {

@@ -178,7 +178,7 @@ impl Offload<'_> {
         self.engine.volumes.note_archived(length);
         // As safe as metadata is, as long as it is on devices.
         let usual = Placement { scheme: self.engine.places().meta_scheme(), class: 0, site: Site::ANYWHERE };
-        let (placement, tertiary) = (usual.staging(), self.engine.volumes.with_heirs(what.tertiary));
+        let (placement, tertiary) = (usual, self.engine.volumes.with_heirs(what.tertiary));
         let room_until_entered = self.engine.space().reserve(Io::BLOCKING, placement, length)?;
         let stream = StreamKey { tertiary, ..self.engine.stream_for(placement, 0, None) };
         let number = self.engine.next_blob.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
@@ -215,7 +215,7 @@ impl Offload<'_> {
     /// has now. True if one was.
     pub(crate) fn strengthen_folds(&self) -> Result<bool, Error> {
         let usual = Placement { scheme: self.engine.places().meta_scheme(), class: 0, site: Site::ANYWHERE };
-        let parity = self.engine.places().fit_for(usual.staging()).parity;
+        let parity = self.engine.places().fit_for(usual).parity;
         let is_weak = |segment: &Segment| {
             let tertiary = segment.tertiary();
             tertiary.wanted != 0 && tertiary.there == 0 && segment.scheme.parity < parity && segment.live_bytes() > 0

@@ -140,7 +140,7 @@ impl Cleaning<'_> {
     ) -> Result<Moved, Error> {
         assert!(tertiary != 0, "archiving is to volumes");
         self.engine.volumes.note_archived(moves.iter().map(Move::stored_bytes).sum());
-        let (placement, tertiary) = (placement.staging(), self.engine.volumes.with_heirs(tertiary));
+        let tertiary = self.engine.volumes.with_heirs(tertiary);
         self.relocate_to(moves, placement, None, tertiary, used_seconds)
     }
 

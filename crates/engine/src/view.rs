@@ -35,12 +35,17 @@ impl Offloaded {
 impl Engine {
     /// How many devices and media more may be lost before this blob is, by those that are there and answer now.
     pub fn losses_borne(&self, blob: &BlobHandle) -> u8 {
-        let (placed, silent) = (blob.segment.placed(), self.log.stripe.devices.silent());
         let volumes = blob.media().count_ones() as usize;
-        let readable = self.readable_chunks(&placed, &silent).checked_sub(usize::from(placed.scheme.data));
+        let spare = self.device_losses_borne(blob).map(usize::from);
         // On volumes alone, the last one must stay.
-        let spare = readable.filter(|_| !blob.is_released());
         spare.map_or(volumes.saturating_sub(1), |spare| spare + volumes) as u8
+    }
+
+    /// How many losses of devices it bears on devices alone; none if it is not on devices.
+    pub fn device_losses_borne(&self, blob: &BlobHandle) -> Option<u8> {
+        let (placed, silent) = (blob.segment.placed(), self.log.stripe.devices.silent());
+        let readable = self.readable_chunks(&placed, &silent).checked_sub(usize::from(placed.scheme.data));
+        readable.filter(|_| !blob.is_released()).map(|spare| spare as u8)
     }
 }
 

@@ -110,6 +110,8 @@ pub enum Bug {
     EdgesForgotten,
     /// tier, `stage.rs`: what comes back is entered without being written (P-64).
     StagedUnwritten,
+    /// tier, `stage.rs`: what comes back has what was there before in the place of parity (P-305).
+    ParityNotStaged,
     /// tier, `repack.rs`: new objects are entered that were never stored (P-87).
     RepackedUnwritten,
     /// tier, `retire.rs`: a volume is retired before its heir has everything (P-116).
@@ -238,7 +240,7 @@ impl Bug {
     ];
 
     /// All others.
-    pub const ALL: [Bug; 97] = [
+    pub const ALL: [Bug; 98] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -281,6 +283,7 @@ impl Bug {
         Bug::FirstVolumeOnly,
         Bug::EdgesForgotten,
         Bug::StagedUnwritten,
+        Bug::ParityNotStaged,
         Bug::RepackedUnwritten,
         Bug::RetiredEarly,
         Bug::HeldAnyway,

@@ -38,6 +38,8 @@ pub struct RuleChange {
     pub after: String,
     /// Volumes that it would go to and that lack so many stored bytes of it.
     pub goes_to: Vec<(u8, u64)>,
+    /// In segments with so many data chunks.
+    pub goes_in_data_chunks: u8,
     /// Bytes that it takes on each device now, with copies or parity.
     pub lies_on: Vec<(DeviceIndex, u64)>,
     /// Bytes that it would take on all of them, encoded as it is now.
@@ -160,6 +162,7 @@ impl RulesForecast<'_> {
             before: self.forecasts.words(&before, devices),
             after: self.forecasts.words(&after, devices),
             goes_to,
+            goes_in_data_chunks: files.policies.scheme_now(&after).data,
             lies_on,
             would_take_bytes,
             may_lie_on: self.forecasts.core.store.places().devices_allowed(after.wish.only),

@@ -146,10 +146,8 @@ impl PolicyProvenance {
                 wrongly += if is_wrong { bytes } else { 0 };
                 bytes
             }
-            // How it waits on devices otherwise is no matter of policy.
-            _ if fact.tertiary != 0 => 0,
             // A device is away, or is being rebuilt.
-            true if fact.survives < fact.scheme.parity => fact.bytes,
+            true if fact.survives_on_devices < fact.scheme.parity => fact.bytes,
             true => fact.otherwise_encoded_bytes,
             false if fact.scheme.parity >= wanted.parity => fact.bytes - fact.shared_bytes,
             false => fact.bytes,

@@ -253,7 +253,7 @@ impl Converter {
         let now = self.store.tier.media.in_place_of(blob.tertiary_wanted());
         // It was gathered when there were fewer devices, and no volume has it yet.
         let is_weaker = || {
-            let possible = self.store.places().fit_for(placement.staging());
+            let possible = self.store.places().fit_for(placement);
             blob.media() == 0 && blob.scheme().parity < possible.parity
         };
         match wanted {
@@ -267,12 +267,20 @@ impl Converter {
         }
     }
 
-    /// What is, or waits to be, on the volumes that it belongs on: on devices it lies where its file wants it, too. What is on volumes only
-    /// lies nowhere, and stays so until somebody wants it back.
+    /// What is, or waits to be, on the volumes that it belongs on: on devices it lies where and as its file wants it, too. What is on
+    /// volumes only lies nowhere, and stays so until somebody wants it back.
     fn judge_archived(&self, blob: &BlobHandle, placement: Placement, shared: &mut SharedWishes) -> Judgement {
         let is_wanted = || !blob.is_released() || self.store.tier.recalls.is_wanted_back(blob.segment_id());
-        if blob.site() == placement.site || !is_wanted() {
+        if !is_wanted() {
             return Judgement::Archived;
+        }
+        if blob.site() == placement.site {
+            return match self.judge_scheme(blob, placement, shared) {
+                Judgement::Right => Judgement::Archived,
+                // It comes back before it is stored otherwise.
+                _ if blob.is_released() => Judgement::Archived,
+                judgement => judgement,
+            };
         }
         match blob.is_released() && !self.store.tier.media.can_reach(blob.media()) {
             true => Judgement::Waits,
@@ -326,13 +334,19 @@ impl Converter {
         if blob.site() != placement.site {
             return judge_site(blob, placement.site, shared);
         }
+        let judgement = self.judge_scheme(blob, placement, shared);
+        // Together again on one device, if that has room.
+        let is_apart = home.is_some_and(|home| {
+            !blob.is_shared() && blob.home() != Some(home) && self.store.places().has_room_at_home(placement, home)
+        });
+        if judgement == Judgement::Right && is_apart { Judgement::Moves } else { judgement }
+    }
+
+    /// What is to be done with a blob because of its copies or parity on devices.
+    fn judge_scheme(&self, blob: &BlobHandle, placement: Placement, shared: &mut SharedWishes) -> Judgement {
         let (now, possible) = (blob.scheme(), self.store.places().fit_for(placement));
         if now == possible {
-            // Together again on one device, if that has room.
-            let is_apart = home.is_some_and(|home| {
-                !blob.is_shared() && blob.home() != Some(home) && self.store.places().has_room_at_home(placement, home)
-            });
-            return if is_apart { Judgement::Moves } else { Judgement::Right };
+            return Judgement::Right;
         }
         // Devices are away: what there is may be better than what could be had now.
         if possible != placement.scheme && possible.parity <= now.parity {

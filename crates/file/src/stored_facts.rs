@@ -28,6 +28,8 @@ pub struct StoredFact {
     pub stored_bytes: u64,
     /// How many devices and volumes may be lost.
     pub survives: u8,
+    /// How many devices may be lost without a volume being asked.
+    pub survives_on_devices: u8,
     /// Tertiary volumes that the segment belongs on, a set.
     pub tertiary: u16,
     /// On which devices it was asked to lie.
@@ -62,6 +64,7 @@ impl Policies {
                     otherwise_encoded_bytes: 0,
                     stored_bytes: 0,
                     survives: self.store.losses_borne(&extent.blob),
+                    survives_on_devices: self.store.device_losses_borne(&extent.blob).unwrap_or(0),
                     tertiary: self.store.tier.media.in_place_of(extent.blob.tertiary_wanted()),
                     site: extent.blob.site(),
                     lies: self.store.places().lies(&extent.blob),

@@ -117,8 +117,9 @@ pub use successors::Successors;
 pub use superblock::{CheckpointPart, Epoch, Superblock, is_pool_name};
 pub use tier::{HeatPage, ReleaseOrder, SegmentHeat, TierPolicy, VolumePrices};
 pub use volume::{
-    Succession, TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name,
-    metadata_of_object, object_name, segment_of_object, state_name, state_of_object,
+    Succession, TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, data_chunks_of_object,
+    metadata_name, metadata_of_object, object_bytes, object_name, range_in_object, segment_of_object, state_name,
+    state_of_object,
 };
 pub use watch::{AuditEvent, AuditValue, InputName, ProvenanceValue, WatchedProcess, WatchedValue};
 pub use xattr::XattrBucket;

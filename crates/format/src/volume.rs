@@ -1,12 +1,13 @@
 //! Tertiary volumes: the table's entries, the label on each volume, and the names of the objects that hold segments.
 
 use std::fmt;
+use std::ops::Range;
 
-use crate::PoolId;
 use crate::checksum::crc32c;
 use crate::error::DecodeError;
 use crate::identity::{from_hexadecimal, hexadecimal};
 use crate::wire::{Reader, Writer};
+use crate::{Address, BLOCK_BYTES, PoolId};
 
 /// Volumes a pool may have: sets of them are 16 bits, of which one means none.
 pub const TERTIARY_MAX: usize = 15;
@@ -252,9 +253,26 @@ impl TierMarks {
     }
 }
 
-/// The object that holds a segment.
-pub fn object_name(segment: u64, sequence: u64) -> String {
-    format!("segments/{segment:016x}-{sequence:016x}")
+/// The object that holds a segment with so many data chunks.
+pub fn object_name(segment: u64, sequence: u64, data_chunks: u8) -> String {
+    assert!(data_chunks > 0, "a segment has a data chunk");
+    match data_chunks {
+        1 => format!("segments/{segment:016x}-{sequence:016x}"),
+        _ => format!("segments/{segment:016x}-{sequence:016x}-{data_chunks:02x}"),
+    }
+}
+
+/// Bytes of the object of a segment whose chunks are written for so many blocks, headers counted: one header, and all data chunks.
+pub fn object_bytes(data_chunks: u8, written_blocks: u32) -> u64 {
+    let content = u64::from(written_blocks.max(1) - 1) * u64::from(data_chunks);
+    (1 + content) * BLOCK_BYTES as u64
+}
+
+/// Where a record lies in the object of its segment, in which rows follow each other with all of their bytes in order.
+pub fn range_in_object(data_chunks: u8, address: &Address) -> Range<usize> {
+    let rows_before = (address.row_block.max(1) as usize - 1) * usize::from(data_chunks);
+    let start = (1 + rows_before) * BLOCK_BYTES + address.offset as usize;
+    start..start + address.length as usize
 }
 
 /// The object that tells names of what is in a segment.
@@ -279,8 +297,23 @@ fn number(text: &str, digits: usize) -> Option<u64> {
 
 /// The segment and sequence that an object of this name holds.
 pub fn segment_of_object(name: &str) -> Option<(u64, u64)> {
-    let (segment, sequence) = name.strip_prefix("segments/")?.split_once('-')?;
-    Some((number(segment, 16)?, number(sequence, 16)?))
+    parts_of_object(name).map(|(segment, sequence, _)| (segment, sequence))
+}
+
+/// How many data chunks the segment has that an object of this name holds.
+pub fn data_chunks_of_object(name: &str) -> Option<u8> {
+    parts_of_object(name).map(|(_, _, data_chunks)| data_chunks)
+}
+
+fn parts_of_object(name: &str) -> Option<(u64, u64, u8)> {
+    let mut parts = name.strip_prefix("segments/")?.split('-');
+    let (segment, sequence) = (number(parts.next()?, 16)?, number(parts.next()?, 16)?);
+    let data_chunks = match parts.next() {
+        None => 1,
+        // One is never told, so that a segment has one name.
+        Some(text) => number(text, 2).filter(|count| *count > 1)? as u8,
+    };
+    parts.next().is_none().then_some((segment, sequence, data_chunks))
 }
 
 /// The segment of the tree, its sequence and how many blocks of it an object of this name holds.

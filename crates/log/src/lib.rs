@@ -47,7 +47,7 @@ pub use rows::RowsInMemory;
 pub use segment::{FormerPlaces, Segment, SegmentTable};
 pub use segment_room::{DataKind, MetaRoom, SegmentRoom};
 pub use stream::StreamKey;
-pub use verify::{Needed, Verified, proves_chunk};
+pub use verify::{Needed, Verified, proves_rows};
 pub use write::{Appended, ROW_BYTES_TARGET};
 
 use ahead::ReadAhead;

@@ -100,8 +100,10 @@ fn join(header: RowHeader, mine: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
     Some(joined)
 }
 
-/// The content of a segment's chunk, headers of the chunk aside, if every row and record in it is right and it is all there.
-pub fn proves_chunk(pool: stere_format::PoolId, segment: u64, content: &[u8]) -> bool {
+/// Whether the rows of a segment with so many data chunks, one behind the other as in its object and headers of chunks aside, are right in
+/// every record and all there.
+pub fn proves_rows(pool: stere_format::PoolId, segment: u64, data_chunks: u8, content: &[u8]) -> bool {
+    assert!(data_chunks > 0, "segment {segment} has a data chunk");
     let mut row_block = 1;
     let mut at = 0;
     while at < content.len() {
@@ -110,12 +112,13 @@ pub fn proves_chunk(pool: stere_format::PoolId, segment: u64, content: &[u8]) ->
             header.pool == pool && header.segment == segment && header.row_block == row_block && header.row_height > 0
         };
         let Some(header) = header.filter(is_own) else { return false };
-        let end = at + header.row_height as usize * BLOCK_BYTES;
+        let end = at + header.row_height as usize * usize::from(data_chunks) * BLOCK_BYTES;
         let row_height = header.row_height;
         if content.get(at..end).and_then(|row| prove(header, row)).is_none() {
             return false;
         }
-        (at, row_block) = (end, row_block + row_height);
+        let Some(next) = row_block.checked_add(row_height) else { return false };
+        (at, row_block) = (end, next);
     }
     true
 }

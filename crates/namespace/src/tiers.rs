@@ -40,6 +40,8 @@ pub struct TierMet {
     pub used_seconds: i64,
     /// Whether its policy sends it down.
     pub is_tiered: bool,
+    /// Data chunks of the segments that it goes down in.
+    pub data_chunks: u8,
 }
 
 /// Bytes of a file that lie on the same devices in the same way.
@@ -219,7 +221,8 @@ impl Tiers {
             let is_tiered = self.core.files.policies.media_of(effective.wish.tier).is_some_and(|set| set != 0);
             let used_seconds = value.atime.seconds.max(value.mtime.seconds);
             let path = walk.path().to_vec();
-            let met = TierMet { inode: met.inode, path, file, segments, used_seconds, is_tiered };
+            let data_chunks = self.core.files.policies.scheme_now(&effective).data;
+            let met = TierMet { inode: met.inode, path, file, segments, used_seconds, is_tiered, data_chunks };
             if visit(met).is_break() {
                 return Ok(());
             }
@@ -317,6 +320,8 @@ impl Tiers {
                 segments,
                 used_seconds: 0,
                 is_tiered: true,
+                // Names are copied.
+                data_chunks: 1,
             });
         }
         Ok(all)

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_format::{Address, BLOCK_BYTES};
+use stere_format::range_in_object;
 use stere_log::{Io, Segment, SegmentTable};
 
 use super::fetch::Fetch;
@@ -39,7 +39,7 @@ const PASSED_BYTES: usize = 2 << 20;
 #[derive(Debug)]
 pub(super) struct Expected {
     pub segment: u64,
-    /// Where it is in the segment's chunk.
+    /// Where it is in the segment's object.
     range: Range<usize>,
     /// Bytes in it that are the file's.
     wanted_bytes: usize,
@@ -107,18 +107,12 @@ impl Beginning {
     }
 }
 
-/// Where a record lies in the chunk of a segment with one data chunk.
-pub(super) fn chunk_range(address: &Address) -> Range<usize> {
-    let start = address.row_block as usize * BLOCK_BYTES + address.offset as usize;
-    start..start + address.length as usize
-}
-
 /// One range for each segment, in the order of the file. A file that lies scattered over a segment is not read by ranges.
 fn ranges_of(blobs: &[BlobHandle]) -> Vec<(Arc<Segment>, Range<usize>, usize)> {
     let mut ranges: Vec<(Arc<Segment>, Range<usize>, usize)> = Vec::new();
     let mut last = None;
     for blob in blobs.iter().filter(|blob| blob.segment.is_released()) {
-        let one = chunk_range(&blob.value.address);
+        let one = range_in_object(blob.segment.scheme.data, &blob.value.address);
         let known = ranges.iter_mut().rev().find(|(segment, _, _)| segment.id == blob.segment.id);
         // A blob may be used by several extents, one after the other.
         let added_bytes = if last == Some(blob.id) { 0 } else { one.len() };

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stere_faults::{Bug, is_planted};
-use stere_format::{Successors, object_name};
+use stere_format::Successors;
 use stere_log::{Segment, SegmentTable};
 
-use super::Volumes;
+use super::{Volumes, object_of};
 
 /// What is fetched before anybody asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -181,7 +181,7 @@ impl Volumes {
         let there = segment.tertiary().there;
         let number = there.trailing_zeros() as u8;
         let volume = self.table.read().get(&number).and_then(|known| known.volume.clone());
-        let medium = volume.and_then(|volume| volume.estimate(&object_name(segment.id, segment.sequence)));
+        let medium = volume.and_then(|volume| volume.estimate(&object_of(segment)));
         (number, medium.map(|(medium, _)| medium).unwrap_or_default())
     }
 

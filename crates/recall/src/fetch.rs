@@ -18,10 +18,9 @@ use std::sync::atomic::Ordering;
 use parking_lot::{Condvar, Mutex};
 use stere_device::{Cancellation, Take};
 use stere_faults::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, object_name};
 use stere_log::{Io, Segment};
 
-use super::{RecallError, Refusal, Volumes, is_object_of};
+use super::{RecallError, Refusal, Volumes, is_object_of, object_bytes, object_of};
 use in_flight::State;
 pub(super) use in_flight::{Fetch, give_part};
 use kept::{AHEAD_BYTES_MAX, Chunk, KEPT_BYTES_MAX, Kept};
@@ -331,7 +330,7 @@ impl Volumes {
     }
 
     fn run_ahead(&self, segment: &Arc<Segment>) {
-        let length = segment.written_blocks() as usize * BLOCK_BYTES;
+        let length = object_bytes(segment) as usize;
         if !segment.is_released() || self.fetches.is_there(segment.id) || !self.fetches.has_room_ahead(length) {
             return;
         }
@@ -386,7 +385,7 @@ impl Volumes {
         if offset < FRONT_BYTES || !self.is_on_media(segment.tertiary().there) {
             return 0;
         }
-        let name = object_name(segment.id, segment.sequence);
+        let name = object_of(segment);
         let (there, _) = self.reachable(segment.tertiary().there);
         let begins = there.first().and_then(|(_, volume)| volume.begins_at(&name, offset));
         begins.filter(|from| *from <= offset).unwrap_or(0) as usize

@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use stere_device::{MediumWait, Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
-use stere_log::{Io, Segment, SegmentTable, proves_chunk};
+use stere_format::{ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
+use stere_log::{Io, Segment, SegmentTable, proves_rows};
 
 use beginning::{Begun, Pace};
 pub use blob::BlobHandle;
@@ -252,7 +252,7 @@ impl Volumes {
             return Err(RecallError::Damaged(format!("segment {} is on no medium", segment.id)));
         }
         let (there, mut away) = self.reachable(set);
-        let name = object_name(segment.id, segment.sequence);
+        let name = object_of(segment);
         let mut wrong = Vec::new();
         let asked = if is_planted(Bug::FirstVolumeOnly) { 1 } else { there.len() };
         for (entry, volume) in there.into_iter().take(asked) {
@@ -346,7 +346,7 @@ impl Volumes {
     }
 
     pub fn discard_object(&self, segment: &Segment, volumes: u16) {
-        let names = [object_name(segment.id, segment.sequence), catalogue_name(segment.id, segment.sequence)];
+        let names = [object_of(segment), catalogue_name(segment.id, segment.sequence)];
         self.garbage.lock().extend(names.map(|name| (name, volumes)));
     }
 
@@ -368,17 +368,22 @@ impl Volumes {
     }
 }
 
+/// The name of a segment's object.
+pub fn object_of(segment: &Segment) -> String {
+    object_name(segment.id, segment.sequence, segment.scheme.data)
+}
+
 /// Bytes of a segment's object.
 pub fn object_bytes(segment: &Segment) -> u64 {
-    u64::from(segment.written_blocks()) * BLOCK_BYTES as u64
+    stere_format::object_bytes(segment.scheme.data, segment.written_blocks())
 }
 
 /// Whether these bytes are a whole and right copy of this segment.
 pub fn is_object_of(pool: PoolId, segment: u64, sequence: u64, bytes: &[u8]) -> bool {
     let Some((header, content)) = bytes.split_at_checked(ChunkHeader::SIZE) else { return false };
-    let is_its = ChunkHeader::decode(header)
-        .is_ok_and(|header| (header.pool, header.segment, header.sequence) == (pool, segment, sequence));
-    is_its && proves_chunk(pool, segment, content)
+    let is_its = |header: &ChunkHeader| (header.pool, header.segment, header.sequence) == (pool, segment, sequence);
+    let header = ChunkHeader::decode(header).ok().filter(is_its);
+    header.is_some_and(|header| proves_rows(pool, segment, header.place.scheme.data, content))
 }
 
 impl Volumes {

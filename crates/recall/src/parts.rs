@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use stere_format::range_in_object;
 use stere_log::Segment;
 
-use super::beginning::{Expected, KEPT_BYTES_MAX, chunk_range};
+use super::beginning::{Expected, KEPT_BYTES_MAX};
 use super::{Volumes, object_bytes};
 use crate::blob::BlobHandle;
 
@@ -48,7 +49,7 @@ impl Parts {
             return;
         }
         let address = &blob.value.address;
-        let range = chunk_range(address);
+        let range = range_in_object(blob.segment.scheme.data, address);
         let place = (blob.segment.id, range.start as u32);
         let bytes = if self.last.replace(place) == Some(place) { 0 } else { range.len() };
         match self.of.get_mut(&blob.segment.id) {

@@ -7,11 +7,10 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use stere_format::Address;
+use stere_format::{Address, range_in_object};
 use stere_log::{Io, Log, LogError, Part, Segment, SegmentTable};
 
 use super::Volumes;
-use super::beginning::chunk_range;
 use crate::blob::BlobHandle;
 use crate::error::{ReadError, RecallError};
 
@@ -27,7 +26,7 @@ thread_local! {
 /// So much of it is kept: what the kernel asks for at a time, and records' headers.
 const ARRIVING_BYTES_MAX: usize = 2 << 20;
 
-/// A part of a request, and where it lies in its segment's chunk.
+/// A part of a request, and where it lies in its segment's object.
 struct Wanted {
     index: usize,
     segment: u64,
@@ -36,7 +35,7 @@ struct Wanted {
 
 fn covered_range(part: &Part<'_>) -> Range<u64> {
     let covering = part.covering();
-    let start = chunk_range(&part.address).start;
+    let start = range_in_object(part.segment.scheme.data, &part.address).start;
     (start + covering.start) as u64..(start + covering.end) as u64
 }
 
@@ -159,7 +158,8 @@ impl Volumes {
         verify: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>, RecallError> {
         let mut bytes = vec![0; address.length as usize];
-        let fetched = self.read(io, segment, chunk_range(address).start as u64, &mut bytes, verify, segments);
+        let start = range_in_object(segment.scheme.data, address).start as u64;
+        let fetched = self.read(io, segment, start, &mut bytes, verify, segments);
         fetched.map(|()| bytes).inspect_err(|error| {
             if let RecallError::Damaged(why) = error {
                 tracing::error!(segment = segment.id, why, "a record cannot be recalled");

@@ -4,10 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use stere_format::BLOCK_BYTES;
 use stere_log::{Segment, SegmentTable};
 
-use super::{Prefetch, Volumes};
+use super::{Prefetch, Volumes, object_bytes};
 
 /// Segments that are remembered to have been read.
 const REFERENCES_MAX: usize = 4096;
@@ -54,7 +53,7 @@ impl Volumes {
         }
         one.run_bytes += length as u64;
         one.at = one.at.max(offset + length as u64);
-        let is_half = one.run_bytes * 2 > u64::from(segment.written_blocks()) * BLOCK_BYTES as u64;
+        let is_half = one.run_bytes * 2 > object_bytes(segment);
         let is_on_to_next = is_half && !one.is_through;
         one.is_through |= is_on_to_next;
         Referred { count: one.count, is_first, is_on_to_next }

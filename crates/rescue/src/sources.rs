@@ -128,25 +128,27 @@ impl Members {
         let is_free = |handle: &DeviceIndex| {
             !self.members.iter().any(|member| member.handle == *handle || member.index == *handle)
         };
-        let handle = (0..=VOLUME_HANDLE_MAX).rev().find(is_free).unwrap_or(VOLUME_HANDLE_MAX);
+        let count = usize::from(contents.device_count());
+        let handles: Vec<DeviceIndex> = (0..=VOLUME_HANDLE_MAX).rev().filter(is_free).take(count).collect();
         self.records.append(&mut contents.records);
         let chunk_bytes = self.stripe.chunk_bytes();
-        let attached = VolumeDevice::new(source.volume, contents, handle, chunk_bytes);
-        let attached = attached.map_err(|error| error.to_string()).and_then(|device| {
+        let devices = match VolumeDevice::all_of(source.volume, contents, &handles, chunk_bytes) {
+            Ok(devices) => devices,
+            Err(error) => return self.note(&source.path, false, &format!("; it is left out: {error}")),
+        };
+        for (device, handle) in devices.into_iter().zip(handles) {
             let (layout, device) = (device.layout(), Arc::new(device));
-            let outcome = self.stripe.attach(handle, device.clone(), layout, READ_COST_SEEKING);
-            outcome.map_err(|error| error.to_string()).map(|()| (device, layout))
-        });
-        match attached {
-            Ok((device, layout)) => self.members.push(Member {
-                device,
-                layout,
-                index: handle,
-                handle,
-                superblocks: Vec::new(),
-                is_newest_shown: false,
-            }),
-            Err(error) => self.note(&source.path, false, &format!("; it is left out: {error}")),
+            match self.stripe.attach(handle, device.clone(), layout, READ_COST_SEEKING) {
+                Ok(()) => self.members.push(Member {
+                    device,
+                    layout,
+                    index: handle,
+                    handle,
+                    superblocks: Vec::new(),
+                    is_newest_shown: false,
+                }),
+                Err(error) => self.note(&source.path, false, &format!("; it is left out: {error}")),
+            }
         }
     }
 

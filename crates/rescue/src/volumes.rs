@@ -1,7 +1,8 @@
 //! Tertiary volumes among the devices of a rescue: each is read as a device whose slots are its objects.
 //!
 //! An object is a chunk whose header names no device, since places change. Here the header is handed out with the place that the object
-//! has on this device, so all that finds and reads segments on devices finds and reads these. Records of checkpoints whose metadata is
+//! has on this device, so all that finds and reads segments on devices finds and reads these. The object of a segment with several data
+//! chunks has its rows one behind the other: it is dealt over as many devices of the same volume, one for each data chunk. Records of checkpoints whose metadata is
 //! on a volume are roots like any other. Invariants: nothing is written; what lies on a volume is hostile input, and is verified by
 //! whoever reads it. Memory: the object that was read last, and a few before it. Read next: `sources.rs`, `state.rs`.
 
@@ -10,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stere_device::{Device, DeviceError, MediumWait, Operation, Piece, Ticket, Volume, VolumeError};
 use stere_format::{
-    CHUNK_BYTES_MAX, CheckpointRecord, ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, PoolId, VolumeLabel,
-    metadata_of_object, segment_of_object, state_of_object,
+    BLOCK_BYTES, CHUNK_BYTES_MAX, CheckpointRecord, ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, PoolId,
+    RowHeader, Scheme, VolumeLabel, data_chunks_of_object, metadata_of_object, state_of_object,
 };
+use stere_stripe::{row_capacity, row_pieces};
 
 /// A volume that may hold something.
 pub struct VolumeSource {
@@ -37,6 +39,7 @@ pub(crate) struct Contents {
 struct Object {
     name: String,
     length: u64,
+    data_chunks: u8,
 }
 
 impl Contents {
@@ -45,13 +48,13 @@ impl Contents {
         let (mut objects, mut metadata) = (Vec::new(), BTreeMap::<(u64, u64), (u32, Object)>::new());
         let mut records = Vec::new();
         for (name, length) in volume.list("")? {
-            if segment_of_object(&name).is_some() {
-                objects.push(Object { name, length });
+            if let Some(data_chunks) = data_chunks_of_object(&name) {
+                objects.push(Object { name, length, data_chunks });
             } else if let Some((segment, sequence, blocks)) = metadata_of_object(&name) {
                 // The longest has all that the others have.
                 let kept = metadata.get(&(segment, sequence)).map_or(0, |(blocks, _)| *blocks);
                 if blocks > kept {
-                    metadata.insert((segment, sequence), (blocks, Object { name, length }));
+                    metadata.insert((segment, sequence), (blocks, Object { name, length, data_chunks: 1 }));
                 }
             } else if state_of_object(&name).is_some() {
                 records.extend(record_of(volume, &name, length));
@@ -68,6 +71,11 @@ impl Contents {
         let state = records.first().map(|record| format!(", with the metadata of generation {}", record.generation));
         let text = format!("{name}, {} segments{}", objects.len(), state.unwrap_or_default());
         Ok(Contents { pool, text, objects, records })
+    }
+
+    /// As many devices as its objects have data chunks at most.
+    pub fn device_count(&self) -> u16 {
+        self.objects.iter().map(|object| u16::from(object.data_chunks)).max().unwrap_or(1)
     }
 }
 
@@ -90,51 +98,125 @@ fn pool_of(volume: &dyn Volume, name: &str) -> Option<PoolId> {
     ChunkHeader::decode(&bytes).ok().map(|header| header.pool)
 }
 
-/// A volume as a device that is only read.
-pub(crate) struct VolumeDevice {
+/// The objects of a volume, and those that were read last.
+struct Shelf {
     volume: Arc<dyn Volume>,
     objects: Vec<Object>,
-    index: DeviceIndex,
-    layout: DeviceLayout,
+    /// Numbers of its devices among the devices here, in the order of the data chunks that they give.
+    indices: Vec<DeviceIndex>,
     kept: Mutex<VecDeque<(usize, Arc<Vec<u8>>)>>,
 }
 
+/// A volume as a device that is only read.
+pub(crate) struct VolumeDevice {
+    shelf: Arc<Shelf>,
+    /// Which data chunk it gives of each object.
+    chunk: u8,
+    layout: DeviceLayout,
+}
+
 impl VolumeDevice {
-    /// With a slot for each object; `index` is the number that it has among the devices here.
-    pub fn new(
+    /// One for each of these numbers that they have among the devices here, with a slot for each object.
+    pub fn all_of(
         volume: Arc<dyn Volume>,
         contents: Contents,
-        index: DeviceIndex,
+        indices: &[DeviceIndex],
         chunk_bytes: u32,
-    ) -> Result<VolumeDevice, stere_format::DecodeError> {
+    ) -> Result<Vec<VolumeDevice>, stere_format::DecodeError> {
+        assert_eq!(indices.len(), usize::from(contents.device_count()), "each data chunk is given by a device");
         let slots = contents.objects.len() as u64 * u64::from(chunk_bytes);
         let size_bytes = stere_format::layout::DEVICE_BYTES_MIN + stere_format::layout::JOURNAL_BYTES_MAX + slots;
         let layout = DeviceLayout::for_size(size_bytes, chunk_bytes)?;
         assert!(layout.slot_count as usize >= contents.objects.len(), "there is a slot for each object");
-        Ok(VolumeDevice { volume, objects: contents.objects, index, layout, kept: Mutex::default() })
+        let (objects, indices) = (contents.objects, indices.to_vec());
+        let shelf = Arc::new(Shelf { volume, objects, indices, kept: Mutex::default() });
+        let chunks = 0..shelf.indices.len() as u8;
+        Ok(chunks.map(|chunk| VolumeDevice { shelf: shelf.clone(), chunk, layout }).collect())
     }
 
     pub fn layout(&self) -> DeviceLayout {
         self.layout
     }
 
-    /// The header with the place that the object has here; as it is where it is none.
-    fn place_header(&self, slot: usize, bytes: &mut [u8]) {
-        let Some(bytes) = bytes.get_mut(..ChunkHeader::SIZE) else { return };
-        if let Ok(mut header) = ChunkHeader::decode(bytes) {
-            let place = ChunkPlace { device: self.index, slot: slot as u32 };
-            // Of the others nothing is known; what they say must still be different devices.
-            let is_other = |at: &ChunkPlace| at.device != place.device;
-            if header.chunk == 0 && header.place.chunks[1..].iter().all(is_other) {
-                header.place.chunks[0] = place;
-                bytes.copy_from_slice(&header.encode());
-            }
-        }
-    }
-
     fn failed(&self, offset: u64, error: &VolumeError) -> DeviceError {
         let source = Arc::new(std::io::Error::other(error.to_string()));
         DeviceError::Io { device: self.describe(), operation: Operation::Read, offset, source }
+    }
+
+    /// What this device's chunk of an object holds from `start` on; what is not in the object is left as it is.
+    fn read_slot(&self, slot: usize, start: u64, into: &mut [u8]) -> Result<(), VolumeError> {
+        let data_chunks = self.shelf.objects[slot].data_chunks;
+        if self.chunk >= data_chunks {
+            return Ok(());
+        }
+        let mut header = self.shelf.bytes_of(slot, HEADER_BYTES)?.get(..ChunkHeader::SIZE).unwrap_or_default().to_vec();
+        self.shelf.place_header(slot, self.chunk, &mut header);
+        copy_part(&header, start, 0, into);
+        if start + into.len() as u64 <= HEADER_BYTES {
+            return Ok(());
+        }
+        let object = self.shelf.bytes_of(slot, u64::MAX)?;
+        let content = object.get(ChunkHeader::SIZE..).unwrap_or_default();
+        if data_chunks == 1 {
+            copy_part(content, start, HEADER_BYTES, into);
+            return Ok(());
+        }
+        let scheme = Scheme { data: data_chunks, parity: 0 };
+        for (row_block, row) in rows_of(content, data_chunks) {
+            for piece in row_pieces(scheme, row_block, 0..row.len() as u64) {
+                if piece.chunk == usize::from(self.chunk) {
+                    copy_part(&row[piece.at..piece.at + piece.length], start, piece.chunk_offset, into);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies what of `part`, which lies at `at`, belongs into a buffer that begins at `start`.
+fn copy_part(part: &[u8], start: u64, at: u64, into: &mut [u8]) {
+    let end = start + into.len() as u64;
+    let (from, to) = (start.max(at), end.min(at + part.len() as u64));
+    if from < to {
+        let source = &part[(from - at) as usize..(to - at) as usize];
+        into[(from - start) as usize..(to - start) as usize].copy_from_slice(source);
+    }
+}
+
+/// The rows of an object with several data chunks, behind its header: where each begins in its chunks, and what it holds. Where none
+/// begins one is looked for, block by block.
+fn rows_of(content: &[u8], data_chunks: u8) -> Vec<(u32, &[u8])> {
+    let bytes_a_block = usize::from(data_chunks) * BLOCK_BYTES;
+    let scheme = Scheme { data: data_chunks, parity: 0 };
+    let (mut rows, mut row_block) = (Vec::new(), 1_u32);
+    while let Some(bytes) = content.get((row_block as usize - 1) * bytes_a_block..).filter(|bytes| !bytes.is_empty()) {
+        let header = bytes.get(..RowHeader::SIZE).and_then(|bytes| RowHeader::decode(bytes).ok());
+        let height = header.filter(|header| header.row_block == row_block).map_or(0, |header| header.row_height);
+        let height_max = bytes.len().div_ceil(bytes_a_block) as u32;
+        if (1..=height_max).contains(&height) {
+            let length = row_capacity(scheme, height).min(bytes.len());
+            rows.push((row_block, &bytes[..length]));
+        }
+        row_block += height.clamp(1, height_max);
+    }
+    rows
+}
+
+impl Shelf {
+    /// The header of one of its chunks with the places that they have here; as it is where it is none.
+    fn place_header(&self, slot: usize, chunk: u8, bytes: &mut [u8]) {
+        let Ok(mut header) = ChunkHeader::decode(bytes) else { return };
+        let data_chunks = usize::from(self.objects[slot].data_chunks);
+        let places = self.indices.iter().map(|index| ChunkPlace { device: *index, slot: slot as u32 });
+        let places: Vec<ChunkPlace> = places.take(data_chunks).collect();
+        // Of the others nothing is known; what they say must still be different devices.
+        let is_other = |at: &ChunkPlace| self.indices.iter().all(|index| at.device != *index);
+        let is_named_right = usize::from(header.place.scheme.data) == data_chunks && header.chunk == 0;
+        if is_named_right && header.place.chunks[data_chunks..].iter().all(is_other) {
+            header.place.chunks[..data_chunks].copy_from_slice(&places);
+            header.chunk = chunk;
+            bytes.copy_from_slice(&header.encode());
+        }
     }
 
     fn kept(&self, slot: usize) -> Option<Arc<Vec<u8>>> {
@@ -146,7 +228,6 @@ impl VolumeDevice {
         let object = &self.objects[slot];
         let mut bytes = vec![0; object.length.min(length) as usize];
         self.volume.get(&object.name, 0, &mut bytes, &MediumWait::NONE)?;
-        self.place_header(slot, &mut bytes);
         Ok(bytes)
     }
 
@@ -158,7 +239,8 @@ impl VolumeDevice {
         if wanted <= HEADER_BYTES {
             return Ok(Arc::new(self.fetch(slot, HEADER_BYTES)?));
         }
-        let bytes = Arc::new(self.fetch(slot, u64::from(CHUNK_BYTES_MAX))?);
+        let bytes_max = u64::from(CHUNK_BYTES_MAX) * u64::from(self.objects[slot].data_chunks);
+        let bytes = Arc::new(self.fetch(slot, bytes_max)?);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((slot, bytes.clone()));
         if kept.len() > KEPT_OBJECTS {
@@ -192,12 +274,9 @@ impl Device for VolumeDevice {
             };
             let (slot, start) = ((within / chunk_bytes) as usize, within % chunk_bytes);
             let length = left.min(chunk_bytes - start);
-            if slot < self.objects.len() {
-                let bytes = self.bytes_of(slot, start + length).map_err(|error| self.failed(at, &error))?;
-                let end = (bytes.len() as u64).min(start + length);
-                if let Some(part) = bytes.get(start as usize..end as usize) {
-                    buffer[done..done + part.len()].copy_from_slice(part);
-                }
+            if slot < self.shelf.objects.len() {
+                let into = &mut buffer[done..done + length as usize];
+                self.read_slot(slot, start, into).map_err(|error| self.failed(at, &error))?;
             }
             done += length as usize;
         }
@@ -217,6 +296,6 @@ impl Device for VolumeDevice {
     }
 
     fn describe(&self) -> String {
-        self.volume.describe()
+        self.shelf.volume.describe()
     }
 }

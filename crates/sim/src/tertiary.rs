@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stere_device::Volume;
-use stere_format::{Succession, VolumeEntry, VolumeId, object_name};
+use stere_format::{Succession, VolumeEntry, VolumeId};
 use stere_naming::Error;
 use stere_store::{Io, LabelledVolume};
 
@@ -70,7 +70,7 @@ impl PoolUnderTest {
         };
         store.segments().everywhere().iter().any(|segment| {
             let there = segment.tertiary().there;
-            let object = object_name(segment.id, segment.sequence);
+            let object = stere_store::object_of(&segment);
             let mut having = entries.iter().filter(|entry| entry.bit() & there != 0);
             // What devices have lost, and some faults let them, is read from volumes too, though nothing was ever released.
             there != 0 && segment.live_bytes() > 0 && having.all(|entry| is_failing(entry, &object))
@@ -87,7 +87,7 @@ impl PoolUnderTest {
         let store = &self.mounted().store;
         let entries = store.tier.media.volumes();
         let lacking = store.segments().everywhere().into_iter().filter(|segment| {
-            let (tertiary, object) = (segment.tertiary(), object_name(segment.id, segment.sequence));
+            let (tertiary, object) = (segment.tertiary(), stere_store::object_of(&segment));
             let is_harmed = |entry: &VolumeEntry| {
                 number_of(&entry.name).is_some_and(|volume| self.machine.is_harmed(volume, &object))
             };
@@ -459,7 +459,7 @@ pub(crate) fn verify_volume(history: &mut History, volume: u8, reads: bool) -> R
     let named = |history: &History| -> Vec<(u64, String)> {
         let segments = history.mounted().store.segments().everywhere().into_iter();
         let here = segments.filter(|segment| segment.tertiary().there & entry.bit() != 0 && segment.live_bytes() > 0);
-        here.map(|segment| (segment.id, object_name(segment.id, segment.sequence))).collect()
+        here.map(|segment| (segment.id, stere_store::object_of(&segment))).collect()
     };
     let before = named(history);
     let harmed: Vec<u64> = before

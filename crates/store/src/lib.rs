@@ -32,7 +32,7 @@ pub use stere_engine::{
 };
 pub use stere_format::ScrubCursor;
 pub use stere_log::{GivenRow, Io, RepairTotals};
-pub use stere_recall::{BlobHandle, LabelledVolume, Parts, Prefetch, RecallMode, Refusal, TertiaryCounts};
+pub use stere_recall::{BlobHandle, LabelledVolume, Parts, Prefetch, RecallMode, Refusal, TertiaryCounts, object_of};
 pub use stere_stripe::DeviceStatistics;
 pub use stere_tier::{
     Belonging, Candidate, Costs, Describe, Heat, Media, Member, Members, MetadataCopier, Recalls, ReleaseOrder,

@@ -141,6 +141,13 @@ impl Stripe {
 }
 
 impl Whole {
+    /// A segment in which nothing is yet, with so many blocks in each chunk, headers counted.
+    pub fn empty(scheme: Scheme, blocks: u32) -> Whole {
+        assert!(scheme.data > 0, "a segment has a data chunk");
+        let length = (blocks.max(FIRST_BLOCK) - FIRST_BLOCK) as usize * BLOCK_BYTES;
+        Whole { scheme, units: (0..scheme.data).map(|_| Buffer::zeroed(length)).collect() }
+    }
+
     /// Blocks there are, from block 1 on.
     pub fn blocks(&self) -> u32 {
         self.units.first().map_or(0, |unit| (unit.len() / BLOCK_BYTES) as u32)

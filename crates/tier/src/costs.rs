@@ -4,6 +4,7 @@
 //! `upload.rs` (four requests for each segment), `fetch.rs` (one).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
 
 use stere_format::{BLOCK_BYTES, Key, VolumePrices};
 use stere_log::Io;
@@ -25,6 +26,15 @@ pub struct Costs {
     pub bytes_to: u64,
     /// Bytes that are read from it.
     pub bytes_from: u64,
+}
+
+impl AddAssign for Costs {
+    fn add_assign(&mut self, more: Costs) {
+        self.segments += more.segments;
+        self.requests += more.requests;
+        self.bytes_to += more.bytes_to;
+        self.bytes_from += more.bytes_from;
+    }
 }
 
 impl Costs {
@@ -75,9 +85,10 @@ impl Media {
         costs
     }
 
-    /// What copying so many stored bytes out to a volume asks of it: whole segments, the last of which may be short.
-    pub fn costs_of_archiving(&self, bytes: u64) -> Costs {
-        let room = u64::from(self.engine.log().chunk_bytes()) - BLOCK_BYTES as u64;
+    /// What copying so many stored bytes out to a volume asks of it that lie in segments with so many data chunks: whole segments, the
+    /// last of which may be short.
+    pub fn costs_of_archiving(&self, bytes: u64, data_chunks: u8) -> Costs {
+        let room = (u64::from(self.engine.log().chunk_bytes()) - BLOCK_BYTES as u64) * u64::from(data_chunks);
         let segments = bytes.div_ceil(room);
         let bytes_to = bytes + segments * BLOCK_BYTES as u64;
         Costs { segments, requests: segments * REQUESTS_OUT, bytes_to, bytes_from: bytes_to }

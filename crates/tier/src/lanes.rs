@@ -1,20 +1,23 @@
 //! Who copies which segment out, and to which volume now: so that several do it at once and no volume keeps all of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_device::Volume;
 use stere_format::VolumeEntry;
 use stere_log::Segment;
+use stere_recall::object_bytes;
 
 /// So many put objects to one volume at the same time at most: with more of them than that, others are left for other volumes.
 const PER_VOLUME_MAX: usize = 3;
+/// Objects that are copied out are in memory, once more as they are read back: so many bytes of them at most, but for a single one.
+const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Default)]
 pub(super) struct Lanes {
-    /// Segments that somebody copies out.
-    segments: Mutex<BTreeSet<u64>>,
+    /// Segments that somebody copies out, and how large their objects are.
+    segments: Mutex<BTreeMap<u64, u64>>,
     /// How many put to each volume.
     volumes: Mutex<BTreeMap<u8, usize>>,
 }
@@ -28,7 +31,7 @@ pub(super) struct InHand<'a> {
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
         let was_in_hand = self.lanes.segments.lock().remove(&self.segment);
-        assert!(was_in_hand, "segment {} was in nobody's hands", self.segment);
+        assert!(was_in_hand.is_some(), "segment {} was in nobody's hands", self.segment);
     }
 }
 
@@ -48,10 +51,15 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Lanes {
-    /// Makes a segment the caller's to copy out; none if it is somebody's.
+    /// Makes a segment the caller's to copy out; none if it is somebody's, or if there is too much in hand.
     pub(super) fn take_in_hand(&self, segment: &Segment) -> Option<InHand<'_>> {
-        if !self.segments.lock().insert(segment.id) {
-            return None;
+        {
+            let (mut segments, bytes) = (self.segments.lock(), object_bytes(segment));
+            let all_bytes = segments.values().sum::<u64>() + bytes;
+            if segments.contains_key(&segment.id) || (!segments.is_empty() && all_bytes > BYTES_MAX) {
+                return None;
+            }
+            segments.insert(segment.id, bytes);
         }
         let in_hand = InHand { lanes: self, segment: segment.id };
         // Whoever had it may be done with it since the caller looked.

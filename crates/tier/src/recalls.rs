@@ -97,7 +97,7 @@ impl Recalls {
     /// The object that a released segment has to be read from, and the volumes that have it, as a set.
     pub fn object_of_released(&self, segment: u64) -> Option<(String, u16)> {
         let segment = self.engine.log().segments.get(segment).filter(|segment| segment.is_released())?;
-        Some((stere_format::object_name(segment.id, segment.sequence), segment.tertiary().there))
+        Some((stere_recall::object_of(&segment), segment.tertiary().there))
     }
 
     /// What is fetched before anybody asked for it, from now on.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use stere_device::{MediumWait, Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, Key, VolumeEntry, key, segment_of_object};
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, Key, VolumeEntry, key, range_in_object, segment_of_object};
 use stere_log::Segment;
 
 use super::TertiaryProgress;
 use stere_engine::Engine;
 use stere_engine::Error;
-use stere_recall::{Volumes, is_object_of};
+use stere_recall::{Volumes, is_object_of, object_bytes, object_of};
 
 /// Objects deleted in one step.
 const DELETED_MAX: usize = 64;
@@ -118,9 +118,8 @@ impl Sweeper {
     }
 
     fn is_object_right(&self, segment: &Segment, volume: &dyn Volume) -> Result<bool, VolumeError> {
-        let name = stere_format::object_name(segment.id, segment.sequence);
-        let length = segment.written_blocks() as usize * BLOCK_BYTES;
-        let mut bytes = vec![0; length];
+        let name = object_of(segment);
+        let mut bytes = vec![0; object_bytes(segment) as usize];
         if is_planted(Bug::ProvenIsUsed) {
             segment.note_use(segment.heat.get().used_seconds as i64 + 1);
         }
@@ -177,7 +176,7 @@ impl Sweeper {
             let Some(segment) = self.engine.log().segments.get(id) else { continue };
             let object = if lacking.contains(&id) { None } else { object_as_it_is(&segment, volume) };
             for (blob, value) in blobs {
-                if let Some(range) = harmed(&value, object.as_deref()) {
+                if let Some(range) = harmed(&value, segment.scheme.data, object.as_deref()) {
                     self.engine.damage().note_damaged(blob, id, range);
                 }
             }
@@ -207,16 +206,16 @@ impl Sweeper {
 
 /// The object of a segment, right or not; none if it cannot be read.
 fn object_as_it_is(segment: &Segment, volume: &dyn Volume) -> Option<Vec<u8>> {
-    let name = stere_format::object_name(segment.id, segment.sequence);
-    let mut bytes = vec![0; segment.written_blocks() as usize * BLOCK_BYTES];
+    let name = object_of(segment);
+    let mut bytes = vec![0; object_bytes(segment) as usize];
     volume.get(&name, 0, &mut bytes, &MediumWait::NONE).ok().map(|()| bytes)
 }
 
 /// The bytes of a blob, from the first to the last, that this object does not give.
-fn harmed(value: &BlobValue, object: Option<&[u8]>) -> Option<std::ops::Range<u32>> {
+fn harmed(value: &BlobValue, data_chunks: u8, object: Option<&[u8]>) -> Option<std::ops::Range<u32>> {
     let all = 0..value.logical_bytes;
-    let start = value.address.row_block as usize * BLOCK_BYTES + value.address.offset as usize;
-    let Some(record) = object.and_then(|object| object.get(start..start + value.address.length as usize)) else {
+    let place = range_in_object(data_chunks, &value.address);
+    let Some(record) = object.and_then(|object| object.get(place)) else {
         return Some(all);
     };
     if stere_log::are_of(&value.checksums, record) {

@@ -203,7 +203,8 @@ impl Repacker {
             unit.contains(&first.id) && victims[1..].iter().any(|victim| unit.contains(&victim.id))
         };
         let unit = belonging.units.iter().find(is_in_unit);
-        let bytes_max = if unit.is_some() { UNIT_BYTES_MAX } else { u64::from(self.engine.log().chunk_bytes()) };
+        let content_max = u64::from(self.engine.log().chunk_bytes()) * u64::from(first.scheme.data);
+        let bytes_max = if unit.is_some() { UNIT_BYTES_MAX } else { content_max };
         let (mut batch, mut bytes) = (Vec::new(), 0);
         for victim in
             victims.iter().filter(|victim| unit.is_none_or(|unit| unit.contains(&victim.id))).take(VICTIMS_MAX)

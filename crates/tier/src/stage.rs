@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use stere_device::{Completion, SharedBuffer};
 use stere_faults::{Bug, is_planted};
-use stere_format::{ChunkHeader, SegmentChunks, SegmentKind};
+use stere_format::{BLOCK_BYTES, ChunkHeader, RowHeader, SegmentChunks, SegmentKind};
 use stere_log::{Segment, StreamKey};
 
 use super::TertiaryProgress;
 use super::media::Media;
 use stere_engine::{Engine, Error};
 use stere_recall::{BlobHandle, RecallError, Volumes, object_bytes};
+use stere_stripe::{Whole, row_capacity};
 
 /// What came of releasing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -282,8 +283,7 @@ impl Stager {
             .slots
             .allocate_keeping(segment.site, segment.scheme, &self.engine.log().room.kept_for_others(&key))
             .map_err(no_room)?;
-        let content: SharedBuffer = stere_device::Buffer::copy_of(&object[ChunkHeader::SIZE..]).share();
-        if let Err(error) = self.write_restored(segment, &place, &content) {
+        if let Err(error) = self.write_restored(segment, &place, object) {
             stripe.slots.free_now(&place.chunks);
             return Err(error);
         }
@@ -297,11 +297,42 @@ impl Stager {
         Ok(true)
     }
 
-    fn write_restored(&self, segment: &Segment, place: &SegmentChunks, content: &SharedBuffer) -> Result<(), Error> {
+    /// What the chunks of a segment hold behind their headers, from its object: each row is dealt over the data chunks, and parity is
+    /// computed anew.
+    fn chunks_of_object(&self, segment: &Segment, object: &[u8], wanted: &[usize]) -> Result<Vec<SharedBuffer>, Error> {
+        let (scheme, content) = (segment.scheme, &object[ChunkHeader::SIZE..]);
+        if scheme.data == 1 {
+            let content = stere_device::Buffer::copy_of(content).share();
+            return Ok(wanted.iter().map(|_| content.clone()).collect());
+        }
+        let mut whole = Whole::empty(scheme, segment.written_blocks());
+        let bytes_a_block = usize::from(scheme.data) * BLOCK_BYTES;
+        let mut row_block: u32 = 1;
+        while row_block <= whole.blocks() {
+            let start = (row_block - 1) as usize * bytes_a_block;
+            let header = content.get(start..start + RowHeader::SIZE).and_then(|bytes| RowHeader::decode(bytes).ok());
+            let height = header.map_or(0, |header| header.row_height);
+            let row = content.get(start..start + row_capacity(scheme, height)).filter(|row| !row.is_empty());
+            let Some(row) = row else {
+                let why = format!("block {row_block} of the object of segment {} begins no row", segment.id);
+                return Err(Error::Pool(why));
+            };
+            whole.put_row(row_block, row);
+            row_block += height;
+        }
+        let chunks = self.engine.log().stripe.chunks_of(whole, wanted);
+        chunks.map_err(|error| Error::Log(error.into()))
+    }
+
+    fn write_restored(&self, segment: &Segment, place: &SegmentChunks, object: &[u8]) -> Result<(), Error> {
         let stripe = &self.engine.log().stripe;
+        let wanted: Vec<usize> = (0..place.chunks.len()).filter(|chunk| !place.is_missing(*chunk)).collect();
+        let contents = self.chunks_of_object(segment, object, &wanted)?;
+        assert_eq!(contents.len(), wanted.len(), "each chunk of segment {} that has a place is written", segment.id);
         let completion = Completion::new();
         let mut outcome = Ok(());
-        for (chunk, at) in place.chunks.iter().enumerate().filter(|(chunk, _)| !place.is_missing(*chunk)) {
+        for (chunk, content) in wanted.into_iter().zip(&contents) {
+            let at = place.chunks[chunk];
             let header = ChunkHeader {
                 pool: self.engine.log().pool_id(),
                 segment: segment.id,
@@ -311,11 +342,12 @@ impl Stager {
                 chunk: chunk as u8,
                 place: place.clone(),
             };
-            if is_planted(Bug::StagedUnwritten) {
+            let is_parity = segment.scheme.data > 1 && chunk >= usize::from(segment.scheme.data);
+            if is_planted(Bug::StagedUnwritten) || (is_parity && is_planted(Bug::ParityNotStaged)) {
                 continue;
             }
             let ticket = completion.ticket(u64::from(at.device));
-            outcome = outcome.and(stripe.write_chunk(*at, &header, content, ticket));
+            outcome = outcome.and(stripe.write_chunk(at, &header, content, ticket));
         }
         // Nothing may be under way to slots that are given back.
         let mut failed = completion.wait();

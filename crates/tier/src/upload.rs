@@ -17,13 +17,14 @@ use stere_device::{Buffer, MediumWait, Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
 use stere_format::{
     BLOCK_BYTES, ChunkHeader, ChunkPlace, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary, SummaryEntry,
-    Tertiary, VolumeEntry, catalogue_name, object_name,
+    Tertiary, VolumeEntry, catalogue_name, object_bytes,
 };
 use stere_log::{Io, Log, Segment};
 
 use super::lanes::Lanes;
 use stere_engine::{BLOBS_PER_UPDATE, Engine, Error};
-use stere_recall::{RecallError, Volumes, is_object_of};
+use stere_recall::{RecallError, Volumes, is_object_of, object_of};
+use stere_stripe::Whole;
 
 /// What one step did, and what is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,11 +45,13 @@ pub type Describe<'a> = dyn Fn(&BTreeSet<u64>) -> Vec<u8> + 'a;
 fn rows(object: &[u8]) -> Vec<(RowHeader, [&[u8]; 2])> {
     let mut rows = Vec::new();
     let mut at = ChunkHeader::SIZE;
+    let header = object.get(..at).and_then(|bytes| ChunkHeader::decode(bytes).ok());
+    let data_chunks = header.map_or(1, |header| usize::from(header.place.scheme.data));
     while let Some(bytes) = object.get(at..at + RowHeader::SIZE) {
         let Ok(header) = RowHeader::decode(bytes) else { break };
         let start = at + header.summary_offset as usize;
         let summary = object.get(start..start + header.summary_length as usize).unwrap_or_default();
-        at += (header.row_height.max(1)) as usize * BLOCK_BYTES;
+        at += header.row_height.max(1) as usize * data_chunks * BLOCK_BYTES;
         rows.push((header, [bytes, summary]));
     }
     rows
@@ -88,6 +91,24 @@ fn owners_of(object: &[u8]) -> BTreeSet<u64> {
             _ => None,
         })
         .collect()
+}
+
+/// Puts the rows of a segment one behind the other, each with all of its bytes in order; false if they do not follow each other.
+fn put_rows_on_end(segment: &Segment, whole: &Whole, into: &mut [u8]) -> bool {
+    let bytes_a_block = usize::from(segment.scheme.data) * BLOCK_BYTES;
+    assert_eq!(into.len(), whole.blocks() as usize * bytes_a_block, "segment {} has so many rows", segment.id);
+    let (mut row_block, mut scratch) = (1, Vec::new());
+    while row_block <= whole.blocks() {
+        let first = whole.first_block_of_row(row_block).and_then(|block| block.get(..RowHeader::SIZE));
+        let Some(header) = first.and_then(|bytes| RowHeader::decode(bytes).ok()) else { return false };
+        let start = (row_block - 1) as usize * bytes_a_block;
+        let Some(row) = whole.row(row_block, header.row_height, &mut scratch) else { return false };
+        let Some(place) = into.get_mut(start..start + row.len()) else { return false };
+        place.copy_from_slice(row);
+        // A row of no height would never end.
+        row_block += header.row_height.max(1);
+    }
+    true
 }
 
 /// Whether two objects that prove themselves tell of the same records, with the same checksums: then they differ only where nothing is
@@ -338,19 +359,18 @@ impl Uploader {
     pub(super) fn proven_object(&self, segment: &Arc<Segment>, blocks: u32) -> Result<Option<Buffer>, Error> {
         let stripe = &self.engine.log().stripe;
         let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
-        assert_eq!(segment.scheme.data, 1, "the object of segment {} would be a part of it", segment.id);
         let placed = segment.placed();
         let mut whole = stripe.read_whole(segment.id, &placed, blocks, 0).map_err(failed)?;
         let verified = self.engine.log().verify_whole(segment, &mut whole, &|row| self.engine.rows().needed_of(row));
         if verified.damaged_records > 0 || verified.is_cut {
             return Ok(None);
         }
-        let content = stripe.chunks_of(whole, &[0]).map_err(failed)?.swap_remove(0);
-        let mut bytes = stripe.buffers().take(ChunkHeader::SIZE + content.len());
+        let mut bytes = stripe.buffers().take_zeroed(object_bytes(segment.scheme.data, blocks) as usize);
         let (header, behind) = bytes.split_at_mut(ChunkHeader::SIZE);
         header.copy_from_slice(&self.object_header(segment).encode());
-        behind.copy_from_slice(&content);
-        assert_eq!(bytes.len(), blocks.max(1) as usize * BLOCK_BYTES, "an object holds the blocks that were asked for");
+        if !put_rows_on_end(segment, &whole, behind) {
+            return Ok(None);
+        }
         // What goes where nobody looks for years is looked at once more.
         let is_right = is_object_of(self.engine.log().pool_id(), segment.id, segment.sequence, &bytes);
         Ok(is_right.then_some(bytes))
@@ -420,9 +440,10 @@ impl Uploader {
 
     /// Stores the object, unless it is there, and reads it back. Tells, if another segment is there under its name.
     fn put_proven(&self, segment: &Segment, volume: &dyn Volume, bytes: &[u8]) -> Result<Option<String>, VolumeError> {
-        let name = object_name(segment.id, segment.sequence);
+        let name = object_of(segment);
         if let Some(length) = volume.length(&name)? {
-            let length = length.min(u64::from(self.engine.log().chunk_bytes())) as usize;
+            let blocks_max = self.engine.log().chunk_bytes() / BLOCK_BYTES as u32;
+            let length = length.min(object_bytes(segment.scheme.data, blocks_max)) as usize;
             // Of zeros: what was there before may be what is looked for.
             let mut found = self.engine.log().stripe.buffers().take_zeroed(length);
             match volume.get(&name, 0, &mut found, &MediumWait::NONE) {

@@ -1,7 +1,5 @@
 //! Rules of the pool: loaded and told; and what rules would change, file by file.
 
-use std::collections::BTreeMap;
-
 use stere_naming::{FileSystem, Io};
 
 use crate::answer::tier::costs;
@@ -54,10 +52,12 @@ pub fn forecast(
 ) -> Result<Answer> {
     let caller = clock::own_caller(Io::BLOCKING);
     let mut forecast = filesystem.forecasts().forecast_rules(&caller, directory, rules)?;
-    let mut left: BTreeMap<u8, u64> = BTreeMap::new();
+    let mut left = costs::ToArchive::new();
     while let Some(changes) = forecast.step(&caller, NAMES_PER_ANSWER)? {
-        for (number, bytes) in changes.iter().flat_map(|change| &change.goes_to) {
-            *left.entry(*number).or_default() += bytes;
+        for change in &changes {
+            for (number, bytes) in &change.goes_to {
+                *left.entry((*number, change.goes_in_data_chunks)).or_default() += bytes;
+            }
         }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let entries = filesystem.store().device_entries();

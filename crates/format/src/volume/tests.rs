@@ -55,9 +55,20 @@ fn marks_are_percent_in_order() {
 
 #[test]
 fn objects_tell_their_segment() {
-    let name = object_name(0x12, u64::MAX);
+    let name = object_name(0x12, u64::MAX, 1);
     assert_eq!(name, "segments/0000000000000012-ffffffffffffffff");
     assert_eq!(segment_of_object(&name), Some((0x12, u64::MAX)));
+    assert_eq!(data_chunks_of_object(&name), Some(1));
+    let wide = object_name(0x12, 3, 10);
+    assert_eq!(wide, "segments/0000000000000012-0000000000000003-0a");
+    assert_eq!((segment_of_object(&wide), data_chunks_of_object(&wide)), (Some((0x12, 3)), Some(10)));
+    for other in ["-00", "-01", "-0a-", "-a", "-+a", "-100"] {
+        assert_eq!(
+            data_chunks_of_object(&format!("segments/0000000000000012-0000000000000003{other}")),
+            None,
+            "{other}"
+        );
+    }
     let name = metadata_name(0x12, 3, 0x400);
     assert_eq!(name, "metadata/0000000000000012-0000000000000003-00000400");
     assert_eq!((metadata_of_object(&name), segment_of_object(&name)), (Some((0x12, 3, 0x400)), None));
@@ -69,4 +80,21 @@ fn objects_tell_their_segment() {
         assert_eq!(segment_of_object(other), None, "{other}");
         assert_eq!((metadata_of_object(other), state_of_object(other)), (None, None), "{other}");
     }
+}
+
+/// Rows follow each other behind one block of header, whatever the count of data chunks.
+#[test]
+fn rows_lie_on_end_in_objects() {
+    let address = |row_block, offset| Address { segment: 1, row_block, offset, length: 512 };
+    assert_eq!(range_in_object(1, &address(1, 512)), 4608..5120);
+    assert_eq!(range_in_object(1, &address(7, 0)), 7 * 4096..7 * 4096 + 512);
+    assert_eq!(range_in_object(3, &address(1, 0)), 4096..4608);
+    assert_eq!(range_in_object(3, &address(7, 512)), 4096 + 6 * 3 * 4096 + 512..4096 + 6 * 3 * 4096 + 1024);
+    // From media: no row begins in the header, and nothing overflows.
+    assert_eq!(range_in_object(3, &address(0, 0)).start, 4096);
+    assert!(range_in_object(255, &address(u32::MAX, u32::MAX)).end > 1 << 50);
+    assert_eq!(
+        [object_bytes(1, 7), object_bytes(2, 7), object_bytes(4, 1), object_bytes(4, 0)],
+        [7, 13, 1, 1].map(|blocks| blocks * 4096)
+    );
 }

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use stere_format::BLOCK_BYTES;
 use stere_log::{Io, Segment};
 
 use crate::error::RecallError;
+use crate::object_bytes;
 
 /// Who wants something farther behind what has arrived asks for it by itself.
 const FAR_BYTES: usize = 1 << 20;
@@ -136,7 +136,7 @@ impl Fetch {
     }
 
     pub(crate) fn length(&self) -> usize {
-        let whole = self.segment.written_blocks() as usize * BLOCK_BYTES;
+        let whole = object_bytes(&self.segment) as usize;
         self.range.as_ref().map_or(whole, |range| range.len())
     }
 

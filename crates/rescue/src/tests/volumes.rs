@@ -172,6 +172,32 @@ fn released_contents_come_back_with_the_volume() {
     expected.assert_all(&sink, Verdict::Whole);
 }
 
+/// P-73, P-305: what went down from rows with parity comes back from a volume alone, and from it beside devices; each of them knows
+/// a part that the other one does not.
+#[test]
+fn what_has_parity_comes_back_from_a_volume() {
+    let (rig, expected) = Rig::filled(4);
+    let volume = add_volume(&rig);
+    rig.files.setxattr(&caller(), ROOT, b"user.stere.parity", b"2+1", SetMode::Any, false).unwrap();
+    archive(&rig, ROOT);
+    let is_wide = |name: &String| stere_format::data_chunks_of_object(name) == Some(2);
+    assert!(volume.objects().iter().any(is_wide), "something went down from two data chunks");
+    copy_metadata(&rig);
+    release(&rig);
+    rig.commit();
+    let devices = rig.close();
+    wipe(&devices);
+    let (report, sink) = rescued(&[&volume], &expected);
+    assert!(report.is_whole_as_found(), "{report:?}");
+    expected.assert_all(&sink, Verdict::Older);
+    let mut sink = MemorySink::default();
+    let volumes = sources_of(&[&volume]);
+    let report = rescue_with_volumes(sources(&devices), volumes, Options::default(), &mut sink).unwrap();
+    expected.judge(&sink, &report);
+    assert!(report.is_whole(), "{report:?}");
+    expected.assert_all(&sink, Verdict::Whole);
+}
+
 /// Any object may be missing or changed: nothing that is called whole differs, and no byte is where it never was.
 #[test]
 fn damaged_objects_cost_what_they_held() {

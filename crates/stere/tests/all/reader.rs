@@ -105,6 +105,40 @@ fn a_tree_of_many_kinds_comes_back() {
     assert!(again.code == 1 && again.err.contains("not empty"), "{}{}", again.out, again.err);
 }
 
+/// P-151, P-305: objects with the rows of several data chunks are read as any other, by the newest state and without one.
+#[test]
+fn what_has_parity_is_read_without_stere() {
+    if !can_read("what_has_parity_is_read_without_stere") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=256M b.img,size=256M c.img,size=256M d.img,size=256M");
+    world.ok("mount tank mount");
+    fs::create_dir(world.path("shelf")).unwrap();
+    world.ok("device add tank dir:shelf,name=shelf");
+    let project = made(world.mountpoint().join("project"));
+    world.ok("policy set mount/project parity=3+1");
+    fill_kinds(&project);
+    fill(&project.join("more"), 200);
+    world.ok("tier archive mount/project --wait");
+    let is_wide = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with("-03");
+    assert!(fs::read_dir(world.path("shelf/segments")).unwrap().any(|entry| is_wide(&entry.unwrap())));
+    keep_original(&world);
+    world.ok("umount mount");
+    read_with(&world, "shelf --to out --preserve all", 0);
+    assert_same(&world.path("original"), &world.path("out"));
+    fs::remove_dir_all(world.path("shelf/states")).unwrap();
+    let said = read(&world, "shelf --to bare --preserve all");
+    assert!(said.code == 0 || said.code == 4, "{}{}", said.out, said.err);
+    assert_no_wrong_byte(&world.path("original"), &world.path("bare"));
+    for number in [0, 7, 199] {
+        assert!(
+            fs::read(world.path(&format!("bare/project/more/{number}"))).unwrap() == content(number),
+            "file {number}"
+        );
+    }
+}
+
 /// P-182: what gives rights is restored only where that is asked for, and the target's own mode stays.
 #[test]
 fn nothing_that_gives_rights_is_restored_unasked() {

@@ -146,3 +146,60 @@ fn rules_send_down_by_themselves() {
     assert_right(&directory, 60);
     end_clean(&world);
 }
+
+/// P-305: parity on devices and copies on media hold at once: waiting, archived, released and back. What is not so is pending.
+#[test]
+fn parity_and_media_hold_at_once() {
+    if !can_mount("parity_and_media_hold_at_once") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=256M b.img,size=256M c.img,size=256M d.img,size=256M");
+    world.ok("mount tank mount");
+    for name in ["cloud", "shelf"] {
+        fs::create_dir(world.path(name)).unwrap();
+        world.ok(&format!("device add tank dir:{name},name={name}"));
+    }
+    world.ok("class create tank films parity=2+1 tier=cloud+shelf");
+    let directory = world.mountpoint().join("films");
+    fs::create_dir(&directory).unwrap();
+    world.ok("policy set mount/films class=films");
+    fill(&directory, 80);
+    world.ok("tier archive mount/films --wait");
+    let film = directory.join("79");
+    let state = || attribute(&film, "user.stere.state");
+    let layout = || world.json("where mount/films/79 --json");
+    let schemes = |layout: &serde_json::Value| {
+        let runs = layout["runs"].as_array().unwrap_or_else(|| panic!("{layout}")).clone();
+        runs.iter().map(|run| run["scheme"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let is_right = |layout: &serde_json::Value| schemes(layout).iter().all(|scheme| scheme == "2+1");
+    assert_eq!(state(), "compliant");
+    assert!(is_right(&layout()), "{}", layout());
+    let on_devices = blocks(&directory);
+    world.ok("tier release mount/films");
+    assert_eq!(attribute(&film, "user.stere.where"), "cloud shelf");
+    assert_eq!((state().as_str(), attribute(&film, "user.stere.survives").as_str()), ("compliant", "1"));
+    forget_cache();
+    assert_right(&directory, 80);
+    world.ok("tier stage mount/films --wait");
+    assert_eq!(state(), "compliant");
+    assert!(is_right(&layout()), "{}", layout());
+    assert!(blocks(&directory).abs_diff(on_devices) * 10 < on_devices, "it takes as much as before");
+    // Another scheme is asked for what is on media already: it is pending, and then it is so.
+    world.ok("class change tank films copies=2");
+    world.ok("policy status mount/films --wait");
+    assert_eq!((state().as_str(), schemes(&layout())[0].as_str()), ("compliant", "1+1"));
+    world.ok("class change tank films parity=2+1");
+    world.ok("policy status mount/films --wait");
+    assert!(is_right(&layout()), "{}", layout());
+    world.ok("tier archive mount/films --wait");
+    // A device is away: content is right, and nobody says that all is well.
+    world.ok("device offline tank b --force");
+    forget_cache();
+    assert_right(&directory, 80);
+    assert!(state().starts_with("pending") || state().starts_with("away"), "{}", state());
+    world.ok("device online tank b");
+    until("it is never whole again", || state() == "compliant");
+    end_clean(&world);
+}

@@ -20,6 +20,7 @@ mod faults;
 mod fold;
 mod metadata;
 mod moving;
+mod parity;
 mod repack;
 mod retire;
 

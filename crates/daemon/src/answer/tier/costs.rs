@@ -28,9 +28,16 @@ fn reports(store: &Store, costs: BTreeMap<u8, Costs>) -> Result<Vec<CostsReport>
     Ok(reports)
 }
 
+/// Bytes that are to go to each volume in segments with so many data chunks.
+pub type ToArchive = BTreeMap<(u8, u8), u64>;
+
 /// What sending so many bytes to volumes would cost.
-pub fn of_archiving(store: &Store, left: &BTreeMap<u8, u64>) -> Result<Vec<CostsReport>> {
-    reports(store, left.iter().map(|(number, bytes)| (*number, store.tier.media.costs_of_archiving(*bytes))).collect())
+pub fn of_archiving(store: &Store, left: &ToArchive) -> Result<Vec<CostsReport>> {
+    let mut costs: BTreeMap<u8, Costs> = BTreeMap::new();
+    for ((number, data_chunks), bytes) in left {
+        *costs.entry(*number).or_default() += store.tier.media.costs_of_archiving(*bytes, *data_chunks);
+    }
+    reports(store, costs)
 }
 
 /// What bringing back what is below an inode would cost, or sending it down.
@@ -41,10 +48,11 @@ pub fn forecast(filesystem: &FileSystem, running: &Running, root: u64, to: Optio
     };
     let Some(set) = running.store.tier.media.tiers_of(to) else { return refused(format!("there is no volume '{to}'")) };
     let numbers: Vec<u8> = (0..u16::BITS as u8).filter(|number| set >> number & 1 == 1).collect();
-    let mut left: BTreeMap<u8, u64> = numbers.iter().map(|number| (*number, 0)).collect();
+    // Each is told of, also if nothing is to go there.
+    let mut left: ToArchive = numbers.iter().map(|number| ((*number, 1), 0)).collect();
     filesystem.tiers().tier_walk(&clock::own_caller(Io::BLOCKING), root, &mut |met| {
-        for (number, bytes) in &mut left {
-            *bytes += met.file.bytes_not_on(*number);
+        for number in &numbers {
+            *left.entry((*number, met.data_chunks)).or_default() += met.file.bytes_not_on(*number);
         }
         ControlFlow::Continue(())
     })?;

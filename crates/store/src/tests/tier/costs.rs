@@ -45,20 +45,22 @@ fn staging_is_counted_where_it_will_be_asked() {
 #[test]
 fn archiving_is_counted_by_segments() {
     let (_rig, store, _volume) = with_volume();
-    let one = store.tier.media.costs_of_archiving(1);
+    let one = store.tier.media.costs_of_archiving(1, 1);
     assert_eq!((one.segments, one.requests), (1, 4));
     assert_eq!(one.bytes_to, one.bytes_from, "all of it is read back");
     let chunk = (1u64..)
         .map(|power| 1 << power)
-        .find(|bytes| store.tier.media.costs_of_archiving(*bytes).segments > 1)
+        .find(|bytes| store.tier.media.costs_of_archiving(*bytes, 1).segments > 1)
         .unwrap();
     let room =
-        (chunk / 2..=chunk).rev().find(|bytes| store.tier.media.costs_of_archiving(*bytes).segments == 1).unwrap();
-    let full = store.tier.media.costs_of_archiving(room);
+        (chunk / 2..=chunk).rev().find(|bytes| store.tier.media.costs_of_archiving(*bytes, 1).segments == 1).unwrap();
+    let full = store.tier.media.costs_of_archiving(room, 1);
     assert_eq!(full.bytes_to.next_power_of_two(), full.bytes_to, "a whole chunk goes to the volume, header and all");
-    assert_eq!(store.tier.media.costs_of_archiving(room + 1).requests, 8);
-    assert_eq!(store.tier.media.costs_of_archiving(3 * room).segments, 3);
-    assert_eq!(store.tier.media.costs_of_archiving(0), crate::Costs::default());
+    assert_eq!(store.tier.media.costs_of_archiving(room + 1, 1).requests, 8);
+    assert_eq!(store.tier.media.costs_of_archiving(3 * room, 1).segments, 3);
+    assert_eq!(store.tier.media.costs_of_archiving(0, 1), crate::Costs::default());
+    let wide = store.tier.media.costs_of_archiving(3 * room, 3);
+    assert_eq!((wide.segments, wide.requests), (1, 4), "an object holds what lies in all data chunks");
 }
 
 /// What a file lacks on a volume: all of it where the volume has nothing, else what is on no volume.

@@ -119,7 +119,7 @@ fn a_bad_byte_between_records_is_written_over() {
     archive(&store, &files, 1).unwrap();
     settle(&store);
     let segment = store.segments().get(segments_of(&store, &files)[0]).unwrap();
-    let name = stere_format::object_name(segment.id, segment.sequence);
+    let name = stere_recall::object_of(&segment);
     let is_right =
         |bytes: &[u8]| stere_recall::is_object_of(store.log().pool_id(), segment.id, segment.sequence, bytes);
     let mut changed = 0;
