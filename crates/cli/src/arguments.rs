@@ -307,6 +307,9 @@ pub struct StatusArguments {
     /// A pool, or the devices of a pool that this machine does not know; without it every known pool
     #[arg(value_name = "POOL|DEVICE")]
     pub words: Vec<String>,
+    /// Print how full segments are and what cleaning moves, too
+    #[arg(long, short)]
+    pub verbose: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -409,8 +412,12 @@ pub enum PoolCommand {
     Change {
         pool: String,
         /// The number of devices that have metadata from now on, or `all`
-        #[arg(long, value_name = "N|all", required_unless_present = "admission")]
+        #[arg(long, value_name = "N|all", required_unless_present_any = ["admission", "cleaner"])]
         metadata_copies: Option<String>,
+        /// Which segments are cleaned first: `greedy` (the emptiest), `cost-benefit` (room gained times age for the bytes copied, as
+        /// usual), `age` (the oldest); for a class of devices `hdd=greedy`; `usual` takes it back
+        #[arg(long, value_name = "[CLASS=]POLICY")]
+        cleaner: Vec<String>,
         /// Whether a machine that comes to know the pool is admitted at once (`open`, at first) or waits for `pool admit` (`ask`)
         #[arg(long, value_name = "open|ask", value_enum)]
         admission: Option<AdmissionWord>,

@@ -27,16 +27,28 @@ pub fn run(registry: &Registry, command: &PoolCommand) -> Result<u8> {
         PoolCommand::Export { pool } => export(registry, pool),
         PoolCommand::Admit { pool, machine } => host::set_state(registry, pool, machine, MachineState::Admitted),
         PoolCommand::Refuse { pool, machine } => host::set_state(registry, pool, machine, MachineState::Refused),
-        PoolCommand::Change { pool, metadata_copies, admission, wait } => {
+        PoolCommand::Change { pool, metadata_copies, cleaner, admission, wait } => {
             if let Some(admission) = admission {
                 host::set_admission(registry, pool, *admission)?;
             }
+            let how = How { dry_run: false, wait: *wait, yes: true };
+            for word in cleaner {
+                change::change(registry, pool, &parse_cleaner(word), None, how)?;
+            }
             let Some(metadata_copies) = metadata_copies else { return Ok(DONE) };
             let copies = parse_copies(metadata_copies)?;
-            let how = How { dry_run: false, wait: *wait, yes: true };
             change::change(registry, pool, &Change::MetadataCopies { copies }, None, how)
         }
     }
+}
+
+/// `POLICY` or `CLASS=POLICY`; `usual` is none.
+fn parse_cleaner(text: &str) -> Change {
+    let (class, policy) = match text.split_once('=') {
+        None => (None, text),
+        Some((class, policy)) => (Some(class.to_owned()), policy),
+    };
+    Change::Cleaner { class, policy: (policy != "usual").then(|| policy.to_owned()) }
 }
 
 /// `all` is none.

@@ -1,12 +1,14 @@
 //! The state of a pool on one screen, and its parts for other commands.
 
+mod cleaning;
+
 use crate::lose::print_lost;
 use crate::terminal::{plain, plain_lines};
 use stere_control::status::{ClassReport, DeviceReport, Finding, StatusReport, WorkReport};
 use stere_machine::size::{self, count, show_duration};
 
 /// One screen.
-pub fn print_status(report: &StatusReport, exact: bool) {
+pub fn print_status(report: &StatusReport, exact: bool, is_verbose: bool) {
     let mounted = match (&report.mountpoint, report.read_only) {
         (Some(point), false) => format!("mounted on {point}"),
         (Some(point), true) => format!("mounted on {point}, read only"),
@@ -56,6 +58,10 @@ pub fn print_status(report: &StatusReport, exact: bool) {
     crate::tier::report::print_volumes_if_any(&report.volumes);
     println!();
     print_classes(&report.classes, exact);
+    if is_verbose {
+        println!();
+        cleaning::lines(&report.cleaning).iter().for_each(|line| println!("{line}"));
+    }
 }
 
 /// The work in the background, if there is any.

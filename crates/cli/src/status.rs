@@ -32,7 +32,7 @@ pub fn run(registry: &Registry, arguments: &StatusArguments) -> Result<u8> {
     };
     match arguments.json {
         true => println!("{}", to_json(&report)?),
-        false => report::print_status(&report, arguments.bytes),
+        false => report::print_status(&report, arguments.bytes, arguments.verbose),
     }
     Ok(report.exit_code())
 }
@@ -59,9 +59,9 @@ impl Known {
         }
     }
 
-    fn print(&self, exact: bool) {
+    fn print(&self, exact: bool, is_verbose: bool) {
         match self {
-            Known::Told(report) => report::print_status(report, exact),
+            Known::Told(report) => report::print_status(report, exact, is_verbose),
             Known::Unreachable { name, why } => println!("pool {name}: unreachable\n{why}"),
         }
     }
@@ -93,7 +93,7 @@ fn of_all(registry: &Registry, arguments: &StatusArguments) -> Result<u8> {
             if at > 0 {
                 println!("\n");
             }
-            one.print(arguments.bytes);
+            one.print(arguments.bytes, arguments.verbose);
         }
     }
     Ok(known.iter().map(Known::exit_code).max().unwrap_or(DONE))

@@ -55,6 +55,11 @@ pub enum Change {
     EvacuateHost {
         host: String,
     },
+    /// How segments on devices of this class (none: of all others) are chosen for cleaning; no policy: as usual.
+    Cleaner {
+        class: Option<String>,
+        policy: Option<String>,
+    },
     /// On how many devices metadata shall lie; none: on all.
     MetadataCopies {
         copies: Option<u8>,
@@ -64,7 +69,7 @@ pub enum Change {
 impl Change {
     /// Whether nothing is to be said of it before it is done.
     pub fn is_at_once(&self) -> bool {
-        matches!(self, Change::Label { .. } | Change::MetadataCopies { .. })
+        matches!(self, Change::Label { .. } | Change::Cleaner { .. } | Change::MetadataCopies { .. })
     }
 
     /// Whether there may be more devices for chunks afterwards.

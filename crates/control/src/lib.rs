@@ -7,6 +7,7 @@
 pub mod backup;
 pub mod change;
 pub mod class;
+pub mod cleaning;
 pub mod connection;
 pub mod digest;
 pub mod far_media;

@@ -126,6 +126,9 @@ pub struct StatusReport {
     /// What is wrong beside the devices, each with what to do.
     #[serde(default)]
     pub findings: Vec<Finding>,
+    /// How segments are chosen for cleaning, and what it costs.
+    #[serde(default)]
+    pub cleaning: crate::cleaning::CleaningReport,
     /// How this machine reaches the pool's owner, where that is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub through: Option<ThroughReport>,

@@ -76,6 +76,7 @@ pub fn render(report: &StatusReport) -> String {
     render_pool(&mut text, report);
     render_devices(&mut text, report);
     render_classes(&mut text, report);
+    render_cleaning(&mut text, report);
     text
 }
 
@@ -113,6 +114,25 @@ fn render_pool(text: &mut String, report: &StatusReport) {
     ];
     for (name, help, value) in gauges {
         Family::begin(text, name, "gauge", help).sample(&pool, value);
+    }
+}
+
+fn render_cleaning(text: &mut String, report: &StatusReport) {
+    let (pool, cleaning) = ([("pool", report.pool.as_str())], &report.cleaning);
+    let counters = [
+        ("content_written_bytes_total", "Content as it is stored, written since the mount.", cleaning.written_bytes),
+        ("cleaning_moved_bytes_total", "Content that cleaning moved.", cleaning.moved_bytes),
+        ("cleaning_emptied_segments_total", "Segments that cleaning emptied.", cleaning.emptied_segments),
+    ];
+    for (name, help, value) in counters {
+        Family::begin(text, name, "counter", help).sample(&pool, value);
+    }
+    let help = "Full segments of content by tenths of them in use: as written, or survivors of a cleaning.";
+    let mut family = Family::begin(text, "segments_in_use", "gauge", help);
+    for (kind, counts) in [("written", &cleaning.segments_new), ("survived", &cleaning.segments_survived)] {
+        for (tenth, count) in counts.iter().enumerate() {
+            family.sample(&[pool[0], ("kind", kind), ("tenth", &tenth.to_string())], count);
+        }
     }
 }
 

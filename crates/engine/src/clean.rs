@@ -7,11 +7,13 @@
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use rustc_hash::FxHashMap;
 use stere_faults::{Bug, is_planted};
-use stere_format::{SegmentKind, SummaryEntry};
+use stere_format::{CleanerPolicy, SegmentKind, SummaryEntry};
 use stere_log::{Io, Segment, StreamKey};
 
-use crate::cleaner::{Cleaner, CleanerPolicy};
+use crate::cleaner::Cleaner;
+use crate::cleaner::choice::{Look, in_order, score};
 use crate::condemn::segment_bytes;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -27,6 +29,7 @@ struct Candidate {
     live_bytes: u64,
     /// Content that fits into what it gives: its slots on devices that take new chunks are of use to somebody who looks for room.
     gives_bytes: u64,
+    policy: CleanerPolicy,
     score: f64,
     /// It gives more than it takes where it goes to.
     gains: bool,
@@ -115,8 +118,8 @@ impl Cleaning<'_> {
     ) -> Result<Option<usize>, Error> {
         assert!(percent <= 100, "segments that are live to {percent} percent");
         let percent = if is_planted(Bug::CleanedForNothing) { 100 } else { percent };
-        let mut candidates = self.candidates(cleaner, percent);
-        candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.segment.id.cmp(&b.segment.id)));
+        let candidates = self.candidates(cleaner, percent);
+        let candidates = in_order(candidates, |one| (one.policy, one.score, one.segment.id));
         let (gaining, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| candidate.gains);
         let (first, then) = match first {
             Victims::Gaining => (gaining, others),
@@ -153,7 +156,10 @@ impl Cleaning<'_> {
         let generation = self.engine.inner.read().generation;
         for victim in victims {
             match self.clean_segment(&victim) {
-                Ok(true) => emptied += 1,
+                Ok(true) => {
+                    emptied += 1;
+                    self.engine.cleaning_tally.note_emptied();
+                }
                 Ok(false) => cleaner.note_stuck(&victim, generation),
                 // One of another class may still have an open segment to go to.
                 Err(Error::NoSpace) => {}
@@ -171,7 +177,9 @@ impl Cleaning<'_> {
 
     fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {
         let now = self.engine.log.counters.get().1;
-        let policy = self.engine.options.cleaner;
+        let settings = self.engine.cleaner_settings();
+        let class_of: FxHashMap<u16, u8> =
+            self.engine.devices.lock().iter().map(|entry| (entry.index, entry.class)).collect();
         let generation = self.engine.inner.read().generation;
         let open = self.engine.log.stripe.slots.open_devices();
         self.engine
@@ -199,11 +207,10 @@ impl Cleaning<'_> {
                 let gives_bytes = if gains { gives_bytes } else { size };
                 let utilisation = live_bytes as f64 / gives_bytes as f64;
                 let age = now.saturating_sub(segment.sequence) as f64 + 1.0;
-                let score = match policy {
-                    CleanerPolicy::Greedy => 1.0 - utilisation,
-                    CleanerPolicy::CostBenefit => (1.0 - utilisation) * age / (1.0 + utilisation),
-                };
-                Some(Candidate { segment, live_bytes, gives_bytes, score, gains })
+                let class = chunks.first().and_then(|place| class_of.get(&place.device)).copied().unwrap_or(0);
+                let policy = settings.policy_of(class);
+                let score = score(policy, Look { utilisation, age });
+                Some(Candidate { segment, live_bytes, gives_bytes, policy, score, gains })
             })
             .collect()
     }
@@ -245,7 +252,10 @@ impl Cleaning<'_> {
         let mut is_full = false;
         for (handle, inode, file_offset) in self.engine.moving().live_blobs(segment, row_block, entries)? {
             match self.engine.moving().append_copy(&handle, inode, file_offset, key) {
-                Ok((value, to)) => moved.push((handle, value, to)),
+                Ok((value, to)) => {
+                    self.engine.cleaning_tally.note_moved(value.address.length as usize);
+                    moved.push((handle, value, to));
+                }
                 Err(Error::Damaged { .. }) => return Ok(false),
                 // What was copied is not copied again by the next pass: then passes would write for ever and free nothing.
                 Err(Error::NoSpace) if !moved.is_empty() => {

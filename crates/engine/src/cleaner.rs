@@ -4,20 +4,17 @@
 //! Invariants: cleaning that frees nothing comes to rest until something changes (P-158); a search that moved W bytes and made
 //! no room is not repeated before W/16 have died, or more slots are free (P-230). Read next: `clean.rs`, `make_room.rs`.
 
+pub(crate) mod choice;
+mod figures;
+
 use std::collections::VecDeque;
 
+pub use choice::CleanerSettings;
+pub(crate) use figures::CleaningTally;
+pub use figures::{CleaningFigures, UTILISATION_PARTS};
 use rustc_hash::FxHashMap;
 use stere_faults::{Bug, is_planted};
 use stere_log::{Segment, StreamKey};
-
-/// Which segment is cleaned first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CleanerPolicy {
-    /// The one with the fewest live bytes.
-    Greedy,
-    /// The best ratio of space gained times age to the cost of copying.
-    CostBenefit,
-}
 
 /// Passes one after the other that emptied nothing, before the pool counts as full.
 pub(crate) const FRUITLESS_PASSES_MAX: u32 = 3;

@@ -16,12 +16,14 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 use stere_device::Answering;
-use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, SegmentChunks, Superblock};
+use stere_format::{
+    ChunkPlace, CleanerChoice, CleanerPolicy, DeviceEntry, DeviceIndex, Key, Scheme, SegmentChunks, Superblock,
+};
 use stere_log::{FormerPlaces, Log, RepairTotals, Segment, SegmentTable};
 use stere_tree::{NodeCache, Overlay, Tree};
 
 use crate::checkpointer::Checkpointer;
-use crate::cleaner::{Cleaner, CleanerPolicy};
+use crate::cleaner::{Cleaner, CleaningTally};
 use crate::damage::KnownDamage;
 use crate::error::Error;
 use crate::folds::{Folds, Unfolded};
@@ -174,6 +176,8 @@ pub struct Engine {
     pub(crate) next_blob: AtomicU64,
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) metadata_wish: Mutex<Option<MetadataWish>>,
+    pub(crate) cleaner_choice: Mutex<CleanerChoice>,
+    pub(crate) cleaning_tally: CleaningTally,
     /// Words of each place.
     pub(crate) places: Mutex<BTreeMap<u8, Vec<String>>>,
     pub(crate) place_changes: Mutex<()>,

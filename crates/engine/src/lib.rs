@@ -58,7 +58,7 @@ mod view;
 mod write;
 
 pub use clean::{BLOBS_PER_UPDATE, Cleaning};
-pub use cleaner::CleanerPolicy;
+pub use cleaner::{CleanerSettings, CleaningFigures, UTILISATION_PARTS};
 pub use content::{Content, NewBlob, Owner, Placement};
 pub use damage::DamageLog;
 pub use devices::{DeviceUsage, Devices, Label, SharedDomains};
@@ -75,6 +75,7 @@ pub use rows::{Damage, Rows, ScrubReport, Standing, parse_header, standing, stri
 pub use shared::SharedLog;
 pub use single_steps::{HalfCheckpoint, JournalEnd, SingleSteps};
 pub use space::{Capacity, Reservation, Statistics, takes_more};
+pub use stere_format::{CleanerChoice, CleanerPolicy};
 pub use stere_stripe::{MetadataWish, usual_metadata_copies};
 pub use stere_tree::Value;
 pub use still::StillState;

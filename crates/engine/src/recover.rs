@@ -21,7 +21,7 @@ use stere_tree::{NodeCache, Overlay, Tree};
 
 use crate::batch::Batches;
 use crate::checkpointer::Checkpointer;
-use crate::cleaner::Cleaner;
+use crate::cleaner::{Cleaner, CleaningTally};
 use crate::error::Error;
 use crate::folds::Folds;
 use crate::freed::release_freed;
@@ -109,6 +109,7 @@ fn open(mut devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Engine
     let mut report = recovery.replay(&newest, read_only, &mut unproven)?;
     report.clean = newest.clean;
     store.places().load_metadata_wish()?;
+    store.cleaner_settings().load()?;
     store.places().load_places()?;
     store.offload().load_folds()?;
     if let Err(error) = store.damage().load_damage() {
@@ -186,6 +187,8 @@ fn assemble(
         next_blob: AtomicU64::new(1),
         failure: Mutex::new(None),
         metadata_wish: Mutex::new(None),
+        cleaner_choice: Mutex::default(),
+        cleaning_tally: CleaningTally::default(),
         places: Mutex::default(),
         place_changes: Mutex::default(),
         changed_places: Mutex::default(),

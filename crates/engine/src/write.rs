@@ -77,6 +77,7 @@ impl Engine {
             });
             match appended {
                 Ok(appended) => {
+                    self.cleaning_tally.note_written(data.len());
                     let value = content.value(appended.address, checksums);
                     return Ok(NewBlob { id, value, segment: appended.segment });
                 }

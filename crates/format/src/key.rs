@@ -45,6 +45,8 @@ pub mod kind {
     pub const SCRUB: u8 = 3;
     /// In SYSTEM, object 0: on how many devices metadata shall lie, where somebody said so (one byte; 255: on all).
     pub const METADATA_COPIES: u8 = 4;
+    /// In SYSTEM, object 0: how segments are chosen for cleaning, where somebody said so.
+    pub const CLEANER: u8 = 53;
     /// In SYSTEM, object = number: the words of a place, which devices are known by.
     pub const PLACE: u8 = 5;
     /// In SYSTEM, object = inode below which files are to be stored as their policy says now (u64, little-endian: how often
@@ -250,6 +252,10 @@ impl Key {
 
     pub const fn preallocated() -> Self {
         Self::new(tree::SYSTEM, 0, kind::PREALLOCATED, 0)
+    }
+
+    pub const fn cleaner() -> Self {
+        Self::new(tree::SYSTEM, 0, kind::CLEANER, 0)
     }
 
     pub const fn metadata_copies() -> Self {

@@ -56,6 +56,7 @@ impl Running {
             Change::Online { device, path, wipe } => self.online(device, path.as_ref(), *wipe, dry_run),
             Change::Label { device, settings } => self.label(device, settings),
             Change::MetadataCopies { copies } => self.change_metadata_copies(*copies),
+            Change::Cleaner { class, policy } => crate::cleaning::choose(self, class.as_deref(), policy.as_deref()),
         }?;
         if matches!(outcome, Outcome::Done(_)) {
             self.remember();

@@ -6,6 +6,7 @@
 mod agreement;
 pub mod change;
 pub mod classes;
+mod cleaning;
 pub mod elsewhere;
 mod evacuate;
 pub mod far_media;

@@ -93,6 +93,7 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
         scrub: running.scrub_report(),
         volumes,
         findings,
+        cleaning: crate::cleaning::report(running),
     }
 }
 

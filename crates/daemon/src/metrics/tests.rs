@@ -33,7 +33,7 @@ fn every_sample_belongs_to_a_family_and_no_path_is_told() {
             samples += 1;
         }
     }
-    assert_eq!(samples, 4 + 1 + 11 + 1 + 7 + 2);
+    assert_eq!(samples, 4 + 1 + 11 + 1 + 7 + 2 + 3);
     assert!(!text.contains("secret"), "a path is told");
 }
 
