@@ -250,7 +250,7 @@ fn measure(size_bytes: u64, of: Of, percent: u64, cleaner: CleanerPolicy, patter
     let parts: Vec<String> = parts.iter().map(|(name, bytes)| format!("\"{name}\": {:.3}", of_user(*bytes))).collect();
     let parts = parts.join(", ");
     let of = if of == Of::Promised { "df" } else { "slots" };
-    let cleaner = if cleaner == CleanerPolicy::Greedy { "greedy" } else { "cost-benefit" };
+    let cleaner = cleaner.word();
     let pattern = if matches!(pattern, Pattern::Uniform) { "uniform" } else { "80/20" };
     let slots_percent = pool.slots_percent;
     println!(
@@ -264,7 +264,7 @@ fn main() {
     let size_bytes = arguments.next().unwrap_or(1024) << 20;
     let percents: Vec<u64> = arguments.collect();
     let percents = if percents.is_empty() { vec![50, 80, 90] } else { percents };
-    for cleaner in [CleanerPolicy::CostBenefit, CleanerPolicy::Greedy] {
+    for cleaner in [CleanerPolicy::CostBenefit, CleanerPolicy::Greedy, CleanerPolicy::Age] {
         for pattern in [Pattern::Uniform, Pattern::Skewed] {
             for percent in &percents {
                 measure(size_bytes, Of::Promised, *percent, cleaner, pattern);

@@ -5,7 +5,7 @@ use stere_machine::error::{Result, refused};
 use stere_pool::DeviceClass;
 use stere_store::CleanerPolicy;
 
-use crate::change::Outcome;
+use crate::outcome::Outcome;
 use crate::running::Running;
 
 /// Says it; without a policy it is as usual again.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use stere_naming::{Error, OpenFlags, ROOT, SetMode};
+use stere_store::CleanerPolicy;
 
 use crate::content::pattern;
 use crate::device::Machine;
@@ -63,7 +64,7 @@ pub(crate) fn try_nearly_full(history: &mut History, seed: u64) -> Result<(), St
     let dirty_bytes_max = *random.pick(&[1 << 20, 64 << 20]);
     let config = PoolConfig::of(&[size_bytes; 2]).blocks(&[4096; 2]).memory(memory_bytes);
     let config = config.dirty(dirty_bytes_max, random.between(1, 5));
-    let config = if random.chance(1, 2) { config.greedy() } else { config };
+    let config = config.cleaner(*random.pick(&CleanerPolicy::ALL));
     let mounted = config.create(&machine).map_err(Stop::Failure)?;
     let make = |name: &[u8]| must("mkdir", mounted.files.mkdir(&caller(&machine), ROOT, name, 0o755));
     let directories = [make(b"pressed")?.inode, make(b"plain")?.inode];

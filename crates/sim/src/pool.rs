@@ -25,7 +25,7 @@ pub struct PoolConfig {
     pub memory_bytes: usize,
     pub dirty_bytes_max: u64,
     pub dirty_steps_max: u64,
-    pub greedy: bool,
+    pub cleaner: CleanerPolicy,
     pub encrypts: Encrypts,
     pub keeps_versions: bool,
     pub checksums: crate::checksums::Wishes,
@@ -101,7 +101,7 @@ impl PoolConfig {
             memory_bytes: 8 << 20,
             dirty_bytes_max: 1 << 20,
             dirty_steps_max: 3,
-            greedy: false,
+            cleaner: CleanerPolicy::CostBenefit,
             encrypts: Encrypts::Nothing,
             keeps_versions: false,
             checksums: &[],
@@ -129,9 +129,9 @@ impl PoolConfig {
         PoolConfig { dirty_bytes_max, dirty_steps_max, ..self }
     }
 
-    /// The cleaner takes what is emptiest.
-    pub fn greedy(self) -> PoolConfig {
-        PoolConfig { greedy: true, ..self }
+    /// How segments are chosen for cleaning.
+    pub fn cleaner(self, cleaner: CleanerPolicy) -> PoolConfig {
+        PoolConfig { cleaner, ..self }
     }
 
     pub fn encrypts(self, encrypts: Encrypts) -> PoolConfig {
@@ -152,7 +152,7 @@ impl PoolConfig {
             memory_bytes: self.memory_bytes,
             // Not always: what is read from memory tells nothing of devices.
             keeps_recent: nonce % 4 == 0,
-            cleaner: self.cleaner(),
+            cleaner: self.cleaner,
             hash_key: [7; 16],
             epoch_nonce: nonce,
             ..StoreOptions::default()
@@ -229,7 +229,7 @@ impl PoolConfig {
     pub(crate) fn open(&self, assembly: &Assembly, machine: &Arc<Machine>) -> Result<Mounted, String> {
         let options = OpenOptions {
             memory_bytes: self.memory_bytes,
-            cleaner: self.cleaner(),
+            cleaner: self.cleaner,
             epoch_nonce: machine.draw() as u32,
             device_timeout: Some(Duration::from_nanos(DEADLINE_NS)),
             ..OpenOptions::default()
@@ -248,10 +248,6 @@ impl PoolConfig {
         }
         crate::tertiary::attach_volumes(&mounted, machine);
         Ok(mounted)
-    }
-
-    fn cleaner(&self) -> CleanerPolicy {
-        if self.greedy { CleanerPolicy::Greedy } else { CleanerPolicy::CostBenefit }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use stere_store::CleanerPolicy;
 
 use crate::area::{self, Area, Areas};
 use crate::fault::FaultKind;
@@ -82,7 +83,7 @@ fn draw_pool(random: &mut Random, profile: Profile) -> PoolConfig {
     let dirty_bytes_max = *random.pick(&[256 << 10, 1 << 20, 64 << 20]);
     let pool = PoolConfig::of(&device_bytes).blocks(&block_bytes).chunks(chunk_bytes).memory(memory_bytes);
     let pool = pool.dirty(dirty_bytes_max, random.between(1, 5));
-    if random.chance(1, 2) { pool.greedy() } else { pool }
+    pool.cleaner(*random.pick(&CleanerPolicy::ALL))
 }
 
 /// What a history bears, and the faults it meets: device, kind and rate.

@@ -1,7 +1,8 @@
 //! How segments are chosen for cleaning: what somebody said of the pool and of classes of devices, and the order that follows from it.
 //!
 //! Invariant: scores of different policies are never compared; where several hold, the best of each comes first, then the second of
-//! each. Sources: Rosenblum and Ousterhout 1991, 3.5 (greedy, cost-benefit); HighLight 5.5 (by age). Read next: `../clean.rs`.
+//! each. By age is for devices on which order counts more than copying. Source: Rosenblum and Ousterhout 1991, 3.5. Read next:
+//! `../clean.rs`.
 
 use std::cmp::Ordering;
 

@@ -30,6 +30,7 @@ mod cached;
 mod capabilities;
 mod checksums;
 mod classes;
+mod cleaning;
 mod client_killed;
 mod clients;
 mod coherence;
