@@ -76,7 +76,7 @@ pub fn run(registry: &Registry, command: &DeviceCommand) -> Result<u8> {
             let label = Change::Label { device: device.clone(), settings: settings.clone() };
             change(registry, pool, &label, None, immediate)
         }
-        DeviceCommand::Resize { pool, device, how } => resize::run(registry, pool, device, *how),
+        DeviceCommand::Resize { pool, device, size, how } => resize::run(registry, pool, device, size.as_deref(), *how),
     }
 }
 

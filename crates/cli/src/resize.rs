@@ -14,17 +14,21 @@ use crate::change::{change, confirm};
 use stere_control::change::Change;
 use stere_control::connection;
 use stere_machine::devices::{Target, record_of};
-use stere_machine::error::{DONE, Result, refused};
+use stere_machine::error::{DONE, Error, Result, refused};
 use stere_machine::random::epoch_nonce;
 use stere_machine::registry::Registry;
 use stere_machine::{claim, size};
 
 const MEMORY_BYTES: usize = 256 << 20;
 
-pub fn run(registry: &Registry, pool: &str, word: &str, how: How) -> Result<u8> {
+pub fn run(registry: &Registry, pool: &str, word: &str, size: Option<&str>, how: How) -> Result<u8> {
+    if let Some(size) = size {
+        return shrink(registry, pool, word, size, how);
+    }
     if connection::about(registry, pool).is_some() {
-        let warning = format!("device {word} cannot be made smaller again");
-        return change(registry, pool, &Change::Resize { device: word.to_owned() }, Some(warning), how);
+        let warning = format!("device {word} will be used to its end");
+        let resize = Change::Resize { device: word.to_owned(), size_bytes: None };
+        return change(registry, pool, &resize, Some(warning), how);
     }
     let target = Target::parse(registry, &[pool.to_owned()])?;
     let (mut assembly, claim) =
@@ -49,7 +53,7 @@ pub fn run(registry: &Registry, pool: &str, word: &str, how: How) -> Result<u8> 
     if how.dry_run {
         return Ok(DONE);
     }
-    confirm(&format!("device {} cannot be made smaller again", entry.name), how)?;
+    confirm(&format!("device {} will be used to its end", entry.name), how)?;
     let options = OpenOptions { memory_bytes: MEMORY_BYTES, epoch_nonce: epoch_nonce(), ..OpenOptions::default() };
     let place_of =
         |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
@@ -64,4 +68,20 @@ pub fn run(registry: &Registry, pool: &str, word: &str, how: How) -> Result<u8> 
     registry.save(&record_of(&assembly, old.as_ref()))?;
     println!("done");
     Ok(DONE)
+}
+
+/// Uses less of a device of a mounted pool; what lies beyond moves in the background.
+fn shrink(registry: &Registry, pool: &str, word: &str, size: &str, how: How) -> Result<u8> {
+    let size_bytes = size::parse(size).map_err(Error::Usage)?;
+    if connection::about(registry, pool).is_none() {
+        return refused(format!("a device is made smaller while its pool is mounted; mount '{pool}' first"));
+    }
+    let warning = format!("what device {word} has beyond {} is moved, and its end with it", size::show(size_bytes));
+    change(
+        registry,
+        pool,
+        &Change::Resize { device: word.to_owned(), size_bytes: Some(size_bytes) },
+        Some(warning),
+        how,
+    )
 }

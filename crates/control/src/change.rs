@@ -19,6 +19,9 @@ pub enum Change {
     },
     Resize {
         device: String,
+        /// So much of it is to be used; none: all of it.
+        #[serde(default)]
+        size_bytes: Option<u64>,
     },
     Remove {
         device: String,

@@ -70,7 +70,11 @@ impl Devices {
 }
 
 impl Devices {
-    fn change_entry(&self, index: DeviceIndex, change: impl FnOnce(&mut DeviceEntry)) -> Result<DeviceEntry, Error> {
+    pub(crate) fn change_entry(
+        &self,
+        index: DeviceIndex,
+        change: impl FnOnce(&mut DeviceEntry),
+    ) -> Result<DeviceEntry, Error> {
         let mut devices = self.engine.devices.lock();
         let entry = devices.iter_mut().find(|entry| entry.index == index).ok_or(Error::UnknownDevice { index })?;
         change(entry);

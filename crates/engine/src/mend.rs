@@ -152,7 +152,9 @@ impl Rebuilder {
                 }
                 status.chunks_left += 1;
                 status.bytes_left += bytes;
-                let has_room = *need == Need::Fill || self.has_room_beside(&task.segment, &task.place, *chunk);
+                let is_own = *need == Need::Move(Some(task.place.chunks[*chunk].device));
+                let has_room =
+                    *need == Need::Fill || is_own || self.has_room_beside(&task.segment, &task.place, *chunk);
                 let is_impossible = mender.impossible.contains(&(task.segment.id, *chunk)) || !has_room;
                 status.impossible_chunks += u64::from(is_impossible);
                 status.unreadable_chunks += u64::from(mender.unreadable.contains(&(task.segment.id, *chunk)));
@@ -182,6 +184,12 @@ impl Rebuilder {
             (true, true) if mender.unfillable.contains(&(segment.id, chunk)) => Some(Need::Move(None)),
             (true, true) => Some(Need::Fill),
             (_, false) => Some(Need::Wait),
+            // Elsewhere on its device, if that has room.
+            (false, true) if self.engine.log.stripe.slots.is_beyond(place.chunks[chunk]) => {
+                let device = place.chunks[chunk].device;
+                let has_room = self.engine.log.stripe.slots.usage(device).is_some_and(|usage| usage.free > 0);
+                Some(Need::Move(has_room.then_some(device)))
+            }
             // Where it was not asked to lie, if there is a better place, or must not.
             (false, true) => self.engine.places().nearer_device(segment, chunk).map(|device| Need::Move(Some(device))),
         }

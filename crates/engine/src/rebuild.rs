@@ -447,6 +447,9 @@ impl<'a> Chunks<'a> {
             if place.chunks.iter().any(|chunk| is_to_leave(&chunk.device)) {
                 return true;
             }
+            if place.chunks.iter().any(|chunk| self.engine.log.stripe.slots.is_beyond(*chunk)) {
+                return true;
+            }
             let misplaced = place.chunks.iter().any(|chunk| is_away(&chunk.device));
             // A new one would not miss chunks if there are enough devices that it may lie on.
             let open = self.engine.log.stripe.slots.open_devices_of(segment.site.only).len();

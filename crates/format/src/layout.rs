@@ -63,6 +63,16 @@ impl DeviceLayout {
         })
     }
 
+    /// The layout of the same device if less of it is used; none if that is not less by a slot at least, or too little. Journal and
+    /// slots stay where they are.
+    pub fn shrunk(&self, size_bytes: u64) -> Option<Self> {
+        let size_bytes = size_bytes / BLOCK * BLOCK;
+        let slots = size_bytes.checked_sub(BACK_BYTES + self.slots_offset)? / u64::from(self.chunk_bytes);
+        let slot_count = u32::try_from(slots).unwrap_or(u32::MAX);
+        let layout = Self { size_bytes, slot_count, ..*self };
+        (slot_count > 0 && slot_count < self.slot_count && layout.is_possible()).then_some(layout)
+    }
+
     fn is_possible(&self) -> bool {
         let aligned = [self.size_bytes, self.slots_offset, self.journal_offset, self.journal_bytes];
         let journal_end = self.journal_offset.checked_add(self.journal_bytes);

@@ -45,7 +45,8 @@ impl Running {
                 self.store.rebuilder.set_rebalancing(*rebalance && !dry_run);
                 Ok(outcome)
             }
-            Change::Resize { device } => self.resize(device, dry_run),
+            Change::Resize { device, size_bytes: None } => self.resize(device, dry_run),
+            Change::Resize { device, size_bytes: Some(size_bytes) } => self.shrink(device, *size_bytes, dry_run),
             Change::Remove { device } => self.empty(device, DeviceState::Removing, dry_run),
             Change::Evacuate { device } => self.empty(device, DeviceState::Leaving, dry_run),
             Change::EvacuateHost { host } => evacuate(self, host, dry_run),

@@ -28,6 +28,7 @@ pub mod report;
 pub mod running;
 mod scrub;
 mod scrubbing;
+mod shrink;
 mod slow;
 mod spares;
 mod tertiary;

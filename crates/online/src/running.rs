@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stere_device::Device;
-use stere_format::{DeviceEntry, DeviceIndex, Superblock};
+use stere_format::{DeviceEntry, DeviceIndex, DeviceLayout, Superblock};
 use stere_multihost::{Guard, Joined, LogClaim};
 use stere_pool::{Assembly, DeviceClass, Holds, Opened, identify};
 use stere_store::Store;
@@ -61,6 +61,8 @@ pub struct Running {
     pub(crate) changing: Mutex<()>,
     pub(crate) agreed: Mutex<Vec<AgreedPlace>>,
     pub(crate) slow_since: SlowSince,
+    /// Devices that are to be smaller, and how they will be.
+    pub(crate) shrinking: Mutex<BTreeMap<DeviceIndex, DeviceLayout>>,
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -101,6 +103,7 @@ impl Running {
             changing: Mutex::new(()),
             agreed: Mutex::default(),
             slow_since: SlowSince::default(),
+            shrinking: Mutex::default(),
         }
     }
 

@@ -193,8 +193,18 @@ impl Placement {
         self.devices.get(&index).map(|slots| SlotUsage {
             slot_count: slots.map.slot_count(),
             free: slots.map.free_count(),
-            pending: slots.pending,
+            // Some of them may lie beyond.
+            pending: slots.pending.min(slots.map.slot_count() - slots.map.free_count()),
         })
+    }
+
+    /// A chunk lies where its device is not to be used any more.
+    pub(crate) fn is_beyond(&self, place: ChunkPlace) -> bool {
+        self.devices.get(&place.device).is_some_and(|slots| slots.is_attached && place.slot >= slots.map.slot_count())
+    }
+
+    pub(crate) fn used_beyond(&self, index: DeviceIndex) -> u32 {
+        self.devices.get(&index).map_or(0, |slots| slots.map.used_beyond())
     }
 
     pub(crate) fn is_used(&self, place: ChunkPlace) -> bool {
@@ -323,7 +333,8 @@ impl Placement {
         let can = |index: &DeviceIndex, slots: &DeviceSlots| {
             slots.is_open
                 && slots.map.free_count() > 0
-                && *index != from
+                // Who names the device that it leaves means another slot there.
+                && (*index != from || only == Some(from))
                 && !others.contains(index)
                 && self.allows(site, *index)
                 && only.is_none_or(|one| one == *index)

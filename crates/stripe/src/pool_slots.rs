@@ -228,6 +228,16 @@ impl Slots {
         self.placement.lock().mark_used(places)
     }
 
+    /// Whether a chunk lies where its device is not to be used any more.
+    pub fn is_beyond(&self, place: ChunkPlace) -> bool {
+        self.placement.lock().is_beyond(place)
+    }
+
+    /// Slots in use, or waiting to be free, where the device is not to be used any more.
+    pub fn used_beyond(&self, index: DeviceIndex) -> u32 {
+        self.placement.lock().used_beyond(index)
+    }
+
     pub fn is_used(&self, place: ChunkPlace) -> bool {
         self.placement.lock().is_used(place)
     }

@@ -30,6 +30,14 @@ impl SlotMap {
         self.cursor = 0;
     }
 
+    /// Slots in use that the device has no more, or not yet.
+    pub(crate) fn used_beyond(&self) -> u32 {
+        let (first, bits) = (self.slot_count as usize / 64, self.slot_count % 64);
+        let words = self.words.iter().enumerate().skip(first);
+        let beyond = |(at, word): (usize, &u64)| if at == first { word >> bits } else { *word };
+        words.map(|word| beyond(word).count_ones()).sum()
+    }
+
     pub(crate) fn slot_count(&self) -> u32 {
         self.slot_count
     }

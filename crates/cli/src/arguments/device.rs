@@ -131,11 +131,15 @@ pub enum DeviceCommand {
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
-    /// Use the whole of a device that has grown; on a mounted pool the other devices must be able to go on without it for a moment
+    /// Use the whole of a device that has grown, or less of one; on a mounted pool the other devices must be able to go on without one that
+    /// has grown for a moment
     Resize {
         pool: String,
         /// Name, path, id or number of a device
         device: String,
+        /// Use no more than this of it: what lies beyond is moved, then an image file is cut off there, and a partition can be made smaller
+        #[arg(long, value_name = "SIZE")]
+        size: Option<String>,
         #[command(flatten)]
         how: How,
     },

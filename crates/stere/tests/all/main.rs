@@ -98,6 +98,7 @@ mod room;
 mod rules_lists;
 mod saved;
 mod shared_log;
+mod shrink;
 mod site_of_hosts;
 mod stack;
 mod stack_followers;

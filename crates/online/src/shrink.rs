@@ -1,0 +1,134 @@
+//! A device of which less is to be used, in an open pool: what lies beyond its new end moves first, then the end moves.
+//!
+//! Asked for once, it is done by the thread that repairs; a daemon that ends meanwhile leaves the device as it was. An image file is cut
+//! off at the new end, a block device keeps its size and can be made smaller afterwards. Invariant: nothing is cut off before the
+//! superblocks that tell the new end are durable. Read next: the engine's `resize.rs`.
+
+use std::path::Path;
+
+use stere_control::change::Forecast;
+use stere_format::{DeviceEntry, DeviceIndex, DeviceLayout};
+use stere_machine::error::{Error, Result, refused};
+use stere_machine::size;
+use stere_pool::{Holds, identify};
+
+use crate::outcome::Outcome;
+use crate::running::{Running, lock};
+
+impl Running {
+    /// Begins to use no more than so many bytes of a device.
+    pub(super) fn shrink(&self, word: &str, size_bytes: u64, dry_run: bool) -> Result<Outcome> {
+        let entry = self.find(word)?;
+        let Some(attached) = self.attached(entry.index) else {
+            return refused(format!(
+                "device '{}' is not in use, so it cannot be resized; bring it back first",
+                entry.name
+            ));
+        };
+        let Holds::Member(identity) = identify(&*attached.device) else {
+            return refused(format!("{} does not give its superblock; look at `stere status`", attached.path));
+        };
+        let now = identity.superblock.layout;
+        let Some(layout) = now.shrunk(size_bytes) else {
+            return refused(format!(
+                "device '{}' of {} cannot be made {}: that is not less by a chunk at least, or less than a device needs",
+                entry.name,
+                size::show(now.size_bytes),
+                size::show(size_bytes)
+            ));
+        };
+        let beyond = self.chunks_beyond(entry.index, &layout);
+        self.check_room(&entry, &layout)?;
+        let said = format!(
+            "device {} is to be {} instead of {}",
+            entry.name,
+            size::show(layout.size_bytes),
+            size::show(now.size_bytes)
+        );
+        if dry_run {
+            let mut forecast = self.forecast(&crate::forecast::Plan::Return(&entry))?;
+            forecast.text.clone_from(&said);
+            let bytes_to_move = beyond * self.chunk_bytes;
+            let seconds = bytes_to_move / self.mending.bytes_per_second().max(1);
+            return Ok(Outcome::Forecast(Forecast { bytes_to_move, seconds, ..forecast }));
+        }
+        self.store.devices.bound_device(entry.index, layout)?;
+        lock(&self.shrinking).insert(entry.index, layout);
+        Ok(Outcome::Done(format!(
+            "{said}: {beyond} chunks move first (`stere status {}` tells how far it is)",
+            self.pool
+        )))
+    }
+
+    fn chunks_beyond(&self, index: DeviceIndex, layout: &DeviceLayout) -> u64 {
+        let segments = self.store.segments().all();
+        let is_beyond = |place: &stere_format::ChunkPlace| place.device == index && place.slot >= layout.slot_count;
+        segments.iter().map(|segment| segment.chunks().iter().filter(|place| is_beyond(place)).count() as u64).sum()
+    }
+
+    /// Refuses what would find no room, here or on other devices.
+    fn check_room(&self, entry: &DeviceEntry, layout: &DeviceLayout) -> Result<()> {
+        let usage = self.store.devices.device_usage(entry.index)?;
+        let free_of = |other: &DeviceEntry| self.store.devices.device_usage(other.index).map_or(0, |usage| usage.free);
+        let others = self.store.device_entries();
+        let elsewhere: u32 = others.iter().filter(|other| other.index != entry.index).map(free_of).sum();
+        let over = usage.chunks.saturating_sub(u64::from(layout.slot_count));
+        if over > u64::from(elsewhere) {
+            return refused(format!(
+                "device '{}' cannot be made {}: it holds {} and the other devices have room for {}; delete files, or add a device",
+                entry.name,
+                size::show(layout.size_bytes),
+                size::show(usage.chunks * self.chunk_bytes),
+                size::show(u64::from(elsewhere) * self.chunk_bytes)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether some device is on its way to be smaller.
+    pub(crate) fn is_shrinking(&self) -> bool {
+        !lock(&self.shrinking).is_empty()
+    }
+
+    /// Moves the end of devices beyond which nothing lies any more.
+    pub fn finish_shrinking(&self) {
+        let all = lock(&self.shrinking).clone();
+        for (index, layout) in all {
+            let Some(attached) = self.attached(index) else { continue };
+            if self.chunks_beyond(index, &layout) > 0 {
+                continue;
+            }
+            let outcome = match self.store.devices.slots_beyond(index) {
+                0 => self.end_at(index, layout, &attached.path),
+                // Slots that chunks have left are free after the next checkpoints.
+                _ => self.store.checkpoint().map_err(Into::into),
+            };
+            if let Err(error) = outcome {
+                tracing::warn!(device = index, %error, "a device cannot be made smaller now");
+            }
+        }
+    }
+
+    fn end_at(&self, index: DeviceIndex, layout: DeviceLayout, path: &str) -> Result<()> {
+        let entries = self.store.device_entries();
+        let Some(entry) = entries.iter().find(|entry| entry.index == index) else { return Ok(()) };
+        self.store.devices.use_less(index, layout, Running::class_of(entry).read_cost())?;
+        lock(&self.shrinking).remove(&index);
+        self.remember();
+        tracing::info!(device = %entry.name, size_bytes = layout.size_bytes, "a device is smaller now");
+        cut_off(Path::new(path), layout.size_bytes)
+    }
+}
+
+/// Gives the room behind the new end of an image file back.
+fn cut_off(path: &Path, size_bytes: u64) -> Result<()> {
+    let cut = || {
+        let metadata = std::fs::metadata(path)?;
+        // What is no file here is made smaller by whoever made it.
+        if metadata.is_file() && metadata.len() > size_bytes {
+            std::fs::OpenOptions::new().write(true).open(path)?.set_len(size_bytes)?;
+        }
+        Ok(())
+    };
+    cut().map_err(|source| Error::Io { action: "cut off", path: path.into(), source })
+}
