@@ -38,6 +38,7 @@ impl Devices {
         assert!(layout.slot_count <= now.slot_count, "a device of {} slots is bounded to {layout:?}", now.slot_count);
         assert_eq!(layout.slots_offset, now.slots_offset, "slots stay where they are");
         self.change_size(index, layout)?;
+        self.engine.log.stripe.slots.declare(index, layout.slot_count);
         mender.forget_failures();
         self.engine.chunk_writer().end_weak_segments();
         Ok(())

@@ -95,6 +95,15 @@ impl Running {
         let all = lock(&self.shrinking).clone();
         for (index, layout) in all {
             let Some(attached) = self.attached(index) else { continue };
+            // It was away meanwhile, and came back in its old size.
+            let usage = self.store.devices.device_usage(index);
+            if usage.is_ok_and(|usage| usage.slot_count != layout.slot_count) {
+                if let Err(error) = self.store.devices.bound_device(index, layout) {
+                    tracing::warn!(device = index, %error, "a device cannot be made smaller now");
+                }
+                self.mending.wake();
+                continue;
+            }
             if self.chunks_beyond(index, &layout) > 0 {
                 continue;
             }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::attribute::Own;
 use crate::classes::Classes;
-use crate::residency::ResidencySetting;
+use crate::residency::{ResidencySetting, ResidencySettings};
 
 pub use condition::Condition;
 pub use decision::{Decided, Decision, merge, residency_of};
@@ -122,7 +122,9 @@ impl Rule {
 
     /// Whether it says something of files.
     fn is_for_files(&self) -> bool {
-        let of_files = Own { residency: self.own.residency.only(ResidencySetting::Pin), ..self.own };
+        let [pin, release] = [ResidencySetting::Pin, ResidencySetting::Release].map(|one| self.own.residency.only(one));
+        let residency = ResidencySettings { release_seconds: release.release_seconds, ..pin };
+        let of_files = Own { residency, ..self.own };
         self.kind != Some(Kind::Directory) && !of_files.is_empty()
     }
 

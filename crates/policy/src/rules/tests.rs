@@ -341,7 +341,7 @@ fn rules_name_versions_and_plugins() {
 #[test]
 fn what_stays_is_said_of_directories_that_match_too() {
     let set = RuleSet::parse(
-        "src: unit=yes, names=90d; *.index: pin=yes, copies=3; type=directory d*: pin=no; type=file d*: pin=yes; size>1M: pin=yes; a/*: class=archive",
+        "src: unit=yes, names=90d; *.index: pin=yes, copies=3; type=directory d*: pin=no; type=file d*: pin=yes; size>1M: pin=yes; *.iso: release=30d; a/*: class=archive",
         false,
         &Classes::default(),
     )
@@ -361,6 +361,7 @@ fn what_stays_is_said_of_directories_that_match_too() {
     );
     assert_eq!(of_directory(b"d1", 0), ["type=directory d*: pin=no", "a/*: class=archive"]);
     assert_eq!(of_file(b"d1", 0), ["type=file d*: pin=yes", "a/*: class=archive"]);
+    assert_eq!(of_file(b"x.iso", 0), ["*.iso: release=30d", "a/*: class=archive"], "it says something of files");
     let merged = merge(set.matching(&here, &facts(b"d1", 0)), &Classes::default());
     assert_eq!(merged.residency.pin, Some(true));
     let mut decision = Decision::default();
