@@ -105,7 +105,7 @@ impl Repairer {
         }
         running.store.devices.set_deadlines(self.device_timeout);
         running.note_slow();
-        running.finish_shrinking();
+        stere_online::shrink::finish(&running);
         let silent: Vec<DeviceIndex> =
             entries.iter().map(|entry| entry.index).filter(|index| running.is_silent(*index)).collect();
         if self.silent.iter().any(|index| !silent.contains(index)) {

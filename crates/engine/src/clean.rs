@@ -9,15 +9,14 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
 use stere_faults::{Bug, is_planted};
-use stere_format::{CleanerPolicy, SegmentKind, SummaryEntry};
+use stere_format::{CleanerChoice, CleanerPolicy, Key, SegmentKind, SummaryEntry};
 use stere_log::{Io, Segment, StreamKey};
 
-use crate::cleaner::Cleaner;
-use crate::cleaner::choice::{Look, in_order, score};
 use crate::condemn::segment_bytes;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::space::{OVERHEAD_PERCENT, SEGMENT_END_BYTES};
+use stere_cleaner::{Cleaner, CleaningFigures, Look, in_order, score};
 
 /// Blobs moved per update.
 pub const BLOBS_PER_UPDATE: usize = 64;
@@ -71,6 +70,49 @@ impl<'a> Cleaning<'a> {
 }
 
 impl Cleaning<'_> {
+    /// Takes over what the pool holds of how segments are chosen.
+    pub(crate) fn load_choice(&self) -> Result<(), Error> {
+        let Some(bytes) = self.engine.view(Io::BLOCKING, |view| view.get(&Key::cleaner()))? else { return Ok(()) };
+        match CleanerChoice::decode(&bytes) {
+            Ok(choice) => *self.engine.cleaner_choice.lock() = choice,
+            Err(error) => {
+                tracing::error!(%error, "how segments are chosen for cleaning is damaged and counts as not said")
+            }
+        }
+        Ok(())
+    }
+
+    pub fn choice(&self) -> CleanerChoice {
+        *self.engine.cleaner_choice.lock()
+    }
+
+    /// The policy for segments on devices of this class.
+    pub fn policy_of(&self, class: u8) -> CleanerPolicy {
+        self.choice().of(class).unwrap_or(self.engine.options.cleaner)
+    }
+
+    /// Says how segments are chosen from now on. Durable when it returns.
+    pub fn set_choice(&self, choice: CleanerChoice) -> Result<(), Error> {
+        self.engine.update(Io::BLOCKING, |transaction| {
+            match choice.is_said() {
+                true => transaction.put(Key::cleaner(), &choice.encode()),
+                false => transaction.delete(Key::cleaner()),
+            }
+            Ok::<_, Error>(())
+        })?;
+        *self.engine.cleaner_choice.lock() = choice;
+        self.engine.commit(Io::BLOCKING)
+    }
+
+    pub fn figures(&self) -> CleaningFigures {
+        let mut figures = CleaningFigures::of(&self.engine.cleaning_tally);
+        let is_counted = |segment: &&Arc<Segment>| segment.kind == SegmentKind::Data && segment.is_sealed();
+        for segment in self.engine.log.segments.all().iter().filter(is_counted) {
+            figures.add(segment.live_bytes(), segment_bytes(self.engine, segment), segment.temperature);
+        }
+        figures
+    }
+
     /// Slots that new chunks can have: those of devices that take none do not count.
     pub(crate) fn slots_free(&self) -> u64 {
         let devices = self.engine.log.stripe.slots.open_devices();
@@ -177,7 +219,6 @@ impl Cleaning<'_> {
 
     fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {
         let now = self.engine.log.counters.get().1;
-        let settings = self.engine.cleaner_settings();
         let class_of: FxHashMap<u16, u8> =
             self.engine.devices.lock().iter().map(|entry| (entry.index, entry.class)).collect();
         let generation = self.engine.inner.read().generation;
@@ -208,7 +249,7 @@ impl Cleaning<'_> {
                 let utilisation = live_bytes as f64 / gives_bytes as f64;
                 let age = now.saturating_sub(segment.sequence) as f64 + 1.0;
                 let class = chunks.first().and_then(|place| class_of.get(&place.device)).copied().unwrap_or(0);
-                let policy = settings.policy_of(class);
+                let policy = self.policy_of(class);
                 let score = score(policy, Look { utilisation, age });
                 Some(Candidate { segment, live_bytes, gives_bytes, policy, score, gains })
             })

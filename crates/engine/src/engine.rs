@@ -23,13 +23,13 @@ use stere_log::{FormerPlaces, Log, RepairTotals, Segment, SegmentTable};
 use stere_tree::{NodeCache, Overlay, Tree};
 
 use crate::checkpointer::Checkpointer;
-use crate::cleaner::{Cleaner, CleaningTally};
 use crate::damage::KnownDamage;
 use crate::error::Error;
 use crate::folds::{Folds, Unfolded};
 use crate::rebuild::Mender;
 use crate::space::Space;
 use crate::transaction::Settler;
+use stere_cleaner::{Cleaner, CleaningTally};
 use stere_journal::{Journal, Tail};
 use stere_recall::Volumes;
 use stere_stripe::MetadataWish;

@@ -14,7 +14,6 @@ mod batch;
 mod checkpoint;
 mod checkpointer;
 mod clean;
-mod cleaner;
 mod commit;
 mod condemn;
 mod content;
@@ -58,7 +57,6 @@ mod view;
 mod write;
 
 pub use clean::{BLOBS_PER_UPDATE, Cleaning};
-pub use cleaner::{CleanerSettings, CleaningFigures, UTILISATION_PARTS};
 pub use content::{Content, NewBlob, Owner, Placement};
 pub use damage::DamageLog;
 pub use devices::{DeviceUsage, Devices, Label, SharedDomains};
@@ -75,6 +73,7 @@ pub use rows::{Damage, Rows, ScrubReport, Standing, parse_header, standing, stri
 pub use shared::SharedLog;
 pub use single_steps::{HalfCheckpoint, JournalEnd, SingleSteps};
 pub use space::{Capacity, Reservation, Statistics, takes_more};
+pub use stere_cleaner::{CleaningFigures, UTILISATION_PARTS};
 pub use stere_format::{CleanerChoice, CleanerPolicy};
 pub use stere_stripe::{MetadataWish, usual_metadata_copies};
 pub use stere_tree::Value;
@@ -82,6 +81,6 @@ pub use still::StillState;
 pub use transaction::{Settler, Transaction, blob_usage_bytes};
 pub use twin_copies::TwinCopies;
 pub use upkeep::{CheckpointHeld, ChunksHeld, SegmentChange};
-pub use view::View;
+pub use view::{LossesBorne, View};
 
 pub(crate) use engine::{FreedSegment, Inner, LeftSlot};

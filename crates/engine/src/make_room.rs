@@ -2,7 +2,7 @@
 //!
 //! Invariants: one call moves at most as much as the pool holds. A series that moved W bytes and made no room is remembered, and for what
 //! may be refused it is not repeated before W/16 have died, or more slots are free (P-230); room that is there is always found, for the
-//! memory is asked only after that. What was accepted is never refused because of it. Read next: `cleaner.rs`, `clean.rs`.
+//! memory is asked only after that. What was accepted is never refused because of it. Read next: the crate `cleaner`, `clean.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use stere_format::{DeviceIndex, SegmentKind};
 use stere_log::{Segment, StreamKey};
 
 use crate::clean::{Cleaning, Victims};
-use crate::cleaner::{Cleaner, FRUITLESS_PASSES_MAX, Fill};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::space::Space;
+use stere_cleaner::{Cleaner, FRUITLESS_PASSES_MAX, Fill};
 
 /// Segments moved at most to even devices out for one who waits for room.
 const EVENED_MAX: u32 = 64;

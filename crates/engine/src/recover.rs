@@ -21,7 +21,6 @@ use stere_tree::{NodeCache, Overlay, Tree};
 
 use crate::batch::Batches;
 use crate::checkpointer::Checkpointer;
-use crate::cleaner::{Cleaner, CleaningTally};
 use crate::error::Error;
 use crate::folds::Folds;
 use crate::freed::release_freed;
@@ -30,6 +29,7 @@ use crate::rebuild::Mender;
 use crate::shared::SharedLog;
 use crate::space::Space;
 use crate::{FreedSegment, Inner, LeftSlot, StoreOptions, engine::Engine};
+use stere_cleaner::{Cleaner, CleaningTally};
 use stere_journal::{Group, Journal, Mirror, Scan};
 use stere_recall::Volumes;
 use stere_tree::Voids;
@@ -109,7 +109,7 @@ fn open(mut devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Engine
     let mut report = recovery.replay(&newest, read_only, &mut unproven)?;
     report.clean = newest.clean;
     store.places().load_metadata_wish()?;
-    store.cleaner_settings().load()?;
+    store.cleaning().load_choice()?;
     store.places().load_places()?;
     store.offload().load_folds()?;
     if let Err(error) = store.damage().load_damage() {

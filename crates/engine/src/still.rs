@@ -11,11 +11,11 @@ use stere_log::{Io, Segment};
 
 use crate::Inner;
 use crate::checkpointer::Checkpointer;
-use crate::cleaner::Cleaner;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::read::NeededNodes;
 use crate::view::{Offloaded, View};
+use stere_cleaner::Cleaner;
 
 /// A state that does not change while this lives.
 pub struct StillState<'a> {

@@ -32,20 +32,25 @@ impl Offloaded {
     }
 }
 
+/// How many losses a blob bears now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LossesBorne {
+    /// Of devices and volumes together.
+    pub in_all: u8,
+    /// Of devices, without a volume being asked.
+    pub on_devices: u8,
+}
+
 impl Engine {
     /// How many devices and media more may be lost before this blob is, by those that are there and answer now.
-    pub fn losses_borne(&self, blob: &BlobHandle) -> u8 {
-        let volumes = blob.media().count_ones() as usize;
-        let spare = self.device_losses_borne(blob).map(usize::from);
-        // On volumes alone, the last one must stay.
-        spare.map_or(volumes.saturating_sub(1), |spare| spare + volumes) as u8
-    }
-
-    /// How many losses of devices it bears on devices alone; none if it is not on devices.
-    pub fn device_losses_borne(&self, blob: &BlobHandle) -> Option<u8> {
+    pub fn losses_borne(&self, blob: &BlobHandle) -> LossesBorne {
         let (placed, silent) = (blob.segment.placed(), self.log.stripe.devices.silent());
         let readable = self.readable_chunks(&placed, &silent).checked_sub(usize::from(placed.scheme.data));
-        readable.filter(|_| !blob.is_released()).map(|spare| spare as u8)
+        let spare = readable.filter(|_| !blob.is_released());
+        let volumes = blob.media().count_ones() as usize;
+        // On volumes alone, the last one must stay.
+        let in_all = spare.map_or(volumes.saturating_sub(1), |spare| spare + volumes);
+        LossesBorne { in_all: in_all as u8, on_devices: spare.unwrap_or(0) as u8 }
     }
 }
 

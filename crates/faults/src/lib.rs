@@ -112,6 +112,8 @@ pub enum Bug {
     StagedUnwritten,
     /// tier, `stage.rs`: what comes back has what was there before in the place of parity (P-305).
     ParityNotStaged,
+    /// engine, `resize.rs`: a device ends where something lies still (P-308).
+    EndMovedEarly,
     /// tier, `repack.rs`: new objects are entered that were never stored (P-87).
     RepackedUnwritten,
     /// tier, `retire.rs`: a volume is retired before its heir has everything (P-116).
@@ -240,7 +242,7 @@ impl Bug {
     ];
 
     /// All others.
-    pub const ALL: [Bug; 98] = [
+    pub const ALL: [Bug; 99] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -284,6 +286,7 @@ impl Bug {
         Bug::EdgesForgotten,
         Bug::StagedUnwritten,
         Bug::ParityNotStaged,
+        Bug::EndMovedEarly,
         Bug::RepackedUnwritten,
         Bug::RetiredEarly,
         Bug::HeldAnyway,

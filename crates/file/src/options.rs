@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use stere_policy::Class;
-
 use stere_plugin::Coders;
+use stere_policy::Class;
 
 /// The largest size of a file.
 pub const FILE_BYTES_MAX: u64 = 16 << 40;

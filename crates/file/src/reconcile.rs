@@ -251,19 +251,11 @@ impl Converter {
     ) -> Option<Judgement> {
         // What is on a volume that is being retired is on its way to the heir.
         let now = self.store.tier.media.in_place_of(blob.tertiary_wanted());
-        // It was gathered when there were fewer devices, and no volume has it yet.
-        let is_weaker = || {
-            let possible = self.store.places().fit_for(placement);
-            blob.media() == 0 && blob.scheme().parity < possible.parity
-        };
         match wanted {
-            None if now == 0 => None,
+            None | Some(0) if now == 0 => None,
+            Some(set) if set != now => Some(Judgement::Moves),
             // Whoever asked for volumes may not have it any more: what is left of it is kept as safe as everything else.
-            None if is_weaker() => Some(Judgement::Moves),
-            None => Some(self.judge_archived(blob, placement, shared)),
-            Some(set) if set == now && set != 0 && !is_weaker() => Some(self.judge_archived(blob, placement, shared)),
-            Some(0) if now == 0 => None,
-            Some(_) => Some(Judgement::Moves),
+            None | Some(_) => Some(self.judge_archived(blob, placement, shared)),
         }
     }
 
@@ -271,20 +263,15 @@ impl Converter {
     /// volumes only lies nowhere, and stays so until somebody wants it back.
     fn judge_archived(&self, blob: &BlobHandle, placement: Placement, shared: &mut SharedWishes) -> Judgement {
         let is_wanted = || !blob.is_released() || self.store.tier.recalls.is_wanted_back(blob.segment_id());
-        if !is_wanted() {
-            return Judgement::Archived;
-        }
-        if blob.site() == placement.site {
-            return match self.judge_scheme(blob, placement, shared) {
-                Judgement::Right => Judgement::Archived,
-                // It comes back before it is stored otherwise.
-                _ if blob.is_released() => Judgement::Archived,
-                judgement => judgement,
-            };
-        }
-        match blob.is_released() && !self.store.tier.media.can_reach(blob.media()) {
-            true => Judgement::Waits,
-            false => judge_site(blob, placement.site, shared),
+        let is_there = blob.site() == placement.site;
+        match self.judge_scheme(blob, placement, shared) {
+            _ if !is_wanted() => Judgement::Archived,
+            // What is on volumes only comes back before it is stored otherwise.
+            Judgement::Moves if !blob.is_released() => Judgement::Moves,
+            judgement if is_there && judgement != Judgement::Right && !blob.is_released() => judgement,
+            _ if is_there => Judgement::Archived,
+            _ if blob.is_released() && !self.store.tier.media.can_reach(blob.media()) => Judgement::Waits,
+            _ => judge_site(blob, placement.site, shared),
         }
     }
 

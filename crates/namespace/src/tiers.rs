@@ -334,7 +334,7 @@ impl Tiers {
         for extent in extents {
             let (start, end) = (extent.start, extent.end());
             let (scheme, devices) = (extent.blob.scheme(), extent.blob.devices());
-            let (volumes, survives) = (extent.blob.media(), self.core.store.losses_borne(&extent.blob));
+            let (volumes, survives) = (extent.blob.media(), self.core.store.losses_borne(&extent.blob).in_all);
             let released_in = devices.is_empty().then(|| extent.blob.segment_id());
             assert!(runs.last().is_none_or(|last| last.end <= start), "runs are in the order of the file");
             let run = LayoutRun { start, end, scheme, devices, volumes, survives, released_in };

@@ -14,6 +14,7 @@ use crate::forecast::Plan;
 use crate::new_device::new_device;
 use crate::outcome::Outcome;
 use crate::running::{Running, lock};
+use crate::shrink::shrink;
 use stere_control::change::Change;
 use stere_control::spec::DeviceSpec;
 use stere_machine::claim::refuse_if_used_elsewhere;
@@ -46,7 +47,7 @@ impl Running {
                 Ok(outcome)
             }
             Change::Resize { device, size_bytes: None } => self.resize(device, dry_run),
-            Change::Resize { device, size_bytes: Some(size_bytes) } => self.shrink(device, *size_bytes, dry_run),
+            Change::Resize { device, size_bytes: Some(size_bytes) } => shrink(self, device, *size_bytes, dry_run),
             Change::Remove { device } => self.empty(device, DeviceState::Removing, dry_run),
             Change::Evacuate { device } => self.empty(device, DeviceState::Leaving, dry_run),
             Change::EvacuateHost { host } => evacuate(self, host, dry_run),

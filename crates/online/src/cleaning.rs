@@ -17,8 +17,8 @@ pub fn choose(running: &Running, class: Option<&str>, policy: Option<&str>) -> R
             None => return refused(format!("'{word}' is no way to choose segments; use greedy, cost-benefit or age")),
         },
     };
-    let settings = running.store.cleaner_settings();
-    let mut choice = settings.choice();
+    let cleaning = running.store.cleaning();
+    let mut choice = cleaning.choice();
     let what = match class {
         None => {
             choice.usual = policy;
@@ -33,20 +33,20 @@ pub fn choose(running: &Running, class: Option<&str>, policy: Option<&str>) -> R
             format!("segments of {} on devices of class {word}", running.pool)
         }
     };
-    settings.set(choice)?;
+    cleaning.set_choice(choice)?;
     let how = policy.map_or("as usual", CleanerPolicy::word);
     Ok(Outcome::Done(format!("{what} are chosen for cleaning {how} from now on")))
 }
 
 /// What cleaning does, for `stere status`.
 pub fn report(running: &Running) -> CleaningReport {
-    let (settings, figures) = (running.store.cleaner_settings(), running.store.cleaning().figures());
+    let (cleaning, figures) = (running.store.cleaning(), running.store.cleaning().figures());
     let mut classes: Vec<u8> = running.store.device_entries().iter().map(|entry| entry.class).collect();
     classes.sort_unstable();
     classes.dedup();
     let policies = classes.into_iter().map(|class| {
         let word = DeviceClass::from_code(class).word().to_owned();
-        (word, settings.policy_of(class).word().to_owned())
+        (word, cleaning.policy_of(class).word().to_owned())
     });
     CleaningReport {
         policies: policies.collect(),

@@ -6,11 +6,12 @@
 use std::path::PathBuf;
 
 use stere_device::Access;
+use stere_format::{DeviceEntry, Superblock};
 use stere_pool::{Holds, identify};
 use stere_store::DeviceIn;
 
 use crate::outcome::Outcome;
-use crate::running::Running;
+use crate::running::{Attached, Running};
 use stere_control::change::Forecast;
 use stere_machine::devices::open_device_with_retries;
 use stere_machine::error::{Result, refused};
@@ -19,19 +20,10 @@ use stere_machine::size;
 impl Running {
     /// Uses all of a device.
     pub(super) fn resize(&self, word: &str, dry_run: bool) -> Result<Outcome> {
-        let entry = self.find(word)?;
-        let Some(attached) = self.attached(entry.index) else {
-            return refused(format!(
-                "device '{}' is not in use, so it cannot be resized; bring it back first",
-                entry.name
-            ));
-        };
+        let (entry, attached, superblock) = in_use(self, word)?;
         let path = PathBuf::from(&attached.path);
         let found_bytes = size_at(&path);
-        let Holds::Member(identity) = identify(&*attached.device) else {
-            return refused(format!("{} does not give its superblock; look at `stere status`", attached.path));
-        };
-        let Some(layout) = found_bytes.and_then(|bytes| identity.superblock.layout.grown(bytes)) else {
+        let Some(layout) = found_bytes.and_then(|bytes| superblock.layout.grown(bytes)) else {
             return refused(format!(
                 "device '{}' is not larger than the pool knows ({}); make it larger first",
                 entry.name,
@@ -54,7 +46,7 @@ impl Running {
         let grown = || -> Result<()> {
             let device = open_device_with_retries(&path, Access::ReadWrite)?;
             let layout = layout.grown(device.size_bytes()).unwrap_or(layout);
-            let superblock = stere_format::Superblock { layout, ..identity.superblock.clone() };
+            let superblock = Superblock { layout, ..superblock.clone() };
             let read_cost = Self::class_of(&entry).read_cost();
             let device_in = DeviceIn { index: entry.index, superblock, device: device.clone(), read_cost };
             self.store.devices.attach_device(device_in)?;
@@ -68,6 +60,18 @@ impl Running {
                 Err(error)
             }
         }
+    }
+}
+
+/// A device that is in use, and what it says of itself now.
+pub(crate) fn in_use(running: &Running, word: &str) -> Result<(DeviceEntry, Attached, Superblock)> {
+    let entry = running.find(word)?;
+    let Some(attached) = running.attached(entry.index) else {
+        return refused(format!("device '{}' is not in use, so it cannot be resized; bring it back first", entry.name));
+    };
+    match identify(&*attached.device) {
+        Holds::Member(identity) => Ok((entry, attached, identity.superblock)),
+        _ => refused(format!("{} does not give its superblock; look at `stere status`", attached.path)),
     }
 }
 

@@ -28,7 +28,7 @@ pub mod report;
 pub mod running;
 mod scrub;
 mod scrubbing;
-mod shrink;
+pub mod shrink;
 mod slow;
 mod spares;
 mod tertiary;

@@ -46,7 +46,7 @@ impl Running {
             bytes_per_second,
             seconds_left: status.bytes_left.div_ceil(bytes_per_second.max(1)),
             rebalancing: status.is_rebalancing,
-            settling: status.is_settling || self.is_shrinking(),
+            settling: status.is_settling || crate::shrink::is_any(self),
         }
     }
 }

@@ -10,123 +10,112 @@ use stere_control::change::Forecast;
 use stere_format::{DeviceEntry, DeviceIndex, DeviceLayout};
 use stere_machine::error::{Error, Result, refused};
 use stere_machine::size;
-use stere_pool::{Holds, identify};
 
+use crate::grow::in_use;
 use crate::outcome::Outcome;
 use crate::running::{Running, lock};
 
-impl Running {
-    /// Begins to use no more than so many bytes of a device.
-    pub(super) fn shrink(&self, word: &str, size_bytes: u64, dry_run: bool) -> Result<Outcome> {
-        let entry = self.find(word)?;
-        let Some(attached) = self.attached(entry.index) else {
-            return refused(format!(
-                "device '{}' is not in use, so it cannot be resized; bring it back first",
-                entry.name
-            ));
-        };
-        let Holds::Member(identity) = identify(&*attached.device) else {
-            return refused(format!("{} does not give its superblock; look at `stere status`", attached.path));
-        };
-        let now = identity.superblock.layout;
-        let Some(layout) = now.shrunk(size_bytes) else {
-            return refused(format!(
-                "device '{}' of {} cannot be made {}: that is not less by a chunk at least, or less than a device needs",
-                entry.name,
-                size::show(now.size_bytes),
-                size::show(size_bytes)
-            ));
-        };
-        let beyond = self.chunks_beyond(entry.index, &layout);
-        self.check_room(&entry, &layout)?;
-        let said = format!(
-            "device {} is to be {} instead of {}",
+/// Begins to use no more than so many bytes of a device.
+pub(crate) fn shrink(running: &Running, word: &str, size_bytes: u64, dry_run: bool) -> Result<Outcome> {
+    let (entry, _, superblock) = in_use(running, word)?;
+    let now = superblock.layout;
+    let Some(layout) = now.shrunk(size_bytes) else {
+        return refused(format!(
+            "device '{}' of {} cannot be made {}: that is not less by a chunk at least, or less than a device needs",
+            entry.name,
+            size::show(now.size_bytes),
+            size::show(size_bytes)
+        ));
+    };
+    let beyond = chunks_beyond(running, entry.index, &layout);
+    check_room(running, &entry, &layout)?;
+    let said = format!(
+        "device {} is to be {} instead of {}",
+        entry.name,
+        size::show(layout.size_bytes),
+        size::show(now.size_bytes)
+    );
+    if dry_run {
+        let mut forecast = running.forecast(&crate::forecast::Plan::Return(&entry))?;
+        forecast.text.clone_from(&said);
+        let bytes_to_move = beyond * running.chunk_bytes;
+        let seconds = bytes_to_move / running.mending.bytes_per_second().max(1);
+        return Ok(Outcome::Forecast(Forecast { bytes_to_move, seconds, ..forecast }));
+    }
+    running.store.devices.bound_device(entry.index, layout)?;
+    lock(&running.shrinking).insert(entry.index, layout);
+    Ok(Outcome::Done(format!(
+        "{said}: {beyond} chunks move first (`stere status {}` tells how far it is)",
+        running.pool
+    )))
+}
+
+fn chunks_beyond(running: &Running, index: DeviceIndex, layout: &DeviceLayout) -> u64 {
+    let segments = running.store.segments().all();
+    let is_beyond = |place: &stere_format::ChunkPlace| place.device == index && place.slot >= layout.slot_count;
+    segments.iter().map(|segment| segment.chunks().iter().filter(|place| is_beyond(place)).count() as u64).sum()
+}
+
+/// Refuses what would find no room, here or on other devices.
+fn check_room(running: &Running, entry: &DeviceEntry, layout: &DeviceLayout) -> Result<()> {
+    let usage = running.store.devices.device_usage(entry.index)?;
+    let free_of = |other: &DeviceEntry| running.store.devices.device_usage(other.index).map_or(0, |usage| usage.free);
+    let others = running.store.device_entries();
+    let elsewhere: u32 = others.iter().filter(|other| other.index != entry.index).map(free_of).sum();
+    let over = usage.chunks.saturating_sub(u64::from(layout.slot_count));
+    if over > u64::from(elsewhere) {
+        return refused(format!(
+            "device '{}' cannot be made {}: it holds {} and the other devices have room for {}; delete files, or add a device",
             entry.name,
             size::show(layout.size_bytes),
-            size::show(now.size_bytes)
-        );
-        if dry_run {
-            let mut forecast = self.forecast(&crate::forecast::Plan::Return(&entry))?;
-            forecast.text.clone_from(&said);
-            let bytes_to_move = beyond * self.chunk_bytes;
-            let seconds = bytes_to_move / self.mending.bytes_per_second().max(1);
-            return Ok(Outcome::Forecast(Forecast { bytes_to_move, seconds, ..forecast }));
-        }
-        self.store.devices.bound_device(entry.index, layout)?;
-        lock(&self.shrinking).insert(entry.index, layout);
-        Ok(Outcome::Done(format!(
-            "{said}: {beyond} chunks move first (`stere status {}` tells how far it is)",
-            self.pool
-        )))
+            size::show(usage.chunks * running.chunk_bytes),
+            size::show(u64::from(elsewhere) * running.chunk_bytes)
+        ));
     }
+    Ok(())
+}
 
-    fn chunks_beyond(&self, index: DeviceIndex, layout: &DeviceLayout) -> u64 {
-        let segments = self.store.segments().all();
-        let is_beyond = |place: &stere_format::ChunkPlace| place.device == index && place.slot >= layout.slot_count;
-        segments.iter().map(|segment| segment.chunks().iter().filter(|place| is_beyond(place)).count() as u64).sum()
-    }
+/// Whether some device is on its way to be smaller.
+pub(crate) fn is_any(running: &Running) -> bool {
+    !lock(&running.shrinking).is_empty()
+}
 
-    /// Refuses what would find no room, here or on other devices.
-    fn check_room(&self, entry: &DeviceEntry, layout: &DeviceLayout) -> Result<()> {
-        let usage = self.store.devices.device_usage(entry.index)?;
-        let free_of = |other: &DeviceEntry| self.store.devices.device_usage(other.index).map_or(0, |usage| usage.free);
-        let others = self.store.device_entries();
-        let elsewhere: u32 = others.iter().filter(|other| other.index != entry.index).map(free_of).sum();
-        let over = usage.chunks.saturating_sub(u64::from(layout.slot_count));
-        if over > u64::from(elsewhere) {
-            return refused(format!(
-                "device '{}' cannot be made {}: it holds {} and the other devices have room for {}; delete files, or add a device",
-                entry.name,
-                size::show(layout.size_bytes),
-                size::show(usage.chunks * self.chunk_bytes),
-                size::show(u64::from(elsewhere) * self.chunk_bytes)
-            ));
-        }
-        Ok(())
-    }
-
-    /// Whether some device is on its way to be smaller.
-    pub(crate) fn is_shrinking(&self) -> bool {
-        !lock(&self.shrinking).is_empty()
-    }
-
-    /// Moves the end of devices beyond which nothing lies any more.
-    pub fn finish_shrinking(&self) {
-        let all = lock(&self.shrinking).clone();
-        for (index, layout) in all {
-            let Some(attached) = self.attached(index) else { continue };
-            // It was away meanwhile, and came back in its old size.
-            let usage = self.store.devices.device_usage(index);
-            if usage.is_ok_and(|usage| usage.slot_count != layout.slot_count) {
-                if let Err(error) = self.store.devices.bound_device(index, layout) {
-                    tracing::warn!(device = index, %error, "a device cannot be made smaller now");
-                }
-                self.mending.wake();
-                continue;
-            }
-            if self.chunks_beyond(index, &layout) > 0 {
-                continue;
-            }
-            let outcome = match self.store.devices.slots_beyond(index) {
-                0 => self.end_at(index, layout, &attached.path),
-                // Slots that chunks have left are free after the next checkpoints.
-                _ => self.store.checkpoint().map_err(Into::into),
-            };
-            if let Err(error) = outcome {
+/// Moves the end of devices beyond which nothing lies any more.
+pub fn finish(running: &Running) {
+    let all = lock(&running.shrinking).clone();
+    for (index, layout) in all {
+        let Some(attached) = running.attached(index) else { continue };
+        // It was away meanwhile, and came back in its old size.
+        let usage = running.store.devices.device_usage(index);
+        if usage.is_ok_and(|usage| usage.slot_count != layout.slot_count) {
+            if let Err(error) = running.store.devices.bound_device(index, layout) {
                 tracing::warn!(device = index, %error, "a device cannot be made smaller now");
             }
+            running.mending.wake();
+            continue;
+        }
+        if chunks_beyond(running, index, &layout) > 0 {
+            continue;
+        }
+        let outcome = match running.store.devices.slots_beyond(index) {
+            0 => end_at(running, index, layout, &attached.path),
+            // Slots that chunks have left are free after the next checkpoints.
+            _ => running.store.checkpoint().map_err(Into::into),
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(device = index, %error, "a device cannot be made smaller now");
         }
     }
+}
 
-    fn end_at(&self, index: DeviceIndex, layout: DeviceLayout, path: &str) -> Result<()> {
-        let entries = self.store.device_entries();
-        let Some(entry) = entries.iter().find(|entry| entry.index == index) else { return Ok(()) };
-        self.store.devices.use_less(index, layout, Running::class_of(entry).read_cost())?;
-        lock(&self.shrinking).remove(&index);
-        self.remember();
-        tracing::info!(device = %entry.name, size_bytes = layout.size_bytes, "a device is smaller now");
-        cut_off(Path::new(path), layout.size_bytes)
-    }
+fn end_at(running: &Running, index: DeviceIndex, layout: DeviceLayout, path: &str) -> Result<()> {
+    let entries = running.store.device_entries();
+    let Some(entry) = entries.iter().find(|entry| entry.index == index) else { return Ok(()) };
+    running.store.devices.use_less(index, layout, Running::class_of(entry).read_cost())?;
+    lock(&running.shrinking).remove(&index);
+    running.remember();
+    tracing::info!(device = %entry.name, size_bytes = layout.size_bytes, "a device is smaller now");
+    cut_off(Path::new(path), layout.size_bytes)
 }
 
 /// Gives the room behind the new end of an image file back.

@@ -15,9 +15,10 @@ use parking_lot::Mutex;
 use stere_format::range_in_object;
 use stere_log::{Io, Segment, SegmentTable};
 
+use super::Volumes;
 use super::fetch::Fetch;
-use super::{Volumes, object_bytes};
 use crate::blob::BlobHandle;
+use crate::object::object_bytes;
 
 /// Ranges that are remembered to be expected.
 const EXPECTED_MAX: usize = 1024;

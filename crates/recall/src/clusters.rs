@@ -15,7 +15,8 @@ use stere_faults::{Bug, is_planted};
 use stere_format::Successors;
 use stere_log::{Segment, SegmentTable};
 
-use super::{Volumes, object_of};
+use super::Volumes;
+use crate::object::object_of;
 
 /// What is fetched before anybody asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

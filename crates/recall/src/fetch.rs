@@ -20,7 +20,8 @@ use stere_device::{Cancellation, Take};
 use stere_faults::{Bug, is_planted};
 use stere_log::{Io, Segment};
 
-use super::{RecallError, Refusal, Volumes, is_object_of, object_bytes, object_of};
+use super::{RecallError, Refusal, Volumes};
+use crate::object::{is_object_of, object_bytes, object_of};
 use in_flight::State;
 pub(super) use in_flight::{Fetch, give_part};
 use kept::{AHEAD_BYTES_MAX, Chunk, KEPT_BYTES_MAX, Kept};

@@ -17,6 +17,7 @@ mod clusters;
 mod error;
 mod fetch;
 mod labelled;
+mod object;
 mod parts;
 mod recall;
 mod sequence;
@@ -29,14 +30,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use stere_device::{MediumWait, Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
-use stere_format::{ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
-use stere_log::{Io, Segment, SegmentTable, proves_rows};
+use stere_format::{PoolId, VolumeEntry, catalogue_name};
+use stere_log::{Io, Segment, SegmentTable};
 
 use beginning::{Begun, Pace};
 pub use blob::BlobHandle;
 pub use clusters::{Prefetch, SEGMENTS_MAX as CLUSTERED_MAX};
 pub use error::{ReadError, RecallError, Refusal};
 pub use labelled::{LabelledVolume, read_label, stranger};
+pub use object::{is_object_of, object_bytes, object_of};
 pub use parts::{Part, Parts};
 use sequence::Referred;
 
@@ -366,24 +368,6 @@ impl Volumes {
     pub fn is_on_media(&self, set: u16) -> bool {
         self.table.read().values().any(|known| known.entry.bit() & set != 0 && known.entry.class == CLASS_MEDIA)
     }
-}
-
-/// The name of a segment's object.
-pub fn object_of(segment: &Segment) -> String {
-    object_name(segment.id, segment.sequence, segment.scheme.data)
-}
-
-/// Bytes of a segment's object.
-pub fn object_bytes(segment: &Segment) -> u64 {
-    stere_format::object_bytes(segment.scheme.data, segment.written_blocks())
-}
-
-/// Whether these bytes are a whole and right copy of this segment.
-pub fn is_object_of(pool: PoolId, segment: u64, sequence: u64, bytes: &[u8]) -> bool {
-    let Some((header, content)) = bytes.split_at_checked(ChunkHeader::SIZE) else { return false };
-    let is_its = |header: &ChunkHeader| (header.pool, header.segment, header.sequence) == (pool, segment, sequence);
-    let header = ChunkHeader::decode(header).ok().filter(is_its);
-    header.is_some_and(|header| proves_rows(pool, segment, header.place.scheme.data, content))
 }
 
 impl Volumes {

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use stere_format::range_in_object;
 use stere_log::Segment;
 
+use super::Volumes;
 use super::beginning::{Expected, KEPT_BYTES_MAX};
-use super::{Volumes, object_bytes};
 use crate::blob::BlobHandle;
+use crate::object::object_bytes;
 
 /// What is no more than one part of so many of its segments is fetched by ranges.
 const SCATTERED_PART: u64 = 4;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use stere_log::{Segment, SegmentTable};
 
-use super::{Prefetch, Volumes, object_bytes};
+use super::{Prefetch, Volumes};
+use crate::object::object_bytes;
 
 /// Segments that are remembered to have been read.
 const REFERENCES_MAX: usize = 4096;

@@ -99,7 +99,7 @@ fn pool_of(volume: &dyn Volume, name: &str) -> Option<PoolId> {
 }
 
 /// The objects of a volume, and those that were read last.
-struct Shelf {
+struct VolumeObjects {
     volume: Arc<dyn Volume>,
     objects: Vec<Object>,
     /// Numbers of its devices among the devices here, in the order of the data chunks that they give.
@@ -109,7 +109,7 @@ struct Shelf {
 
 /// A volume as a device that is only read.
 pub(crate) struct VolumeDevice {
-    shelf: Arc<Shelf>,
+    source: Arc<VolumeObjects>,
     /// Which data chunk it gives of each object.
     chunk: u8,
     layout: DeviceLayout,
@@ -129,9 +129,9 @@ impl VolumeDevice {
         let layout = DeviceLayout::for_size(size_bytes, chunk_bytes)?;
         assert!(layout.slot_count as usize >= contents.objects.len(), "there is a slot for each object");
         let (objects, indices) = (contents.objects, indices.to_vec());
-        let shelf = Arc::new(Shelf { volume, objects, indices, kept: Mutex::default() });
-        let chunks = 0..shelf.indices.len() as u8;
-        Ok(chunks.map(|chunk| VolumeDevice { shelf: shelf.clone(), chunk, layout }).collect())
+        let source = Arc::new(VolumeObjects { volume, objects, indices, kept: Mutex::default() });
+        let chunks = 0..source.indices.len() as u8;
+        Ok(chunks.map(|chunk| VolumeDevice { source: source.clone(), chunk, layout }).collect())
     }
 
     pub fn layout(&self) -> DeviceLayout {
@@ -145,17 +145,18 @@ impl VolumeDevice {
 
     /// What this device's chunk of an object holds from `start` on; what is not in the object is left as it is.
     fn read_slot(&self, slot: usize, start: u64, into: &mut [u8]) -> Result<(), VolumeError> {
-        let data_chunks = self.shelf.objects[slot].data_chunks;
+        let data_chunks = self.source.objects[slot].data_chunks;
         if self.chunk >= data_chunks {
             return Ok(());
         }
-        let mut header = self.shelf.bytes_of(slot, HEADER_BYTES)?.get(..ChunkHeader::SIZE).unwrap_or_default().to_vec();
-        self.shelf.place_header(slot, self.chunk, &mut header);
+        let mut header =
+            self.source.bytes_of(slot, HEADER_BYTES)?.get(..ChunkHeader::SIZE).unwrap_or_default().to_vec();
+        self.source.place_header(slot, self.chunk, &mut header);
         copy_part(&header, start, 0, into);
         if start + into.len() as u64 <= HEADER_BYTES {
             return Ok(());
         }
-        let object = self.shelf.bytes_of(slot, u64::MAX)?;
+        let object = self.source.bytes_of(slot, u64::MAX)?;
         let content = object.get(ChunkHeader::SIZE..).unwrap_or_default();
         if data_chunks == 1 {
             copy_part(content, start, HEADER_BYTES, into);
@@ -202,7 +203,7 @@ fn rows_of(content: &[u8], data_chunks: u8) -> Vec<(u32, &[u8])> {
     rows
 }
 
-impl Shelf {
+impl VolumeObjects {
     /// The header of one of its chunks with the places that they have here; as it is where it is none.
     fn place_header(&self, slot: usize, chunk: u8, bytes: &mut [u8]) {
         let Ok(mut header) = ChunkHeader::decode(bytes) else { return };
@@ -274,7 +275,7 @@ impl Device for VolumeDevice {
             };
             let (slot, start) = ((within / chunk_bytes) as usize, within % chunk_bytes);
             let length = left.min(chunk_bytes - start);
-            if slot < self.shelf.objects.len() {
+            if slot < self.source.objects.len() {
                 let into = &mut buffer[done..done + length as usize];
                 self.read_slot(slot, start, into).map_err(|error| self.failed(at, &error))?;
             }
@@ -296,6 +297,6 @@ impl Device for VolumeDevice {
     }
 
     fn describe(&self) -> String {
-        self.shelf.volume.describe()
+        self.source.volume.describe()
     }
 }

@@ -286,6 +286,7 @@ fn execute_change(history: &mut History, operation: &Operation) -> Result<(), St
             change::replace_device(history, usize::from(*device), *mebibytes)
         }
         Operation::EmptyDevice { device, leaves } => change::empty_device(history, usize::from(*device), *leaves),
+        Operation::ShrinkDevice { device, percent } => change::shrink_device(history, usize::from(*device), *percent),
         Operation::GiveUp { device } => change::give_up(history, usize::from(*device)),
         Operation::UseAgain { device } => change::use_again(history, usize::from(*device)),
         Operation::Offline { device } => change::offline(history, usize::from(*device)),

@@ -275,6 +275,11 @@ pub enum Operation {
         device: u8,
         leaves: bool,
     },
+    /// Less of a device is used from now on: so many percent of its size.
+    ShrinkDevice {
+        device: u8,
+        percent: u8,
+    },
     /// A device is given up: what it held is rebuilt on the others.
     GiveUp {
         device: u8,

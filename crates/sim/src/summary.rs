@@ -95,6 +95,8 @@ counts! {
         pub mended: u64,
         /// Devices added, replaced, emptied, given up, taken away and brought back by a person.
         pub changes: u64,
+        /// Devices that were made smaller.
+        pub shrunk: u64,
         pub groups_cut: u64,
         /// How often the loss of a device was played beside the history, and borne.
         pub proofs: u64,

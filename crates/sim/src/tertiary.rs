@@ -70,7 +70,7 @@ impl PoolUnderTest {
         };
         store.segments().everywhere().iter().any(|segment| {
             let there = segment.tertiary().there;
-            let object = stere_store::object_of(&segment);
+            let object = stere_store::object_of(segment);
             let mut having = entries.iter().filter(|entry| entry.bit() & there != 0);
             // What devices have lost, and some faults let them, is read from volumes too, though nothing was ever released.
             there != 0 && segment.live_bytes() > 0 && having.all(|entry| is_failing(entry, &object))
@@ -87,7 +87,7 @@ impl PoolUnderTest {
         let store = &self.mounted().store;
         let entries = store.tier.media.volumes();
         let lacking = store.segments().everywhere().into_iter().filter(|segment| {
-            let (tertiary, object) = (segment.tertiary(), stere_store::object_of(&segment));
+            let (tertiary, object) = (segment.tertiary(), stere_store::object_of(segment));
             let is_harmed = |entry: &VolumeEntry| {
                 number_of(&entry.name).is_some_and(|volume| self.machine.is_harmed(volume, &object))
             };

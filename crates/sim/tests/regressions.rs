@@ -11,6 +11,7 @@ use stere_sim::pool::PoolConfig;
 use stere_sim::run;
 use stere_sim::tiers::TierStep;
 use stere_sim::volume::VolumeTrouble;
+use stere_store::CleanerPolicy;
 
 /// P-1, P-3: in a nearly full pool a crash left data with one copy, for whose rewriting recovery found no room.
 #[test]
@@ -20,7 +21,7 @@ fn recovery_of_a_full_pool_gives_data_its_copies_again() {
         .chunks(2 << 20)
         .memory(64 << 20)
         .dirty(1 << 20, 5)
-        .greedy();
+        .cleaner(CleanerPolicy::Greedy);
     let operations = [
         Operation::Faults { device: 0, kind: FaultKind::TransientReadError, per_million: 1_000 },
         Operation::Fill { bytes: 800_000 },
@@ -47,7 +48,7 @@ fn what_was_accepted_finds_room_on_a_device_that_was_added() {
         .chunks(2 << 20)
         .memory(64 << 20)
         .dirty(256 << 10, 2)
-        .greedy();
+        .cleaner(CleanerPolicy::Greedy);
     let operations = [
         Operation::ArmCrash { events: 7, manner: CrashManner::Everything },
         Operation::Write { target: Target::Slot(3), offset: 0, length: 131_072, seed: 8_075_653_523_923_453_932 },
@@ -73,7 +74,7 @@ fn what_was_accepted_finds_room_although_cleaning_gains_nothing() {
     let pool = PoolConfig::of(&[69_279_744, 67_305_472])
         .blocks(&[4096, 512])
         .dirty(64 << 20, 1)
-        .greedy()
+        .cleaner(CleanerPolicy::Greedy)
         .encrypts(Encrypts::Some)
         .keeps_versions();
     let operations = [
@@ -96,7 +97,7 @@ fn what_was_accepted_finds_room_in_half_empty_segments_of_a_lost_device() {
     let pool = PoolConfig::of(&[67_256_320, 69_316_608])
         .blocks(&[512, 4096])
         .dirty(64 << 20, 3)
-        .greedy()
+        .cleaner(CleanerPolicy::Greedy)
         .encrypts(Encrypts::Some);
     let operations = [
         Operation::Fill { bytes: 400_000 },
@@ -117,7 +118,11 @@ fn what_was_accepted_finds_room_in_half_empty_segments_of_a_lost_device() {
 /// nothing, and an accepted file found no room.
 #[test]
 fn what_was_accepted_finds_room_although_a_device_is_lost() {
-    let pool = PoolConfig::of(&[69_378_048, 75_575_296]).chunks(1 << 20).memory(64 << 20).dirty(64 << 20, 2).greedy();
+    let pool = PoolConfig::of(&[69_378_048, 75_575_296])
+        .chunks(1 << 20)
+        .memory(64 << 20)
+        .dirty(64 << 20, 2)
+        .cleaner(CleanerPolicy::Greedy);
     let operations = [
         Operation::Lose { device: 0, events: 46 },
         Operation::Fill { bytes: 900_000 },
@@ -168,7 +173,8 @@ fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
 /// stopped; the scrub took that for the truth, on all devices.
 #[test]
 fn a_row_of_a_checkpoint_that_never_was_is_not_taken_for_the_one_that_is() {
-    let pool = PoolConfig::of(&[3_145_949_184, 209_870_848, 100_872_192]).dirty(256 << 10, 1).greedy();
+    let pool =
+        PoolConfig::of(&[3_145_949_184, 209_870_848, 100_872_192]).dirty(256 << 10, 1).cleaner(CleanerPolicy::Greedy);
     let path = Path { directory: 0, name: 2 };
     let operations = [
         Operation::Crash { manner: CrashManner::Mixed, again: None },
@@ -312,11 +318,11 @@ fn a_spare_that_comes_late_takes_over() {
 }
 
 fn two_devices() -> PoolConfig {
-    PoolConfig::of(&[64 << 20, 96 << 20]).blocks(&[512, 4096]).greedy()
+    PoolConfig::of(&[64 << 20, 96 << 20]).blocks(&[512, 4096]).cleaner(CleanerPolicy::Greedy)
 }
 
 fn one_device() -> PoolConfig {
-    PoolConfig::of(&[64 << 20]).greedy()
+    PoolConfig::of(&[64 << 20]).cleaner(CleanerPolicy::Greedy)
 }
 
 /// P-6: a crash tore many blocks of one device, which was held against it: it was given up, and in a full pool what had been
@@ -350,7 +356,10 @@ fn what_a_crash_tore_is_not_held_against_devices() {
 #[test]
 fn a_row_that_a_crash_tore_does_not_stop_the_cleaner() {
     let path = |directory, name| Path { directory, name };
-    let pool = PoolConfig::of(&[209_727_488, 3_145_728_000, 67_219_456]).chunks(2 << 20).memory(64 << 20).greedy();
+    let pool = PoolConfig::of(&[209_727_488, 3_145_728_000, 67_219_456])
+        .chunks(2 << 20)
+        .memory(64 << 20)
+        .cleaner(CleanerPolicy::Greedy);
     let operations = [
         Operation::Mkdir { path: path(0, 3) },
         Operation::Mkdir { path: path(1, 5) },
@@ -466,7 +475,8 @@ fn an_encrypted_file_is_cut_within_a_record_in_a_full_pool() {
 /// written over found no segment to begin.
 #[test]
 fn what_replaces_has_its_room_when_a_device_is_back_in_a_full_pool() {
-    let pool = PoolConfig::of(&[67_166_208, 67_330_048]).chunks(2 << 20).dirty(256 << 10, 5).greedy();
+    let pool =
+        PoolConfig::of(&[67_166_208, 67_330_048]).chunks(2 << 20).dirty(256 << 10, 5).cleaner(CleanerPolicy::Greedy);
     let operations = [
         Operation::Offline { device: 0 },
         Operation::Fill { bytes: 900_000 },
@@ -489,7 +499,7 @@ fn what_was_accepted_has_room_beside_metadata_that_is_owed_chunks() {
         .blocks(&[4096, 512])
         .chunks(2 << 20)
         .dirty(64 << 20, 2)
-        .greedy()
+        .cleaner(CleanerPolicy::Greedy)
         .keeps_versions();
     let operations = [
         Operation::Lose { device: 1, events: 46 },
@@ -512,7 +522,7 @@ fn what_a_volume_gives_is_not_called_unreadable() {
         .blocks(&[4096, 4096])
         .memory(16 << 20)
         .dirty(64 << 20, 5)
-        .greedy()
+        .cleaner(CleanerPolicy::Greedy)
         .encrypts(Encrypts::Some)
         .keeps_versions()
         .takes_part_in(Area::Tiers);
@@ -571,7 +581,7 @@ fn a_grace_period_begins_anew_where_saved_bytes_were_less() {
         .blocks(&[512, 512, 512, 512])
         .memory(16 << 20)
         .dirty(64 << 20, 5)
-        .greedy();
+        .cleaner(CleanerPolicy::Greedy);
     let write = |target, offset, length| Operation::Write { target, offset, length, seed: 7 };
     let file = |name| Path { directory: 0, name };
     let operations = [
@@ -746,7 +756,7 @@ fn what_devices_lost_goes_from_medium_to_medium() {
         .chunks(1 << 20)
         .memory(8 << 20)
         .dirty(64 << 20, 5)
-        .greedy()
+        .cleaner(CleanerPolicy::Greedy)
         .keeps_versions()
         .takes_part_in(Area::Volumes);
     let plan = Plan { seed: 780_002_856, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
@@ -771,7 +781,7 @@ fn a_place_with_fewer_devices_than_its_segments_have_chunks_keeps_what_there_is(
         .chunks(1 << 20)
         .memory(8 << 20)
         .dirty(64 << 20, 5)
-        .greedy()
+        .cleaner(CleanerPolicy::Greedy)
         .takes_part_in(Area::Places);
     let plan = Plan { seed: 790_041_700, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
     let outcome = run::run(&plan, &operations, false);

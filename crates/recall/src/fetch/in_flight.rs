@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use stere_log::{Io, Segment};
 
 use crate::error::RecallError;
-use crate::object_bytes;
+use crate::object::object_bytes;
 
 /// Who wants something farther behind what has arrived asks for it by itself.
 const FAR_BYTES: usize = 1 << 20;

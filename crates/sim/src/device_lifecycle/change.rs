@@ -254,3 +254,50 @@ pub(crate) fn online(history: &mut History, device: usize) -> Result<(), Stop> {
     }
     Ok(())
 }
+
+/// So many bytes of mending for a device that is to be smaller; it may not suffice.
+const SHRINK_STEPS: usize = 40;
+
+/// Less of a device is used, if what is on it has room in that. Where what lies beyond did not move in time nobody insists.
+pub(crate) fn shrink_device(history: &mut History, device: usize, percent: u8) -> Result<(), Stop> {
+    let Some(entry) = history.pool.member(device).filter(|entry| entry.device_state() == DeviceState::Active) else {
+        return Ok(());
+    };
+    let store = history.mounted().store.clone();
+    let devices = store.health.pool_devices();
+    let Some(now) = devices.iter().find(|one| one.index() == entry.index).map(|one| *one.layout()) else {
+        return Ok(());
+    };
+    let usage = store.devices.device_usage(entry.index).unwrap_or_default();
+    let is_used = usage.is_attached && !usage.is_suspended && !history.machine.absent().contains(&device);
+    let layout = now.shrunk(now.size_bytes / 100 * u64::from(percent));
+    let Some(layout) = layout.filter(|layout| {
+        let is_roomy = u64::from(layout.slot_count) > usage.chunks + u64::from(SLOTS_ROOMY);
+        is_used && is_roomy && !history.plan.may_fill
+    }) else {
+        return Ok(());
+    };
+    note_change(history, "bounding a device", store.devices.bound_device(entry.index, layout))?;
+    for _ in 0..SHRINK_STEPS {
+        let progress = store.rebuilder.mend_step(1 << 20);
+        if history.must("moving what lies beyond", progress.map_err(Error::from))?.is_done {
+            break;
+        }
+    }
+    for _ in 0..2 {
+        history.must("a checkpoint", store.checkpoint().map_err(Error::from))?;
+    }
+    match store.devices.use_less(entry.index, layout, DeviceClass::Ssd.read_cost()) {
+        Ok(()) => history.summary.shrunk += 1,
+        Err(_) if history.machine.is_off() => return Err(Stop::Power),
+        // Something lies there still, or the device failed meanwhile.
+        Err(_) => {
+            let unbound = store.devices.bound_device(entry.index, now);
+            if history.machine.is_off() {
+                return Err(Stop::Power);
+            }
+            drop(unbound);
+        }
+    }
+    Ok(())
+}

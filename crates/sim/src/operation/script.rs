@@ -154,7 +154,8 @@ impl Generator {
             let change = match self.random.below(10) {
                 0..3 => Operation::AddDevice { mebibytes, spare: self.random.chance(1, 4) },
                 3..5 => Operation::ReplaceDevice { device, mebibytes },
-                5..8 => Operation::EmptyDevice { device, leaves: self.random.chance(2, 3) },
+                5..7 => Operation::EmptyDevice { device, leaves: self.random.chance(2, 3) },
+                7 => Operation::ShrinkDevice { device, percent: self.random.between(30, 95) as u8 },
                 8 => Operation::GiveUp { device },
                 _ => Operation::UseAgain { device },
             };

@@ -2,37 +2,37 @@
 //! room that were in vain.
 //!
 //! Invariants: cleaning that frees nothing comes to rest until something changes (P-158); a search that moved W bytes and made
-//! no room is not repeated before W/16 have died, or more slots are free (P-230). Read next: `clean.rs`, `make_room.rs`.
+//! no room is not repeated before W/16 have died, or more slots are free (P-230). Nothing here moves data: the
+//! engine does (`clean.rs`, `make_room.rs` there). Read next: `choice.rs`, `tally.rs`.
 
-pub(crate) mod choice;
-mod figures;
+mod choice;
+mod tally;
 
 use std::collections::VecDeque;
 
-pub use choice::CleanerSettings;
-pub(crate) use figures::CleaningTally;
-pub use figures::{CleaningFigures, UTILISATION_PARTS};
+pub use choice::{Look, in_order, score};
 use rustc_hash::FxHashMap;
 use stere_faults::{Bug, is_planted};
 use stere_log::{Segment, StreamKey};
+pub use tally::{CleaningFigures, CleaningTally, UTILISATION_PARTS};
 
 /// Passes one after the other that emptied nothing, before the pool counts as full.
-pub(crate) const FRUITLESS_PASSES_MAX: u32 = 3;
+pub const FRUITLESS_PASSES_MAX: u32 = 3;
 
 /// What the cleaner remembers.
 #[derive(Default)]
-pub(crate) struct Cleaner {
+pub struct Cleaner {
     /// Segments that could not be emptied because content is damaged.
     stuck: FxHashMap<u64, Stuck>,
     /// The last change before which no room for metadata could be made.
-    pub(crate) fruitless_at: Option<u64>,
-    pub(crate) futile: FutileSeries,
-    pub(crate) background: Background,
+    pub fruitless_at: Option<u64>,
+    pub futile: FutileSeries,
+    pub background: Background,
 }
 
 /// What the passes of the background led to: cleaning that frees nothing comes to rest, whatever the cause is.
 #[derive(Default)]
-pub(crate) struct Background {
+pub struct Background {
     /// Passes in a row that left no more slots free than there were.
     fruitless: u32,
     slots_free_most: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Background {
 
 impl Background {
     /// Whether passes freed nothing and nothing changed since: a segment's worth did not die, and no slot was taken or given back.
-    pub(crate) fn rests(&mut self, slots_free: u64, live_raw_bytes: i64, segment_bytes: u64) -> bool {
+    pub fn rests(&mut self, slots_free: u64, live_raw_bytes: i64, segment_bytes: u64) -> bool {
         let died = self.live_raw_bytes.saturating_sub(live_raw_bytes);
         let is_same = slots_free == self.slots_free && died < i64::try_from(segment_bytes).unwrap_or(i64::MAX);
         if self.fruitless >= FRUITLESS_PASSES_MAX && !is_same {
@@ -52,7 +52,7 @@ impl Background {
         self.fruitless >= FRUITLESS_PASSES_MAX && !is_planted(Bug::CleanedForNothing)
     }
 
-    pub(crate) fn note(&mut self, slots_free_before: u64, slots_free: u64, live_raw_bytes: i64) {
+    pub fn note(&mut self, slots_free_before: u64, slots_free: u64, live_raw_bytes: i64) {
         if self.fruitless == 0 {
             self.slots_free_most = slots_free_before;
         }
@@ -75,14 +75,14 @@ struct Stuck {
 const STUCK_GENERATIONS: u64 = 32;
 
 impl Cleaner {
-    pub(crate) fn is_stuck(&self, segment: &Segment, generation: u64) -> bool {
+    pub fn is_stuck(&self, segment: &Segment, generation: u64) -> bool {
         self.stuck.get(&segment.id).is_some_and(|stuck| {
             (stuck.live_bytes, stuck.missing) == (segment.live_bytes(), segment.missing())
                 && generation < stuck.generation + STUCK_GENERATIONS
         })
     }
 
-    pub(crate) fn note_stuck(&mut self, segment: &Segment, generation: u64) {
+    pub fn note_stuck(&mut self, segment: &Segment, generation: u64) {
         let stuck = Stuck { live_bytes: segment.live_bytes(), missing: segment.missing(), generation };
         self.stuck.insert(segment.id, stuck);
         self.stuck.retain(|_, stuck| generation < stuck.generation + STUCK_GENERATIONS);
@@ -100,7 +100,7 @@ const SERIES_MAX: usize = 16;
 
 /// How full a pool is, as far as that can change by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fill {
+pub struct Fill {
     /// Bytes that died since the pool was opened.
     pub died_bytes: u64,
     pub slots_free: u64,
@@ -110,7 +110,7 @@ pub(crate) struct Fill {
 
 /// The last series for each kind of data that made no room.
 #[derive(Debug, Default)]
-pub(crate) struct FutileSeries {
+pub struct FutileSeries {
     last: VecDeque<(StreamKey, Futile)>,
 }
 
@@ -123,7 +123,7 @@ struct Futile {
 
 impl FutileSeries {
     /// Whether a series would be as futile as the last one was.
-    pub(crate) fn rests(&mut self, key: &StreamKey, now: Fill) -> bool {
+    pub fn rests(&mut self, key: &StreamKey, now: Fill) -> bool {
         let Some((_, futile)) = self.last.iter_mut().find(|(known, _)| known == key) else { return false };
         assert!(now.died_bytes >= futile.fill.died_bytes, "what died is only counted up");
         assert!(now.generation >= futile.fill.generation, "checkpoints are only counted up");
@@ -135,7 +135,7 @@ impl FutileSeries {
         is_same
     }
 
-    pub(crate) fn note(&mut self, key: &StreamKey, moved_bytes: u64, fill: Fill) {
+    pub fn note(&mut self, key: &StreamKey, moved_bytes: u64, fill: Fill) {
         self.last.retain(|(known, _)| known != key);
         self.last.truncate(SERIES_MAX - 1);
         self.last.push_front((*key, Futile { moved_bytes, fill }));

@@ -1,20 +1,16 @@
 //! Figures of cleaning: how full segments are, and what is moved for what is written.
 //!
-//! Source: Rosenblum and Ousterhout 1991, 3.4 and 3.5 (distribution of segments' utilisation, write cost). Read next: `../clean.rs`.
+//! Source: Rosenblum and Ousterhout 1991, 3.4 and 3.5 (distribution of segments' utilisation, write cost). Read next: the
+//! engine's `clean.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use stere_format::SegmentKind;
-
-use crate::clean::Cleaning;
-use crate::condemn::segment_bytes;
 
 /// Parts into which utilisation from nothing to everything is cut.
 pub const UTILISATION_PARTS: usize = 10;
 
 /// What was counted since the pool was opened.
 #[derive(Debug, Default)]
-pub(crate) struct CleaningTally {
+pub struct CleaningTally {
     written_bytes: AtomicU64,
     moved_bytes: AtomicU64,
     emptied_segments: AtomicU64,
@@ -50,26 +46,22 @@ pub struct CleaningFigures {
     pub segments_survived: [u64; UTILISATION_PARTS],
 }
 
-impl Cleaning<'_> {
-    pub fn figures(&self) -> CleaningFigures {
-        let tally = &self.engine.cleaning_tally;
-        let mut figures = CleaningFigures {
+impl CleaningFigures {
+    /// With what was counted so far, and no segments.
+    pub fn of(tally: &CleaningTally) -> CleaningFigures {
+        CleaningFigures {
             written_bytes: tally.written_bytes.load(Ordering::Relaxed),
             moved_bytes: tally.moved_bytes.load(Ordering::Relaxed),
             emptied_segments: tally.emptied_segments.load(Ordering::Relaxed),
             ..CleaningFigures::default()
-        };
-        for segment in self.engine.log.segments.all() {
-            if segment.kind != SegmentKind::Data || !segment.is_sealed() {
-                continue;
-            }
-            let size = segment_bytes(self.engine, &segment).max(1);
-            let part = segment.live_bytes().saturating_mul(UTILISATION_PARTS as u64) / size;
-            let part = (part as usize).min(UTILISATION_PARTS - 1);
-            let parts =
-                if segment.temperature == 0 { &mut figures.segments_new } else { &mut figures.segments_survived };
-            parts[part] += 1;
         }
-        figures
+    }
+
+    /// Counts in a segment of so many bytes; survivors of a cleaning have a temperature.
+    pub fn add(&mut self, live_bytes: u64, segment_bytes: u64, temperature: u8) {
+        assert!(segment_bytes > 0, "a segment has room");
+        let part = live_bytes.saturating_mul(UTILISATION_PARTS as u64) / segment_bytes;
+        let parts = if temperature == 0 { &mut self.segments_new } else { &mut self.segments_survived };
+        parts[(part as usize).min(UTILISATION_PARTS - 1)] += 1;
     }
 }

@@ -1,20 +1,16 @@
-//! How segments are chosen for cleaning: what somebody said of the pool and of classes of devices, and the order that follows from it.
+//! The order in which segments are cleaned.
 //!
 //! Invariant: scores of different policies are never compared; where several hold, the best of each comes first, then the second of
-//! each. By age is for devices on which order counts more than copying. Source: Rosenblum and Ousterhout 1991, 3.5. Read next:
-//! `../clean.rs`.
+//! each. By age is for devices on which order counts more than copying. Source: Rosenblum and Ousterhout 1991, 3.5. Read
+//! next: the engine's `clean.rs`.
 
 use std::cmp::Ordering;
 
-use stere_format::{CleanerChoice, CleanerPolicy, Key};
-use stere_log::Io;
-
-use crate::engine::Engine;
-use crate::error::Error;
+use stere_format::CleanerPolicy;
 
 /// How a segment looks to who chooses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub struct Look {
     /// Live bytes as a part of what it gives.
     pub utilisation: f64,
     /// Rows that were appended to the pool since it was begun, at least 1.
@@ -22,7 +18,7 @@ pub(crate) struct Look {
 }
 
 /// The greater, the sooner; for comparing under one policy.
-pub(crate) fn score(policy: CleanerPolicy, look: Look) -> f64 {
+pub fn score(policy: CleanerPolicy, look: Look) -> f64 {
     assert!(look.age >= 1.0 && look.utilisation >= 0.0, "{look:?}");
     match policy {
         CleanerPolicy::Greedy => 1.0 - look.utilisation,
@@ -32,7 +28,7 @@ pub(crate) fn score(policy: CleanerPolicy, look: Look) -> f64 {
 }
 
 /// These in the order in which they are cleaned; each with its policy, score and number.
-pub(crate) fn in_order<T>(mut all: Vec<T>, of: impl Fn(&T) -> (CleanerPolicy, f64, u64)) -> Vec<T> {
+pub fn in_order<T>(mut all: Vec<T>, of: impl Fn(&T) -> (CleanerPolicy, f64, u64)) -> Vec<T> {
     let by_score = |one: &T, other: &T| {
         let ((_, mine, my_id), (_, theirs, their_id)) = (of(one), of(other));
         theirs.total_cmp(&mine).then(my_id.cmp(&their_id))
@@ -55,55 +51,6 @@ pub(crate) fn in_order<T>(mut all: Vec<T>, of: impl Fn(&T) -> (CleanerPolicy, f6
         order => order,
     });
     ranked.into_iter().map(|(_, _, one)| one).collect()
-}
-
-/// What is kept of it in the pool.
-#[derive(Clone, Copy)]
-pub struct CleanerSettings<'a> {
-    engine: &'a Engine,
-}
-
-impl Engine {
-    pub fn cleaner_settings(&self) -> CleanerSettings<'_> {
-        CleanerSettings { engine: self }
-    }
-}
-
-impl CleanerSettings<'_> {
-    /// Takes over what the pool holds.
-    pub(crate) fn load(&self) -> Result<(), Error> {
-        let value = self.engine.view(Io::BLOCKING, |view| view.get(&Key::cleaner()))?;
-        let Some(bytes) = value else { return Ok(()) };
-        match CleanerChoice::decode(&bytes) {
-            Ok(choice) => *self.engine.cleaner_choice.lock() = choice,
-            Err(error) => {
-                tracing::error!(%error, "how segments are chosen for cleaning is damaged; it is as if nobody said so")
-            }
-        }
-        Ok(())
-    }
-
-    pub fn choice(&self) -> CleanerChoice {
-        *self.engine.cleaner_choice.lock()
-    }
-
-    /// The policy for segments on devices of this class.
-    pub fn policy_of(&self, class: u8) -> CleanerPolicy {
-        self.choice().of(class).unwrap_or(self.engine.options.cleaner)
-    }
-
-    /// Says it from now on. Durable when it returns.
-    pub fn set(&self, choice: CleanerChoice) -> Result<(), Error> {
-        self.engine.update(Io::BLOCKING, |transaction| {
-            match choice.is_said() {
-                true => transaction.put(Key::cleaner(), &choice.encode()),
-                false => transaction.delete(Key::cleaner()),
-            }
-            Ok::<_, Error>(())
-        })?;
-        *self.engine.cleaner_choice.lock() = choice;
-        self.engine.commit(Io::BLOCKING)
-    }
 }
 
 #[cfg(test)]
@@ -129,7 +76,7 @@ mod tests {
 
     /// Of several policies each has its turn, whatever the scores are.
     #[test]
-    fn policies_take_turns() {
+    fn no_policy_keeps_others_waiting() {
         let (greedy, age) = (CleanerPolicy::Greedy, CleanerPolicy::Age);
         let all = [(greedy, 0.5, 1.0), (greedy, 0.1, 1.0), (age, 0.5, 10_000.0), (age, 0.5, 50.0), (age, 0.5, 7.0)];
         assert_eq!(order(&all), [1, 2, 0, 3, 4]);
