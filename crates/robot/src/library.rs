@@ -196,7 +196,7 @@ pub(crate) struct State {
     pace: Pace,
     /// Why a cartridge is not used.
     complaints: BTreeMap<String, String>,
-    /// Cartridges that could not be emptied: not tried again before the next mount.
+    /// Cartridges that could not be emptied: not tried again before the next mount, or until somebody has changed something.
     not_emptied: BTreeSet<String>,
     people: people::People,
 }
@@ -409,7 +409,10 @@ impl Library {
     /// Somebody has changed something: the arm reads all bar codes again, and what was not used gets another chance.
     pub fn look_again(&self) -> Result<(), RobotError> {
         self.connect()?;
-        self.state.lock().complaints.clear();
+        let mut state = self.state.lock();
+        state.complaints.clear();
+        state.not_emptied.clear();
+        drop(state);
         self.refresh(true)
     }
 

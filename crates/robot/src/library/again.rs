@@ -112,7 +112,8 @@ impl Library {
 
     /// Empties others before the last cartridge that is free is written to: afterwards there would be none to copy to.
     pub(super) fn keep_one_free(&self) -> Result<(), RobotError> {
-        if self.is_one_free() || self.cartridge_to_empty().is_none() {
+        // Where people are the arm nobody knows what else they have; they are asked for it.
+        if self.is_fed_by_people || self.is_one_free() || self.cartridge_to_empty().is_none() {
             return Ok(());
         }
         let _alone = self.filling.write();
@@ -121,6 +122,8 @@ impl Library {
         {
             match self.copy_away(&barcode) {
                 Ok(bytes) => tracing::info!(barcode, bytes, "a cartridge was emptied"),
+                // What was copied is not in vain; with more room it goes on.
+                Err(RobotError::NoRoom { .. }) => return Ok(()),
                 Err(error) if error.is_of_device() || error == RobotError::NoDrive => return Err(error),
                 Err(error) => {
                     tracing::warn!(barcode, %error, "a cartridge cannot be emptied");
@@ -133,6 +136,9 @@ impl Library {
 
     /// Copies what counts on a cartridge to others, so that it can be used again. Tells how many bytes that were.
     pub fn empty(&self, barcode: &str) -> Result<u64, RobotError> {
+        if self.options.is_read_only {
+            return Err(RobotError::NoRoom { set: self.options.set.clone() });
+        }
         self.look_at_all()?;
         self.need(barcode)?;
         let _alone = self.filling.write();

@@ -137,6 +137,34 @@ fn an_old_catalogue_harms_nothing_on_a_cartridge_that_was_used_again() {
     assert_eq!(whole(&library, &last).unwrap(), content(count - 1, 20_000));
 }
 
+/// P-307: what somebody else put behind what is remembered is found before the beginning is written over.
+#[test]
+fn what_another_one_put_behind_the_end_is_seen_before_a_cartridge_is_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalogue = Some(folder.path().join("catalogue"));
+    let simulated = simulated(SMALL, 1, 3);
+    let with = || open_with(&simulated, LibraryOptions { catalogue: catalogue.clone(), ..options() });
+    let library = with();
+    let (on_first, mut living) = filled(&library);
+    for name in &on_first {
+        library.delete(name).unwrap();
+        living.remove(name);
+    }
+    library.work_on("SIM001");
+    library.put_all_away().unwrap();
+    drop(library);
+    let other = open_with(&simulated, LibraryOptions { barcodes: "SIM001".into(), ..options() });
+    other.put("tiny", b"living").unwrap();
+    living.insert("tiny".into(), b"living".to_vec());
+    drop(other);
+    let library = with();
+    assert_eq!(kind(&library, "SIM001"), "reusable", "as it is remembered");
+    let full = library.put("x", &content(1, 20_000));
+    assert!(matches!(full, Err(RobotError::NoRoom { .. })), "{full:?}");
+    is_right(&library, &living);
+    is_right(&open(&simulated), &living);
+}
+
 /// P-307
 #[test]
 fn a_medium_that_is_written_once_is_not_used_again() {
