@@ -219,7 +219,7 @@ fn objects_go_cartridge_by_cartridge() {
     for file in &files {
         let segment = segments_of(&store, std::slice::from_ref(file))[0];
         let medium = shelf.medium_of(&object_of(segment)).unwrap();
-        media.entry(medium).or_default().entry(object_of(segment)).or_default().push(file.clone());
+        media.entry(medium).or_default().entry(object_of(segment)).or_default().push(*file);
     }
     assert!(media.len() > 2 && media[&0].len() == 2 && media[&1].len() == 2, "{} media", media.len());
     let mut alive = files.clone();
