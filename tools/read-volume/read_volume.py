@@ -600,19 +600,22 @@ class CartridgeDump:
 
     def scan(self, file):
         """Of objects of one name the whole one that was written last; one that lacks blocks only where there is no whole one."""
-        listed, index_ordinal, found = None, -1, collections.defaultdict(list)
+        listed, index_at, generation, found = None, -1, None, collections.defaultdict(list)
         for block in self.blocks(file):
-            found[block.ordinal, block.kind, block.name].append(block)
+            # The label comes first. Blocks of another generation are remains from before the cartridge was used again.
+            generation = block.generation if generation is None else generation
+            if block.generation == generation:
+                found[block.ordinal, block.kind, block.name].append(block)
         whole = {at: is_whole(blocks) for at, blocks in found.items()}
         for ordinal, kind, _ in sorted(at for at in found if at[1] == 3 and whole[at]):
             try:
-                listed, index_ordinal = self.index(file, found[ordinal, kind, ""]), ordinal
+                listed, index_at = self.index(file, found[ordinal, kind, ""]), found[ordinal, kind, ""][0].position
             except (Damaged, KeyError):
                 continue
         for at in sorted(found, key=lambda at: (whole[at], at)):
             ordinal, kind, name = at
-            # What an index behind it does not list is dead.
-            if kind == 2 and (ordinal > index_ordinal or ordinal in listed):
+            # What an index behind it does not list is dead. Copies keep their ordinals, so that alone does not tell what is behind it.
+            if kind == 2 and (found[at][0].position > index_at or ordinal in listed):
                 self.objects[name] = found[at]
 
     def blocks(self, file):
@@ -674,7 +677,7 @@ def is_whole(blocks):
     return end == blocks[0].total
 
 
-TapeBlock = collections.namedtuple("TapeBlock", "kind length crc ordinal total at name position")
+TapeBlock = collections.namedtuple("TapeBlock", "kind length crc ordinal total at generation name position")
 
 
 def parse_tape_block(data, position):
@@ -682,12 +685,14 @@ def parse_tape_block(data, position):
     fields.magic(b"STERTAPE")
     version = fields.u16()
     kind, _, length, _, crc = fields.u8(), fields.u8(), fields.u32(), fields.u32(), fields.u32()
-    fields.check(version == 1 and kind in (1, 2, 3), "version or kind")
+    fields.check(version in (1, 2) and kind in (1, 2, 3), "version or kind")
     ordinal, total, at = fields.u64(), fields.u64(), fields.u64()
     fields.check(at + length <= total, "length")
-    fields.take(16 + 64 + 64)
+    generation = fields.u64()
+    fields.check((generation > 0) == (version == 2), "generation")
+    fields.take(8 + 64 + 64)
     field = Fields("block of a cartridge", fields.take(256))
-    return TapeBlock(kind, length, crc, ordinal, total, at, field.text().decode("utf-8", "replace"), position)
+    return TapeBlock(kind, length, crc, ordinal, total, at, generation, field.text().decode("utf-8", "replace"), position)
 
 
 def open_volume(path):

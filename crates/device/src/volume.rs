@@ -174,7 +174,7 @@ pub trait Volume: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Medium {
     pub name: String,
-    /// `unknown`, `blank`, `ours`, `full` or `foreign`.
+    /// `unknown`, `blank`, `ours`, `full`, `reusable` (full, and nothing on it is alive) or `foreign`.
     pub kind: String,
     /// `slot`, `drive N`, `away` or `unknown`.
     pub place: String,

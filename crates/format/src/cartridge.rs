@@ -1,8 +1,10 @@
 //! What lies on a cartridge of a tape library: blocks that each say whose they are and what they hold, and indexes of them.
 //!
 //! A cartridge is a row of tape files, each ended by a filemark: first the label, then objects and indexes as they came. Every block
-//! starts with a [`CartridgeBlock`], so any block that can be read tells cartridge, object and place in it by itself. Nothing is ever
-//! written over; of several objects of one name that with the highest ordinal counts. The pages are in `docs/format/cartridge.md`.
+//! starts with a [`CartridgeBlock`], so any block that can be read tells cartridge, object and place in it by itself. Nothing is written
+//! over, but for a whole cartridge, which is written again from its beginning under a new generation: blocks of another generation than
+//! the label's are remains and never count. Of several objects of one name that with the highest ordinal counts. The pages are in
+//! `docs/format/cartridge.md`.
 
 use crate::error::DecodeError;
 use crate::wire::{Reader, Writer, seal, sealed};
@@ -44,6 +46,9 @@ pub struct CartridgeBlock {
     pub object_bytes: u64,
     /// Where in the object the payload lies.
     pub offset: u64,
+    /// Zero until the cartridge is written again from its beginning, then larger each time; blocks that have another one than the label of
+    /// their cartridge are remains of before.
+    pub generation: u64,
     /// Cartridges that belong together.
     pub set: String,
     /// What is printed on the cartridge.
@@ -55,7 +60,9 @@ pub struct CartridgeBlock {
 impl CartridgeBlock {
     pub const SIZE: usize = 512;
     pub const MAGIC: &'static [u8; 8] = b"STERTAPE";
-    pub const VERSION: u16 = 1;
+    /// Of blocks on cartridges that were written again; those of the first generation are of version 1, as before there were others.
+    pub const VERSION: u16 = 2;
+    const VERSION_FIRST: u16 = 1;
     /// Largest payload of a block.
     pub const UNIT_BYTES_MAX: u32 = (1 << 20) - Self::SIZE as u32;
     pub const UNIT_BYTES_MIN: u32 = 512;
@@ -72,7 +79,7 @@ impl CartridgeBlock {
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.is_consistent(), "only blocks that are decoded again are written: {self:?}");
         let mut out = Self::MAGIC.to_vec();
-        out.put_u16(Self::VERSION);
+        out.put_u16(if self.generation == 0 { Self::VERSION_FIRST } else { Self::VERSION });
         out.put_u8(self.kind.code());
         out.put_u8(0);
         out.put_u32(self.payload_bytes);
@@ -81,7 +88,8 @@ impl CartridgeBlock {
         out.put_u64(self.ordinal);
         out.put_u64(self.object_bytes);
         out.put_u64(self.offset);
-        out.put_zeros(16);
+        out.put_u64(self.generation);
+        out.put_zeros(8);
         out.put_text_field(Self::SET_SIZE, &self.set);
         out.put_text_field(Self::BARCODE_SIZE, &self.barcode);
         out.put_text_field(Self::NAME_SIZE, &self.name);
@@ -99,7 +107,7 @@ impl CartridgeBlock {
         let mut reader = Reader::new(structure, body);
         reader.magic(Self::MAGIC)?;
         let found = reader.u16()?;
-        if found != Self::VERSION {
+        if !(Self::VERSION_FIRST..=Self::VERSION).contains(&found) {
             return Err(DecodeError::UnsupportedVersion { structure, found, supported: Self::VERSION });
         }
         let kind = reader.u8()?;
@@ -107,13 +115,27 @@ impl CartridgeBlock {
         reader.zeros(1)?;
         let (payload_bytes, unit_bytes, payload_crc32c) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let (ordinal, object_bytes, offset) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        reader.zeros(16)?;
+        let generation = reader.u64()?;
+        let is_likely = (generation > 0) == (found == Self::VERSION) && generation < u64::MAX >> 1;
+        reader.check(is_likely, "generation", generation)?;
+        reader.zeros(8)?;
         let set = reader.text_field(Self::SET_SIZE, "set")?;
         let barcode = reader.text_field(Self::BARCODE_SIZE, "bar code")?;
         let name = reader.text_field(Self::NAME_SIZE, "name")?;
         reader.zeros(reader.rest().len())?;
-        let block =
-            Self { kind, payload_bytes, unit_bytes, payload_crc32c, ordinal, object_bytes, offset, set, barcode, name };
+        let block = Self {
+            kind,
+            payload_bytes,
+            unit_bytes,
+            payload_crc32c,
+            ordinal,
+            object_bytes,
+            offset,
+            generation,
+            set,
+            barcode,
+            name,
+        };
         match block.is_consistent() {
             true => Ok(block),
             false => Err(DecodeError::OutOfRange { structure, field: "place in its object", value: offset }),

@@ -1,6 +1,7 @@
 //! One cartridge in a drive: its label, objects put behind what is there, ranges read back, and finding out what it holds.
 //!
-//! Invariant: writing begins only where the tape was seen to end. Read next: `docs/format/cartridge.md`, `library.rs`.
+//! Invariants: writing begins only where the tape was seen to end, or where remains of an earlier generation begin; what is of another
+//! generation than the label is nothing. Read next: `docs/format/cartridge.md`, `library.rs`.
 
 use std::ops::Range;
 
@@ -18,6 +19,7 @@ pub enum Label {
     Set {
         set: String,
         barcode: String,
+        generation: u64,
     },
     /// Something that is not ours.
     Foreign(String),
@@ -38,7 +40,9 @@ pub struct Found {
     pub unreadable_files: u32,
     /// Whole objects.
     pub entries: Vec<CartridgeEntry>,
+    /// The generation counts as one.
     pub ordinal_max: u64,
+    pub generation: u64,
 }
 
 /// How putting an object ended.
@@ -57,6 +61,8 @@ pub struct Cartridge<'a> {
     /// Empty where there is no reader of bar codes.
     pub barcode: &'a str,
     pub unit_bytes: u32,
+    /// What its label says, as far as is known.
+    pub generation: u64,
 }
 
 /// Room for any block.
@@ -87,17 +93,17 @@ impl Cartridge<'_> {
         };
         Ok(match CartridgeBlock::decode(&block[..length]) {
             Ok(header) if header.kind == CartridgeKind::Label => {
-                Label::Set { set: header.set, barcode: header.barcode }
+                Label::Set { set: header.set, barcode: header.barcode, generation: header.generation }
             }
             Ok(_) => Label::Foreign("its label is missing".into()),
             Err(error) => Label::Foreign(error.to_string()),
         })
     }
 
-    /// Labels a blank cartridge.
+    /// Labels a cartridge that is blank, or of which nothing is needed any more: from then on what was on it counts for nothing.
     pub fn write_label(&mut self) -> Result<(), RobotError> {
         assert!(!self.set.is_empty(), "a set has a name");
-        self.drive.rewind()?;
+        self.drive.begin_anew()?;
         let text = format!(
             "This cartridge belongs to stere, set {}, bar code {}.\nstere rescue reads it; docs/format/cartridge.md tells how it is written.\n",
             self.set, self.barcode
@@ -133,6 +139,7 @@ impl Cartridge<'_> {
                 ordinal,
                 object_bytes: bytes.len() as u64,
                 offset: offset as u64,
+                generation: self.generation,
                 set: self.set.to_owned(),
                 barcode: self.barcode.to_owned(),
                 name: name.to_owned(),
@@ -168,11 +175,22 @@ impl Cartridge<'_> {
         }
         let mut block = buffer();
         match self.drive.read(&mut block) {
-            Ok(Read::EndOfData) => {}
-            Ok(_) => return Err(self.stale()),
-            Err(error) => return Err(error),
+            Ok(Read::EndOfData) => self.drive.go_to_end(Some((files, 0))),
+            Ok(Read::Block(length)) if files > 0 && self.is_of_before(&block[..length]) => {
+                match self.drive.go_to_file(files)? {
+                    Spaced::Done => self.drive.is_to_end_here(files),
+                    Spaced::Stopped => return Err(self.stale()),
+                }
+                Ok(())
+            }
+            Ok(_) => Err(self.stale()),
+            Err(error) => Err(error),
         }
-        self.drive.go_to_end(Some((files, 0)))
+    }
+
+    /// A block from before this cartridge was written again from its beginning. Such ones may be behind its end where the power went.
+    fn is_of_before(&self, block: &[u8]) -> bool {
+        CartridgeBlock::decode(block).is_ok_and(|header| header.set == self.set && header.generation < self.generation)
     }
 
     /// Puts an object behind everything; it will be the file of number `files`.
@@ -202,6 +220,7 @@ impl Cartridge<'_> {
             ordinal: 0,
             object_bytes: text.len() as u64,
             offset: 0,
+            generation: self.generation,
             set: self.set.to_owned(),
             barcode: self.barcode.to_owned(),
             name: String::new(),
@@ -288,7 +307,8 @@ impl Cartridge<'_> {
     ) -> Result<u64, RobotError> {
         let unit = u64::from(entry.unit_bytes);
         let header = CartridgeBlock::decode(block).map_err(|error| self.damaged(entry, error.to_string()))?;
-        let is_it = header.name == entry.name && header.ordinal == entry.ordinal && header.set == self.set;
+        let is_of_now = header.set == self.set && header.generation == self.generation;
+        let is_it = header.name == entry.name && header.ordinal == entry.ordinal && is_of_now;
         let is_cut_alike = header.unit_bytes == entry.unit_bytes && header.object_bytes == entry.object_bytes;
         if !is_it || !is_cut_alike || header.offset != at * unit {
             return Err(self.stale());
@@ -308,6 +328,10 @@ impl Cartridge<'_> {
 
     /// Finds out what is there: from the index at the end, else from the first block of every file.
     pub fn scan(&mut self) -> Result<Found, RobotError> {
+        match self.label()? {
+            Label::Set { generation, .. } => self.generation = generation,
+            _ => return Err(self.stale()),
+        }
         match self.last_index()? {
             Some(found) => Ok(found),
             None => self.scan_all(),
@@ -322,7 +346,7 @@ impl Cartridge<'_> {
         }
         let Some((header, bytes)) = self.read_file()? else { return Ok(None) };
         let Ok(index) = CartridgeIndex::decode(&bytes) else { return Ok(None) };
-        if header.kind != CartridgeKind::Index {
+        if header.kind != CartridgeKind::Index || header.generation != self.generation {
             return Ok(None);
         }
         // Behind it nothing.
@@ -336,7 +360,8 @@ impl Cartridge<'_> {
             is_indexed: true,
             unreadable_files: 0,
             entries: index.entries,
-            ordinal_max: header.ordinal,
+            ordinal_max: header.ordinal.max(self.generation),
+            generation: self.generation,
         }))
     }
 
@@ -355,7 +380,8 @@ impl Cartridge<'_> {
             let bytes = &block[..length];
             let Ok(header) = CartridgeBlock::decode(bytes) else { return Ok(None) };
             let Ok(payload) = header.payload_of(bytes) else { return Ok(None) };
-            let is_next = header.offset == whole.len() as u64 && header.set == self.set;
+            let is_of_now = header.set == self.set && header.generation == self.generation;
+            let is_next = header.offset == whole.len() as u64 && is_of_now;
             if !is_next || first.as_ref().is_some_and(|first| first.ordinal != header.ordinal) {
                 return Ok(None);
             }
@@ -370,7 +396,8 @@ impl Cartridge<'_> {
 
     /// Looks at every file from the beginning.
     fn scan_all(&mut self) -> Result<Found, RobotError> {
-        let mut found = Found { files: 1, ..Found::default() };
+        let generation = self.generation;
+        let mut found = Found { files: 1, generation, ordinal_max: generation, ..Found::default() };
         if self.drive.go_to_file(1)? == Spaced::Stopped {
             // The label was not ended.
             return Ok(Found { files: 0, is_ragged: true, ..found });
@@ -384,6 +411,8 @@ impl Cartridge<'_> {
                     found.files += 1;
                     continue;
                 }
+                // All that follows is from before, too.
+                Ok(Read::Block(length)) if self.is_of_before(&block[..length]) => return Ok(found),
                 Ok(Read::Block(length)) => CartridgeBlock::decode(&block[..length]).ok(),
                 Err(error) if error.is_of_device() || error.is_attention() => return Err(error),
                 Err(error) => {
@@ -391,7 +420,8 @@ impl Cartridge<'_> {
                     None
                 }
             };
-            let header = header.filter(|header| header.set == self.set && header.offset == 0);
+            let is_of_now = |header: &CartridgeBlock| header.set == self.set && header.generation == generation;
+            let header = header.filter(|header| is_of_now(header) && header.offset == 0);
             let is_ended = match header {
                 Some(header) => self.scan_file(header, file, &mut found)?,
                 None => self.skip_to_next(file)?,
@@ -427,7 +457,8 @@ impl Cartridge<'_> {
             Err(_) => return Ok(true),
         };
         let is_its = |last: CartridgeBlock| {
-            last.ordinal == first.ordinal && last.offset == (blocks - 1) * u64::from(first.unit_bytes)
+            let is_same = last.ordinal == first.ordinal && last.generation == first.generation;
+            is_same && last.offset == (blocks - 1) * u64::from(first.unit_bytes)
         };
         Ok(CartridgeBlock::decode(&block[..length]).is_ok_and(is_its))
     }

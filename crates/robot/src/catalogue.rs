@@ -1,7 +1,8 @@
 //! What is on which cartridge, in memory and in a file of this machine.
 //!
 //! The file is a memory and nothing more: without it every cartridge is looked at once, and says the same. So a line that is torn or
-//! wrong ends what is believed of it. Each line is the CRC32C of what follows, in hexadecimal, and that.
+//! wrong ends what is believed of it. Each line is the CRC32C of what follows, in hexadecimal, and that. Invariant: a cartridge that is to be
+//! written again from its beginning says so here before its label is touched (`Standing::Cleared`).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -23,14 +24,17 @@ pub enum Standing {
     Ours,
     /// Never written to.
     Foreign,
+    /// Ours, with nothing alive, and perhaps without a label just now: it is being written again from its beginning.
+    Cleared,
 }
 
 impl Standing {
-    const WORDS: [(Standing, &'static str); 4] = [
+    const WORDS: [(Standing, &'static str); 5] = [
         (Standing::Unknown, "unknown"),
         (Standing::Blank, "blank"),
         (Standing::Ours, "ours"),
         (Standing::Foreign, "foreign"),
+        (Standing::Cleared, "cleared"),
     ];
 
     pub fn word(self) -> &'static str {
@@ -52,8 +56,26 @@ pub struct Known {
     pub is_ragged: bool,
     /// Its last file is an index that is true.
     pub is_indexed: bool,
+    /// As its label says.
+    pub generation: u64,
+    /// It cannot be written again from its beginning: its medium is written once, or is protected.
+    pub is_kept: bool,
+    /// Bytes of all objects that were put on it in this generation, dead or alive; fewer where it was only looked at.
+    pub written_bytes: u64,
     /// Objects that count, by file.
     pub entries: BTreeMap<u32, CartridgeEntry>,
+}
+
+impl Known {
+    /// It takes nothing more as it is, and can be written again from its beginning.
+    pub fn is_reusable(&self) -> bool {
+        let is_used_up = self.standing == Standing::Ours && self.is_full || self.standing == Standing::Cleared;
+        is_used_up && self.entries.is_empty() && !self.is_kept
+    }
+
+    pub fn live_bytes(&self) -> u64 {
+        self.entries.values().map(|entry| entry.object_bytes).sum()
+    }
 }
 
 #[derive(Default)]
@@ -129,6 +151,11 @@ impl Catalogue {
                 known.files = words.next()?.parse().ok()?;
                 let mut flag = || words.next().map(|word| word == "1");
                 (known.is_full, known.is_ragged, known.is_indexed) = (flag()?, flag()?, flag()?);
+                // Lines from before cartridges were used again end here.
+                known.generation = words.next().map_or(Some(0), |word| word.parse().ok())?;
+                known.is_kept = words.next().is_some_and(|word| word == "1");
+                known.written_bytes = words.next().map_or(Some(0), |word| word.parse().ok())?;
+                self.ordinal = self.ordinal.max(known.generation);
             }
             "forget" => self.forget(words.next()?),
             "object" => {
@@ -153,10 +180,12 @@ impl Catalogue {
         }
     }
 
-    /// Enters an object, unless a newer one of its name is known.
+    /// Enters an object, unless a newer one of its name is known. One of the same ordinal is the same one, on another cartridge.
     fn enter(&mut self, barcode: &str, entry: CartridgeEntry) {
         self.ordinal = self.ordinal.max(entry.ordinal);
-        if self.find(&entry.name).is_some_and(|(_, known)| known.ordinal >= entry.ordinal) {
+        if self.find(&entry.name).is_some_and(|(_, known)| known.ordinal > entry.ordinal) {
+            // If its index lists the old one, that must not outlive the new one.
+            self.cartridges.entry(barcode.to_owned()).or_default().is_indexed = false;
             return;
         }
         self.remove(&entry.name);
@@ -214,7 +243,32 @@ impl Catalogue {
         let known = self.cartridges.entry(barcode.to_owned()).or_default();
         change(known);
         let line = line_of(barcode, known);
+        // Indexes have ordinals too.
+        self.save(&[line, format!("ordinal {}", self.ordinal)])
+    }
+
+    /// A cartridge got a new label: nothing else is on it.
+    pub fn begin_anew(&mut self, barcode: &str, generation: u64) -> Result<(), RobotError> {
+        assert!(generation == 0 || generation <= self.ordinal, "a generation is an ordinal that was given out");
+        let known = self.cartridges.entry(barcode.to_owned()).or_default();
+        assert!(known.entries.is_empty(), "{} objects count that a new label ends", known.entries.len());
+        assert!(generation == 0 || generation > known.generation, "each generation is larger than the one before");
+        *known = Known { standing: Standing::Ours, files: 1, generation, ..Known::default() };
+        let line = line_of(barcode, known);
         self.save(&[line])
+    }
+
+    /// Whether this is what counts under its name.
+    pub fn is_current(&self, barcode: &str, entry: &CartridgeEntry) -> bool {
+        self.find(&entry.name).is_some_and(|(there, current)| there == barcode && current == entry)
+    }
+
+    /// A copy of an object was written that counts no more: it is dead from the beginning.
+    pub fn add_dead(&mut self, barcode: &str, entry: &CartridgeEntry, is_full: bool) -> Result<(), RobotError> {
+        self.change(barcode, |known| {
+            (known.files, known.is_full, known.is_indexed) = (entry.file + 1, known.is_full || is_full, false);
+            known.written_bytes += entry.object_bytes;
+        })
     }
 
     /// An object was written: it is the last file of its cartridge.
@@ -226,9 +280,11 @@ impl Catalogue {
             return Err(RobotError::Stale { barcode: barcode.to_owned() });
         }
         (known.files, known.is_full, known.is_indexed) = (entry.file + 1, known.is_full || is_full, false);
+        known.written_bytes += entry.object_bytes;
         let of_cartridge = line_of(barcode, known);
         self.enter(barcode, entry);
-        self.save(&[of_cartridge, line])
+        // Torn between the two, the cartridge has a file more than is known, and is looked at.
+        self.save(&[line, of_cartridge])
     }
 
     /// What looking at the cartridge has shown.
@@ -238,11 +294,21 @@ impl Catalogue {
         let known = self.cartridges.entry(barcode.to_owned()).or_default();
         known.standing = Standing::Ours;
         (known.files, known.is_ragged, known.is_indexed) = (found.files, found.is_ragged, found.is_indexed);
-        let mut lines = vec![format!("forget {barcode}"), line_of(barcode, known)];
+        if known.generation != found.generation {
+            // What was known is of another use of it.
+            (known.generation, known.is_full, known.written_bytes) = (found.generation, false, 0);
+        }
+        let found_bytes = found.entries.iter().map(|entry| entry.object_bytes).sum();
+        known.written_bytes = known.written_bytes.max(found_bytes);
+        // Torn before its last line, this says that nobody knows what is on the cartridge, and never that nothing is.
+        let unknown = Known { standing: Standing::Unknown, ..known.clone() };
+        let last = line_of(barcode, known);
+        let mut lines = vec![line_of(barcode, &unknown), format!("forget {barcode}")];
         for entry in found.entries {
             lines.push(line_of_entry(barcode, &entry));
             self.enter(barcode, entry);
         }
+        lines.push(last);
         self.save(&lines)
     }
 
@@ -259,8 +325,12 @@ fn sealed(line: &str) -> String {
 }
 
 fn line_of(barcode: &str, known: &Known) -> String {
-    let [full, ragged, indexed] = [known.is_full, known.is_ragged, known.is_indexed].map(u8::from);
-    format!("cartridge {barcode} {} {} {full} {ragged} {indexed}", known.standing.word(), known.files)
+    let Known { standing, files, generation, written_bytes, .. } = known;
+    let [full, ragged, indexed, kept] = [known.is_full, known.is_ragged, known.is_indexed, known.is_kept].map(u8::from);
+    format!(
+        "cartridge {barcode} {} {files} {full} {ragged} {indexed} {generation} {kept} {written_bytes}",
+        standing.word()
+    )
 }
 
 fn line_of_entry(barcode: &str, entry: &CartridgeEntry) -> String {
@@ -306,5 +376,28 @@ mod tests {
         fs::write(&path, &text[..text.len() - 3]).unwrap();
         let torn = Catalogue::open(Some(&path)).unwrap();
         assert!(torn.find("x").is_none() && torn.known("A").files == 3);
+        assert!(!torn.known("A").is_reusable());
+    }
+
+    /// P-307: of which cartridge nothing is known any more is never taken for one that nothing is on.
+    #[test]
+    fn a_torn_catalogue_gives_no_cartridge_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("catalogue");
+        let mut catalogue = Catalogue::open(Some(&path)).unwrap();
+        catalogue.replace("A", Found { files: 3, entries: vec![entry(1, 5, "x")], ..Found::default() }).unwrap();
+        catalogue.change("A", |known| known.is_full = true).unwrap();
+        catalogue.replace("A", Found { files: 3, entries: vec![entry(1, 5, "x")], ..Found::default() }).unwrap();
+        catalogue.add("A", entry(3, 6, "y"), true).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        for end in 0..=text.len() {
+            fs::write(&path, &text[..end]).unwrap();
+            let torn = Catalogue::open(Some(&path)).unwrap();
+            let known = torn.known("A");
+            assert!(!known.is_reusable(), "{end} bytes of {text}");
+            // Where files tell that all is known, all is.
+            let expected = if known.standing == Standing::Ours { known.files as usize - 2 } else { 0 };
+            assert!(known.entries.len() >= expected, "{end} bytes of {text}");
+        }
     }
 }

@@ -187,6 +187,18 @@ impl Drive {
         Ok(())
     }
 
+    /// Goes to the beginning to write there: where files began does not matter any more.
+    pub fn begin_anew(&mut self) -> Result<(), RobotError> {
+        self.forget_beginnings();
+        self.rewind()
+    }
+
+    /// What stands here, at the beginning of this file, is nothing that counts: who writes may write over it.
+    pub fn is_to_end_here(&mut self, files: u32) {
+        assert_eq!(self.at, Some((files, 0)), "a tape ends where a file would begin");
+        self.is_at_end = true;
+    }
+
     /// Lets go of the medium, so that it can be taken away.
     pub fn unload(&mut self) -> Result<(), RobotError> {
         self.leave();

@@ -34,6 +34,10 @@ pub enum RobotError {
     Stale { barcode: String },
     #[error("no cartridge of the set '{set}' has room, and none is blank; put blank cartridges in")]
     NoRoom { set: String },
+    #[error(
+        "cartridge {barcode} cannot be used again: {objects} objects on it are alive, or it is not ours to write to; see `stere media show`"
+    )]
+    InUse { barcode: String, objects: u64 },
     #[error("no drive is free or in order; see `stere media list`")]
     NoDrive,
     #[error("nobody wants any more what was asked of the library")]

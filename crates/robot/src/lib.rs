@@ -5,8 +5,9 @@
 //! (`changer.rs`) and of tape drives (`drive.rs`), on these what is done with one cartridge in a drive (`cartridge.rs`), and on that the
 //! library as a whole (`library.rs`): what is where, which cartridge goes into which drive next, and in which order it is read.
 //!
-//! Invariants: nothing on a cartridge is ever written over, and nothing at all is written to one that holds something foreign; every
-//! byte handed out was proven by its block's checksum and says which object it is; replies of devices are hostile input.
+//! Invariants: nothing on a cartridge is written over, but for one on which nothing is alive, and that from its beginning
+//! (`library/again.rs`); nothing at all is written to one that holds something foreign; every byte handed out was proven by its block's
+//! checksum and says which object it is; replies of devices are hostile input.
 //!
 //! Absent: threads (who waits for the library also works for it), and any idea of segments.
 //! Read next: `transport.rs`, `library.rs`, `docs/design/robot.md`, `docs/format/cartridge.md`.

@@ -4,8 +4,11 @@
 //! drives, and no threads of ours. Locks: `state` (queue, drives that are free, catalogue) is held only for a moment; a drive that works
 //! belongs to who took it; the arm has a lock of its own, which is taken while `state` is not held.
 //!
-//! Read next: `library/arm.rs` (what is where), `library/work.rs` (what is done with a cartridge).
+//! Who puts something holds `filling` for reading, who empties a cartridge for writing; it is taken before `state`.
+//!
+//! Read next: `library/arm.rs` (what is where), `library/work.rs` (what is done with a cartridge), `library/again.rs` (which are used again).
 
+mod again;
 mod arm;
 mod people;
 mod work;
@@ -13,13 +16,13 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use stere_device::{Cancellation, Take};
-use stere_format::CartridgeBlock;
+use stere_format::{CartridgeBlock, CartridgeEntry};
 
 use crate::catalogue::{Catalogue, Known, Standing};
 use crate::drive::Drive;
@@ -55,10 +58,13 @@ pub struct LibraryOptions {
     pub name: String,
     /// Nothing is written, no blank cartridge labelled.
     pub is_read_only: bool,
+    /// Memory for what is copied from one cartridge to another: so much is read before it is written.
+    pub copied_at_once_bytes: u64,
 }
 
 impl LibraryOptions {
     pub const BLOCK_BYTES: u32 = 256 << 10;
+    const COPIED_AT_ONCE_BYTES: u64 = 256 << 20;
 
     pub fn new(name: &str) -> LibraryOptions {
         LibraryOptions {
@@ -69,6 +75,7 @@ impl LibraryOptions {
             clock: None,
             name: name.into(),
             is_read_only: false,
+            copied_at_once_bytes: LibraryOptions::COPIED_AT_ONCE_BYTES,
         }
     }
 
@@ -117,6 +124,9 @@ impl Sink {
     }
 }
 
+/// What a copy is made of: the object, and the cartridge that it is on.
+pub(crate) type Original = (String, CartridgeEntry);
+
 /// What is asked of the library.
 #[derive(Clone)]
 pub(crate) enum Act {
@@ -129,7 +139,11 @@ pub(crate) enum Act {
     Put {
         name: String,
         bytes: Arc<Vec<u8>>,
+        /// Of a copy.
+        original: Option<Original>,
     },
+    /// Write a new label, so that nothing counts any more of what is on the cartridge.
+    Renew,
     /// Find out what a cartridge is.
     Look,
     /// Say on the cartridge what it holds, and put it away.
@@ -182,6 +196,8 @@ pub(crate) struct State {
     pace: Pace,
     /// Why a cartridge is not used.
     complaints: BTreeMap<String, String>,
+    /// Cartridges that could not be emptied: not tried again before the next mount, or until somebody has changed something.
+    not_emptied: BTreeSet<String>,
     people: people::People,
 }
 
@@ -191,6 +207,8 @@ pub struct Library {
     state: Mutex<State>,
     changed: Condvar,
     arm: Mutex<Arm>,
+    filling: RwLock<()>,
+    copied_bytes: AtomicU64,
     clock: Clock,
     parts: Mutex<Option<LibraryParts>>,
     is_fed_by_people: bool,
@@ -216,6 +234,7 @@ impl Library {
             is_connected: false,
             pace,
             complaints: BTreeMap::new(),
+            not_emptied: BTreeSet::new(),
             people: people::People::default(),
         };
         let is_fed_by_people = parts.changer.is_none();
@@ -225,6 +244,8 @@ impl Library {
             state: Mutex::new(state),
             changed: Condvar::new(),
             arm: Mutex::new(Arm::default()),
+            filling: RwLock::new(()),
+            copied_bytes: AtomicU64::new(0),
             clock,
             parts: Mutex::new(Some(parts)),
         })
@@ -307,16 +328,22 @@ impl Library {
         let before = state.bays[bay].loaded.clone();
         // The others see the drive as that cartridge's from now on.
         state.bays[bay].loaded = Some(waiting.request.cartridge.clone());
-        let is_checked = state.bays[bay].is_checked && before.as_deref() == Some(&waiting.request.cartridge);
+        // Also of a cartridge that makes room for another one now: it gets its index before.
+        let is_checked = state.bays[bay].is_checked;
         drop(state);
-        let mut loaded = work::Loaded { bay, barcode: before, is_checked };
+        let mut loaded = work::Loaded { bay, barcode: before.clone(), is_checked };
         let outcome = self.work(&mut drive, &mut loaded, &waiting.request.cartridge, &waiting.act);
         let is_drives_fault = outcome.as_ref().is_err_and(RobotError::is_of_device);
         if is_drives_fault {
             self.take_out(&mut drive, &mut loaded);
         }
         let is_wanted = loaded.barcode.as_ref() == Some(&waiting.request.cartridge);
-        assert!(!loaded.is_checked || is_wanted, "the label of another cartridge was read: {:?}", loaded.barcode);
+        let is_left = loaded.barcode == before;
+        assert!(
+            !loaded.is_checked || is_wanted || is_left,
+            "the label of another cartridge was read: {:?}",
+            loaded.barcode
+        );
         let mut state = self.state.lock();
         let place = &mut state.bays[bay];
         assert!(place.drive.is_none(), "nobody else took the drive meanwhile");
@@ -382,7 +409,10 @@ impl Library {
     /// Somebody has changed something: the arm reads all bar codes again, and what was not used gets another chance.
     pub fn look_again(&self) -> Result<(), RobotError> {
         self.connect()?;
-        self.state.lock().complaints.clear();
+        let mut state = self.state.lock();
+        state.complaints.clear();
+        state.not_emptied.clear();
+        drop(state);
         self.refresh(true)
     }
 
@@ -445,9 +475,17 @@ impl Library {
         // The highest ordinal must be known.
         self.look_at_all()?;
         let bytes = Arc::new(bytes.to_vec());
+        self.keep_one_free()?;
+        let _filling = self.filling.read();
+        self.put_somewhere(name, &bytes, None)
+    }
+
+    fn put_somewhere(&self, name: &str, bytes: &Arc<Vec<u8>>, original: Option<Original>) -> Result<(), RobotError> {
         let mut has_looked = false;
+        // What is too long for a whole cartridge would be tried for ever; nothing is copied to where it is.
+        let mut tried: BTreeSet<String> = original.iter().map(|(barcode, _)| barcode.clone()).collect();
         loop {
-            let Some(barcode) = self.cartridge_to_fill() else {
+            let Some((barcode, is_free)) = self.cartridge_to_fill(&tried) else {
                 if self.is_fed_by_people {
                     return Err(self.ask_people(&self.cartridge_to_ask_for()));
                 }
@@ -458,9 +496,11 @@ impl Library {
                 self.look_at_all()?;
                 continue;
             };
-            match self.ask(&barcode, u32::MAX, Act::Put { name: name.to_owned(), bytes: bytes.clone() }) {
+            let act = Act::Put { name: name.to_owned(), bytes: bytes.clone(), original: original.clone() };
+            match self.ask(&barcode, u32::MAX, act) {
                 Ok(()) => return Ok(()),
                 // It has ended, or is another one than was thought; another one is taken.
+                Err(RobotError::NoRoom { .. }) if is_free => drop(tried.insert(barcode)),
                 Err(RobotError::NoRoom { .. }) => {}
                 Err(
                     error @ (RobotError::Foreign { .. }
@@ -479,24 +519,12 @@ impl Library {
     fn cartridge_to_ask_for(&self) -> String {
         let state = self.state.lock();
         let has_room = |(barcode, known): &(&String, &Known)| {
-            known.standing == Standing::Ours && !known.is_full && !state.complaints.contains_key(*barcode)
+            let is_open = known.standing == Standing::Ours && !known.is_full;
+            (is_open || known.is_reusable()) && !state.complaints.contains_key(*barcode)
         };
-        let known = state.catalogue.cartridges().find(has_room);
+        // One that is begun comes before one that is used again.
+        let known = state.catalogue.cartridges().filter(has_room).min_by_key(|(_, known)| known.is_full);
         known.map_or_else(|| "a blank cartridge".to_owned(), |(barcode, _)| barcode.clone())
-    }
-
-    /// The fullest that has room, else a blank one.
-    fn cartridge_to_fill(&self) -> Option<String> {
-        let state = self.state.lock();
-        let known = |standing| {
-            let present = state.present.iter().filter(|barcode| !state.complaints.contains_key(*barcode));
-            present
-                .map(|barcode| (barcode, state.catalogue.known(barcode)))
-                .filter(move |(_, known)| known.standing == standing && !known.is_full)
-        };
-        let ours =
-            known(Standing::Ours).max_by_key(|(barcode, known)| (known.files, std::cmp::Reverse((*barcode).clone())));
-        ours.or_else(|| known(Standing::Blank).next()).map(|(barcode, _)| barcode.clone())
     }
 
     pub fn length(&self, name: &str) -> Result<Option<u64>, RobotError> {
@@ -562,6 +590,7 @@ impl Library {
                 (None, false) => "unknown".to_owned(),
             };
             let kind = match (known.standing, known.is_full) {
+                _ if known.is_reusable() => "reusable".to_owned(),
                 (Standing::Ours, true) => "full".to_owned(),
                 (standing, _) => standing.word().to_owned(),
             };

@@ -8,6 +8,7 @@ mod arm;
 mod drive;
 mod medium;
 mod model;
+mod power;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -139,6 +140,11 @@ struct Faults {
     takes_another: bool,
     /// Drives that do not answer.
     unplugged: Vec<u16>,
+    /// Blocks and filemarks that are written still before the power goes; none if it stays.
+    writes_left: Option<u64>,
+    is_off: bool,
+    /// Bar codes of cartridges that cannot be written over.
+    written_once: Vec<String>,
 }
 
 /// All of it; transports are handed out for its devices.
@@ -418,7 +424,7 @@ struct SimulatedDrive {
 
 impl Transport for SimulatedDrive {
     fn execute(&mut self, command: &[u8], data: Data<'_>, _: Duration) -> Result<Reply, RobotError> {
-        if self.library.state.lock().faults.unplugged.contains(&self.number) {
+        if self.library.is_off_for(command) || self.library.state.lock().faults.unplugged.contains(&self.number) {
             return Err(RobotError::Unreachable { device: self.describe(), why: "it is unplugged".into() });
         }
         self.library.look_at_hands(self.number);

@@ -10,6 +10,10 @@
 //! Those come first of which most is gained for what it costs to read and write: (stored - live) / (stored + live), as in Rosenblum &
 //! Ousterhout 1991. What was recalled together follows at once, if it is as dead as was asked for: so it lies in one place from then
 //! on. What belongs to one unit (`Belonging`) is emptied in one step and appended one behind the other, before what lies among it.
+//!
+//! A volume of many media, a tape library, gets room back by whole media. There the objects on the medium with the least alive bytes come
+//! first, and one step empties many of them: all are read to devices, then all is written, so one drive is enough and is not made to
+//! change its medium for each. What is left on that medium the library copies by itself when it needs one (`docs/design/robot.md`).
 //! Read next: `clusters.rs`, `upload.rs`, the engine's `clean.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,10 +30,13 @@ use super::remnants::Sweeper;
 use super::stage::Stager;
 use super::upload::{Describe, Uploader, entries_of, entries_of_segment};
 use stere_engine::{BLOBS_PER_UPDATE, Engine, Error};
-use stere_recall::{BlobHandle, CLASS_MEDIA, RecallError, Volumes, object_bytes};
+use stere_recall::{BlobHandle, CLASS_MEDIA, RecallError, Volumes, object_bytes, object_of};
 
 /// Objects that one step empties at most.
 const VICTIMS_MAX: usize = 16;
+/// The same on one of many media; and what is alive in them, which devices hold meanwhile.
+const VICTIMS_OF_MEDIUM_MAX: usize = 64;
+const MEDIUM_BYTES_MAX: u64 = 1 << 30;
 /// Where a unit is brought together, all of them are in memory.
 const UNIT_BYTES_MAX: u64 = 48 << 20;
 
@@ -61,6 +68,9 @@ pub struct Repacked {
     /// Why it cannot go on now.
     pub waits_for: Option<String>,
 }
+
+/// On which of many media segments lie: all that is alive there, and its name.
+type MediaOf = BTreeMap<u64, (u64, String)>;
 
 type MovedBlob = (BlobHandle, BlobValue, Arc<Segment>);
 
@@ -112,8 +122,29 @@ impl Repacker {
         Repacker { engine, volumes, media, stager, uploader, sweeper, unpackable: Mutex::default() }
     }
 
-    /// Objects of these volumes, a set, of which at most so many percent are alive; where most is gained first.
-    fn victims(&self, volumes: u16, live_percent_max: u64) -> Vec<Arc<Segment>> {
+    /// Where segments lie that are on volumes of many media, of these volumes.
+    fn media_of(&self, volumes: u16) -> MediaOf {
+        let (there, _) = self.volumes.reachable(volumes);
+        let mut found = MediaOf::new();
+        for (entry, volume) in there.into_iter().filter(|(_, volume)| !volume.media().is_empty()) {
+            let (mut live_bytes, mut names) = (BTreeMap::<String, u64>::new(), Vec::new());
+            for segment in self.engine.log().segments.everywhere() {
+                if segment.tertiary().there & entry.bit() != 0
+                    && let Some((medium, _)) = volume.estimate(&object_of(&segment))
+                {
+                    *live_bytes.entry(medium.clone()).or_default() += segment.live_bytes();
+                    names.push((segment.id, medium));
+                }
+            }
+            let with_bytes =
+                |(id, medium): (u64, String)| (id, (live_bytes.get(&medium).copied().unwrap_or(0), medium));
+            found.extend(names.into_iter().map(with_bytes));
+        }
+        found
+    }
+
+    /// Objects of these volumes, a set, of which at most so many percent are alive; where most is gained first, or medium by medium.
+    fn victims(&self, volumes: u16, live_percent_max: u64, media: &MediaOf) -> Vec<Arc<Segment>> {
         let wanted_back = self.volumes.wanted.lock();
         let unpackable = self.unpackable.lock().clone();
         let in_memory = self.engine.log().segments_in_memory();
@@ -133,12 +164,15 @@ impl Repacker {
             let (stored, live) = (object_bytes(segment) as f64, segment.live_bytes() as f64);
             (stored - live) / (stored + live)
         };
-        victims.sort_by(|one, other| worth(other).total_cmp(&worth(one)).then(one.id.cmp(&other.id)));
+        victims.sort_by(|one, other| {
+            let by_medium = media.get(&one.id).cmp(&media.get(&other.id));
+            by_medium.then(worth(other).total_cmp(&worth(one))).then(one.id.cmp(&other.id))
+        });
         victims
     }
 
     /// The emptiest volume of which at least so many percent are dead, as a set, if something can be gained there: it answers, and what it
-    /// deletes it gives back, which cartridges do not.
+    /// deletes it gives back, be it by whole media.
     pub fn volume_to_repack(&self, dead_percent_min: u64) -> Option<u16> {
         let dead_permille = |status: &VolumeStatus| dead_bytes(status) * 1000 / status.stored_bytes.max(1);
         let statuses = self.media.volume_statuses();
@@ -153,11 +187,15 @@ impl Repacker {
     fn is_worth_it(&self, status: &VolumeStatus, dead_percent_min: u64) -> bool {
         let is_there = status.is_attached && !status.entry.is_offline && status.complaint.is_none();
         is_there
-            && status.entry.class != CLASS_MEDIA
+            && (status.entry.class != CLASS_MEDIA || self.has_many_media(status.entry.bit()))
             && status.entry.succession.heir().is_none()
             && dead_bytes(status) > 0
             && dead_bytes(status) * 100 >= status.stored_bytes * dead_percent_min
-            && !self.victims(status.entry.bit(), 100 - dead_percent_min.min(99)).is_empty()
+            && !self.victims(status.entry.bit(), 100 - dead_percent_min.min(99), &MediaOf::new()).is_empty()
+    }
+
+    fn has_many_media(&self, volumes: u16) -> bool {
+        self.volumes.reachable(volumes).0.iter().any(|(_, volume)| !volume.media().is_empty())
     }
 
     /// Whether something can be gained on a volume, a set of one, of which at least so many percent are dead.
@@ -178,8 +216,12 @@ impl Repacker {
         self.engine.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let mut done = Repacked::default();
-        let victims = self.volumes.together(self.victims(volumes, live_percent_max));
-        let batch = self.batch_of(&victims, belonging);
+        let media = self.media_of(volumes);
+        let mut victims = self.victims(volumes, live_percent_max, &media);
+        if media.is_empty() {
+            victims = self.volumes.together(victims);
+        }
+        let batch = self.batch_of(&victims, &media, belonging);
         done.segments_left = (victims.len() - batch.victims.len()) as u64;
         drop(victims);
         if !batch.victims.is_empty() {
@@ -197,18 +239,25 @@ impl Repacker {
     }
 
     /// The first of these, and those that go with it.
-    fn batch_of(&self, victims: &[Arc<Segment>], belonging: &Belonging<'_>) -> Batch {
+    fn batch_of(&self, victims: &[Arc<Segment>], media: &MediaOf, belonging: &Belonging<'_>) -> Batch {
         let Some(first) = victims.first() else { return Batch { victims: Vec::new(), is_unit: false } };
         let is_in_unit = |unit: &&BTreeSet<u64>| {
             unit.contains(&first.id) && victims[1..].iter().any(|victim| unit.contains(&victim.id))
         };
         let unit = belonging.units.iter().find(is_in_unit);
+        let medium = media.get(&first.id).filter(|_| unit.is_none());
         let content_max = u64::from(self.engine.log().chunk_bytes()) * u64::from(first.scheme.data);
-        let bytes_max = if unit.is_some() { UNIT_BYTES_MAX } else { content_max };
+        let (count_max, bytes_max) = match (unit, medium) {
+            (Some(_), _) => (VICTIMS_MAX, UNIT_BYTES_MAX),
+            (None, Some(_)) => (VICTIMS_OF_MEDIUM_MAX, MEDIUM_BYTES_MAX.max(content_max)),
+            (None, None) => (VICTIMS_MAX, content_max),
+        };
+        let goes_along = |victim: &&Arc<Segment>| {
+            unit.is_none_or(|unit| unit.contains(&victim.id))
+                && medium.is_none_or(|medium| media.get(&victim.id) == Some(medium))
+        };
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        for victim in
-            victims.iter().filter(|victim| unit.is_none_or(|unit| unit.contains(&victim.id))).take(VICTIMS_MAX)
-        {
+        for victim in victims.iter().filter(goes_along).take(count_max) {
             let more = if unit.is_some() { object_bytes(victim) } else { victim.live_bytes() };
             if !batch.is_empty() && bytes + more > bytes_max {
                 break;

@@ -115,7 +115,7 @@ fn succeeded(succession: Succession) -> VolumeEntry {
     VolumeEntry { succession, ..volume(false, "dir:/old") }
 }
 
-fn cartridge_block(kind: CartridgeKind, name: &str, payload: &[u8]) -> Vec<u8> {
+fn cartridge_block(generation: u64, kind: CartridgeKind, name: &str, payload: &[u8]) -> Vec<u8> {
     let block = CartridgeBlock {
         kind,
         payload_bytes: payload.len() as u32,
@@ -124,6 +124,7 @@ fn cartridge_block(kind: CartridgeKind, name: &str, payload: &[u8]) -> Vec<u8> {
         ordinal: if kind == CartridgeKind::Label { 0 } else { 0x0102_0304 },
         object_bytes: 261_632 * u64::from(kind == CartridgeKind::Object) + payload.len() as u64,
         offset: 261_632 * u64::from(kind == CartridgeKind::Object),
+        generation,
         set: "tank".to_owned(),
         barcode: "TAP001L5".to_owned(),
         name: name.to_owned(),
@@ -689,9 +690,19 @@ fn system_samples() -> Vec<Sample> {
         (
             "cartridge-label",
             "cartridge_block",
-            cartridge_block(CartridgeKind::Label, "", b"stere cartridge TAP001L5\n"),
+            cartridge_block(0, CartridgeKind::Label, "", b"stere cartridge TAP001L5\n"),
         ),
-        ("cartridge-object", "cartridge_block", cartridge_block(CartridgeKind::Object, "segments/a", b"the end")),
+        ("cartridge-object", "cartridge_block", cartridge_block(0, CartridgeKind::Object, "segments/a", b"the end")),
+        (
+            "cartridge-label-again",
+            "cartridge_block",
+            cartridge_block(0x0a0b_0c0d, CartridgeKind::Label, "", b"stere cartridge TAP001L5\n"),
+        ),
+        (
+            "cartridge-object-again",
+            "cartridge_block",
+            cartridge_block(0x0a0b_0c0d, CartridgeKind::Object, "segments/a", b"the end"),
+        ),
         ("cartridge-index", "cartridge_index", cartridge_index().encode()),
         ("catalogue", "catalogue", catalogue()),
         ("volume", "volume", volume(false, "s3://bucket/prefix,endpoint=http://127.0.0.1:7070").encode()),

@@ -115,11 +115,11 @@ impl Library {
 
     /// The name of what is in the drive, or why it is not used.
     fn name_of(&self, drive: &mut Drive) -> Result<Result<String, String>, RobotError> {
-        let label =
-            Cartridge { drive, set: &self.options.set, barcode: "", unit_bytes: self.options.unit_bytes() }.label()?;
+        let (set, unit_bytes) = (&self.options.set, self.options.unit_bytes());
+        let label = Cartridge { drive, set, barcode: "", unit_bytes, generation: 0 }.label()?;
         Ok(match label {
-            Label::Set { set, barcode } if set == self.options.set && self.is_ours_to_use(&barcode) => Ok(barcode),
-            Label::Set { set, barcode } => Err(format!("it is {barcode} of the set '{set}'")),
+            Label::Set { set, barcode, .. } if set == self.options.set && self.is_ours_to_use(&barcode) => Ok(barcode),
+            Label::Set { set, barcode, .. } => Err(format!("it is {barcode} of the set '{set}'")),
             Label::Foreign(found) => Err(format!("it holds something else ({found})")),
             Label::Unreadable(why) => Err(format!("its label cannot be read ({why}); clean the drive")),
             Label::Blank if self.options.is_read_only => Err("it is blank".into()),

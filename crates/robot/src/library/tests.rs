@@ -1,8 +1,10 @@
 //! The whole library on simulated devices: what is put is got, across restarts, lost catalogues, ends of media, crashes and faults.
-//! Read next: `tests/cancelling.rs`, `tests/unreadable.rs`.
+//! Read next: `tests/again.rs`, `tests/year.rs`, `tests/cancelling.rs`, `tests/unreadable.rs`.
 
+mod again;
 mod cancelling;
 mod unreadable;
+mod year;
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stere_format::CartridgeEntry;
 
-use super::{Act, Library, Sink};
+use super::{Act, Library, Original, Sink, State};
 use crate::cartridge::{Cartridge, Label, Written};
 use crate::catalogue::Standing;
 use crate::drive::Drive;
@@ -25,8 +25,9 @@ fn mean(old: Duration, new: Duration) -> Duration {
 }
 
 impl Library {
-    fn cartridge<'a>(&'a self, drive: &'a mut Drive, barcode: &'a str) -> Cartridge<'a> {
-        Cartridge { drive, set: &self.options.set, barcode, unit_bytes: self.options.unit_bytes() }
+    pub(super) fn cartridge<'a>(&'a self, drive: &'a mut Drive, barcode: &'a str) -> Cartridge<'a> {
+        let generation = self.state.lock().catalogue.known(barcode).generation;
+        Cartridge { drive, set: &self.options.set, barcode, unit_bytes: self.options.unit_bytes(), generation }
     }
 
     pub(super) fn work(&self, drive: &mut Drive, loaded: &mut Loaded, want: &str, act: &Act) -> Result<(), RobotError> {
@@ -40,10 +41,11 @@ impl Library {
             // What was known of it is in doubt, also if it is in the drive.
             loaded.is_checked = false;
         }
-        let is_written = matches!(act, Act::Put { .. });
+        let is_written = matches!(act, Act::Put { .. } | Act::Renew);
         let outcome = self.bring(drive, loaded, want, is_written).and_then(|()| match act {
             Act::Get { name, offset, length, sink } => self.get_from(drive, want, name, *offset, *length, sink),
-            Act::Put { name, bytes } => self.put_on(drive, want, name, bytes),
+            Act::Put { name, bytes, original } => self.put_on(drive, want, (name, bytes), original.as_ref()),
+            Act::Renew => self.renew(drive, want),
             Act::Look | Act::PutAway => Ok(()),
         });
         if outcome.as_ref().is_err_and(RobotError::is_attention) {
@@ -56,7 +58,10 @@ impl Library {
     /// The wanted cartridge is in the drive afterwards, and is what it should be.
     fn bring(&self, drive: &mut Drive, loaded: &mut Loaded, want: &str, is_written: bool) -> Result<(), RobotError> {
         // A blank cartridge has no label that tells whether the arm took the right one, and gets one now.
-        let is_labelled_now = || is_written && self.state.lock().catalogue.known(want).standing == Standing::Blank;
+        let is_labelled_now = || {
+            let standing = self.state.lock().catalogue.known(want).standing;
+            is_written && matches!(standing, Standing::Blank | Standing::Cleared)
+        };
         if loaded.is_checked && loaded.barcode.as_deref() == Some(want) && !is_labelled_now() {
             return Ok(());
         }
@@ -96,30 +101,33 @@ impl Library {
 
     /// Reads the label, and finds out what is on a cartridge that is new here.
     fn check(&self, drive: &mut Drive, want: &str) -> Result<(), RobotError> {
-        let standing = self.state.lock().catalogue.known(want).standing;
+        let known = self.state.lock().catalogue.known(want);
+        let (standing, remembered) = (known.standing, known.generation);
         let mislabelled = |found: String| RobotError::Mislabelled { barcode: want.to_owned(), found };
         let foreign = |found: String| RobotError::Foreign { barcode: want.to_owned(), found };
         let note = |standing| self.state.lock().catalogue.change(want, |known| known.standing = standing);
         let mut cartridge = self.cartridge(drive, want);
         match (cartridge.label()?, standing) {
             (Label::Blank, Standing::Ours) => Err(mislabelled("a blank one".into())),
-            (Label::Blank, Standing::Blank) => Ok(()),
+            (Label::Blank, Standing::Blank | Standing::Cleared) => Ok(()),
             (Label::Blank, _) => note(Standing::Blank),
             // It is believed to be what it was: the next drive may read it.
             (Label::Unreadable(why), _) => Err(RobotError::Unreadable { barcode: want.to_owned(), why }),
-            (Label::Foreign(found), Standing::Ours) => Err(mislabelled(format!("none of ours: {found}"))),
+            (Label::Foreign(found), Standing::Ours | Standing::Cleared) => {
+                Err(mislabelled(format!("none of ours: {found}")))
+            }
             (Label::Foreign(found), _) => note(Standing::Foreign).and_then(|()| Err(foreign(found))),
             (Label::Set { set, .. }, _) if set != self.options.set => {
                 note(Standing::Foreign).and_then(|()| Err(foreign(format!("the set '{set}'"))))
             }
             (Label::Set { barcode, .. }, _) if barcode != want => Err(mislabelled(barcode)),
-            (Label::Set { .. }, Standing::Ours) => Ok(()),
+            (Label::Set { generation, .. }, Standing::Ours | Standing::Cleared) if generation == remembered => Ok(()),
             (Label::Set { .. }, _) => self.look(drive, want),
         }
     }
 
     /// Finds out what is on a cartridge, and believes only that.
-    fn look(&self, drive: &mut Drive, barcode: &str) -> Result<(), RobotError> {
+    pub(super) fn look(&self, drive: &mut Drive, barcode: &str) -> Result<(), RobotError> {
         let found = self.cartridge(drive, barcode).scan()?;
         tracing::info!(barcode, files = found.files, objects = found.entries.len(), "a cartridge was looked at");
         let unreadable = found.unreadable_files;
@@ -239,27 +247,34 @@ impl Library {
         }
     }
 
-    fn put_on(&self, drive: &mut Drive, barcode: &str, name: &str, bytes: &[u8]) -> Result<(), RobotError> {
+    fn put_on(
+        &self,
+        drive: &mut Drive,
+        barcode: &str,
+        object: (&str, &[u8]),
+        original: Option<&Original>,
+    ) -> Result<(), RobotError> {
         let no_room = || RobotError::NoRoom { set: self.options.set.clone() };
         let known = self.state.lock().catalogue.known(barcode);
         match known.standing {
+            _ if known.is_reusable() => self.renew(drive, barcode)?,
             Standing::Ours if known.is_full => return Err(no_room()),
             Standing::Ours => {}
             Standing::Blank => {
                 self.cartridge(drive, barcode).write_label()?;
-                let label = |known: &mut crate::catalogue::Known| (known.standing, known.files) = (Standing::Ours, 1);
-                self.state.lock().catalogue.change(barcode, label)?;
+                self.state.lock().catalogue.begin_anew(barcode, 0)?;
             }
-            Standing::Unknown | Standing::Foreign => {
+            Standing::Unknown | Standing::Foreign | Standing::Cleared => {
                 return Err(RobotError::Foreign { barcode: barcode.to_owned(), found: "unknown".into() });
             }
         }
-        match self.append(drive, barcode, name, bytes) {
+        match self.append(drive, barcode, object, original) {
             Err(RobotError::Stale { .. }) => {
                 self.look(drive, barcode)?;
                 // Of which not all is known takes nothing.
                 let standing = self.state.lock().catalogue.known(barcode).standing;
-                if standing == Standing::Ours { self.append(drive, barcode, name, bytes) } else { Err(no_room()) }
+                let is_known = standing == Standing::Ours;
+                if is_known { self.append(drive, barcode, object, original) } else { Err(no_room()) }
             }
             // It takes nothing more there; what it has may still be read.
             Err(error) if matches!(error.key(), Some(SenseKey::Medium | SenseKey::Protected)) => {
@@ -271,10 +286,24 @@ impl Library {
         }
     }
 
-    fn append(&self, drive: &mut Drive, barcode: &str, name: &str, bytes: &[u8]) -> Result<(), RobotError> {
+    fn append(
+        &self,
+        drive: &mut Drive,
+        barcode: &str,
+        (name, bytes): (&str, &[u8]),
+        original: Option<&Original>,
+    ) -> Result<(), RobotError> {
+        let is_current = |state: &State, original: &Original| state.catalogue.is_current(&original.0, &original.1);
         let (mut known, ordinal) = {
             let mut state = self.state.lock();
-            (state.catalogue.known(barcode), state.catalogue.next_ordinal())
+            let ordinal = match original {
+                // Deleted, or put anew, while it was read.
+                Some(original) if !is_current(&state, original) => return Ok(()),
+                // A copy is no newer than what it is a copy of.
+                Some((_, entry)) => entry.ordinal,
+                None => state.catalogue.next_ordinal(),
+            };
+            (state.catalogue.known(barcode), ordinal)
         };
         assert_eq!(known.standing, Standing::Ours, "only cartridges of ours are written to");
         let mut cartridge = self.cartridge(drive, barcode);
@@ -295,7 +324,11 @@ impl Library {
             Written::Whole { is_near_end } => {
                 // Some drives take what does not fit any more.
                 if !is_near_end || self.is_there(drive, barcode, &entry, bytes)? {
-                    return self.state.lock().catalogue.add(barcode, entry, is_near_end);
+                    let mut state = self.state.lock();
+                    return match original.is_none_or(|original| is_current(&state, original)) {
+                        true => state.catalogue.add(barcode, entry, is_near_end),
+                        false => state.catalogue.add_dead(barcode, &entry, is_near_end),
+                    };
                 }
                 self.end(drive, barcode, false)
             }

@@ -184,8 +184,12 @@ impl State {
     fn put(&mut self, number: usize, bytes: Option<&[u8]>) -> Outcome {
         let (medium, at) = (self.medium_of(number), self.drives[number].at);
         let model = self.model;
+        let is_written_once = self.faults.written_once.contains(&self.media[medium].barcode);
         let medium = &mut self.media[medium].medium;
-        medium.truncate(at);
+        if is_written_once && at < medium.records.len() {
+            return now(Err(Sense::new(SenseKey::Protected, (0x30, 0x0c))));
+        }
+        medium.write_over(at);
         let mut chance = (self.seed ^ (at as u64 + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         chance ^= chance >> 31;
         let stored = bytes.map_or(0, |bytes| model.stored(bytes.len() as u64, chance));

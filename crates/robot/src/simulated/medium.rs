@@ -3,7 +3,7 @@
 //! In a file each record is its length in four bytes, little-endian, and its bytes; a filemark has the length 4294967295 and no bytes. What
 //! is torn at the end was never written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -30,20 +30,26 @@ enum Backing {
 pub struct Medium {
     pub records: Vec<Record>,
     pub spoiled: BTreeSet<usize>,
+    /// What was written here before, by record, as far as nothing was written there since.
+    remains: BTreeMap<usize, (Option<Vec<u8>>, u64)>,
     backing: Backing,
     end: u64,
 }
 
 impl Medium {
     pub fn in_memory() -> Medium {
-        Medium { records: Vec::new(), spoiled: BTreeSet::new(), backing: Backing::Memory(Vec::new()), end: 0 }
+        Medium::on(Backing::Memory(Vec::new()))
+    }
+
+    fn on(backing: Backing) -> Medium {
+        Medium { records: Vec::new(), spoiled: BTreeSet::new(), remains: BTreeMap::new(), backing, end: 0 }
     }
 
     /// What compresses how is not kept: there it counts as it is.
     pub fn in_file(path: &Path) -> io::Result<Medium> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let length = file.metadata()?.len();
-        let mut medium = Medium { records: Vec::new(), spoiled: BTreeSet::new(), backing: Backing::File(file), end: 0 };
+        let mut medium = Medium::on(Backing::File(file));
         let mut stored_end = 0;
         while medium.end + 4 <= length {
             let mut head = [0; 4];
@@ -92,6 +98,33 @@ impl Medium {
             self.end = first.start - 4;
             self.records.truncate(records);
         }
+    }
+
+    /// Writing goes on at this record. What it and those behind it were remains there unseen, where cartridges are kept in memory.
+    pub fn write_over(&mut self, at: usize) {
+        if matches!(self.backing, Backing::Memory(_)) {
+            for number in at..self.records.len() {
+                let record = self.records[number];
+                let bytes = record.length.map(|length| {
+                    let mut bytes = vec![0; length as usize];
+                    self.read(&record, &mut bytes).expect("what is in memory can be read");
+                    bytes
+                });
+                self.remains.insert(number, (bytes, record.stored));
+            }
+        }
+        self.truncate(at);
+        self.remains.remove(&at);
+    }
+
+    /// What remains behind the end is behind it again; tells how many records that are.
+    pub fn show_remains(&mut self) -> usize {
+        let before = self.records.len();
+        while let Some((bytes, stored)) = self.remains.remove(&self.records.len()) {
+            self.append(bytes.as_deref(), stored).expect("what is in memory can be written");
+        }
+        self.remains.clear();
+        self.records.len() - before
     }
 
     /// Puts a block, or a filemark, behind the last.

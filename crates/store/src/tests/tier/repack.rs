@@ -1,5 +1,11 @@
 //! P-87: repacking gives room on volumes back, nothing is lost, and there are never fewer copies.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stere_device::{Medium, MediumWait, Volume, VolumeError};
+
 use super::*;
 use crate::Belonging;
 use crate::tests::remove_file;
@@ -139,4 +145,105 @@ fn uploads_are_held_back() {
     store.tier.uploader.hold_uploads(false);
     settle(&store);
     assert_eq!((objects(&volume).len(), store.tier.uploader.waiting_uploads()), (1, 0));
+}
+
+/// A volume of many media: so many objects go to each, one medium after the other.
+struct Shelf {
+    inner: MemoryVolume,
+    places: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Shelf {
+    const OBJECTS: usize = 2;
+
+    fn medium_of(&self, object: &str) -> Option<usize> {
+        self.places.lock().get(object).copied()
+    }
+}
+
+impl Volume for Shelf {
+    fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
+        if object.starts_with("segments/") {
+            let mut places = self.places.lock();
+            let medium = places.len() / Shelf::OBJECTS;
+            places.insert(object.to_owned(), medium);
+        }
+        self.inner.put(object, bytes)
+    }
+
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], wait: &MediumWait) -> Result<(), VolumeError> {
+        self.inner.get(object, offset, into, wait)
+    }
+
+    fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
+        self.inner.length(object)
+    }
+
+    fn delete(&self, object: &str) -> Result<(), VolumeError> {
+        self.inner.delete(object)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
+        self.inner.list(prefix)
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn media(&self) -> Vec<Medium> {
+        let (kind, place) = ("ours".to_owned(), "slot".to_owned());
+        vec![Medium { name: "0".into(), kind, place, objects: 1, bytes: 1, complaint: None }]
+    }
+
+    fn estimate(&self, object: &str) -> Option<(String, Duration)> {
+        self.medium_of(object).map(|medium| (medium.to_string(), Duration::ZERO))
+    }
+}
+
+/// P-307: of a library the objects on the cartridge with the least alive bytes go first, all of them at once, though a single object on
+/// another one is emptier.
+#[test]
+fn objects_go_cartridge_by_cartridge() {
+    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
+    let library = Arc::new(Shelf { inner: MemoryVolume::new("shelf"), places: Mutex::default() });
+    store.tier.media.add_volume(entry("shelf", stere_recall::CLASS_MEDIA), library.clone(), "tank", false).unwrap();
+    let files: Files = (100..220).map(|inode| (inode, placement(1, 1), 60_000)).collect();
+    write(&store, &files);
+    archive(&store, &files, 1).unwrap();
+    settle(&store);
+    store.tier.stager.release(&segments_of(&store, &files)).unwrap();
+    let object_of = |id: u64| crate::object_of(&store.segments().get(id).unwrap());
+    // The objects of each medium, in order, and the files in each.
+    let mut media: BTreeMap<usize, BTreeMap<String, Files>> = BTreeMap::new();
+    for file in &files {
+        let segment = segments_of(&store, std::slice::from_ref(file))[0];
+        let medium = library.medium_of(&object_of(segment)).unwrap();
+        media.entry(medium).or_default().entry(object_of(segment)).or_default().push(*file);
+    }
+    assert!(media.len() > 2 && media[&0].len() == 2 && media[&1].len() == 2, "{} media", media.len());
+    let mut alive = files.clone();
+    let mut keep = |files: &Files, percent: usize| {
+        for (inode, ..) in &files[files.len() * percent / 100..] {
+            remove_file(&store, *inode);
+            alive.retain(|(other, ..)| other != inode);
+        }
+    };
+    keep(media[&0].values().next().unwrap(), 10);
+    media[&1].values().for_each(|files| keep(files, 40));
+    store.checkpoint().unwrap();
+    store.checkpoint().unwrap();
+    let emptied = |before: BTreeSet<String>| -> Vec<Option<usize>> {
+        let gone = before.into_iter().filter(|name| library.inner.length(name).unwrap().is_none());
+        gone.map(|name| library.medium_of(&name)).collect()
+    };
+    assert_eq!(store.tier.repacker.volume_to_repack(20), Some(1), "cartridges give room back");
+    for expected in [&[Some(1), Some(1)][..], &[Some(0)]] {
+        let before = objects(&library.inner);
+        let done = store.tier.repacker.repack_step(1, 50, &Belonging::NONE, &describe).unwrap();
+        assert_eq!(done.waits_for, None);
+        assert_eq!(emptied(before), expected, "{done:?}");
+    }
+    assert_readable(&store, &alive);
+    assert_clean(&store);
 }
