@@ -148,12 +148,12 @@ fn uploads_are_held_back() {
 }
 
 /// A volume of many media: so many objects go to each, one medium after the other.
-struct Shelf {
+struct Changer {
     inner: MemoryVolume,
     places: Mutex<BTreeMap<String, usize>>,
 }
 
-impl Shelf {
+impl Changer {
     const OBJECTS: usize = 2;
 
     fn medium_of(&self, object: &str) -> Option<usize> {
@@ -161,11 +161,11 @@ impl Shelf {
     }
 }
 
-impl Volume for Shelf {
+impl Volume for Changer {
     fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
         if object.starts_with("segments/") {
             let mut places = self.places.lock();
-            let medium = places.len() / Shelf::OBJECTS;
+            let medium = places.len() / Changer::OBJECTS;
             places.insert(object.to_owned(), medium);
         }
         self.inner.put(object, bytes)
@@ -206,7 +206,7 @@ impl Volume for Shelf {
 #[test]
 fn objects_go_cartridge_by_cartridge() {
     let (_rig, store) = Rig::new(&[64 * MIB; 2]);
-    let library = Arc::new(Shelf { inner: MemoryVolume::new("shelf"), places: Mutex::default() });
+    let library = Arc::new(Changer { inner: MemoryVolume::new("shelf"), places: Mutex::default() });
     store.tier.media.add_volume(entry("shelf", stere_recall::CLASS_MEDIA), library.clone(), "tank", false).unwrap();
     let files: Files = (100..220).map(|inode| (inode, placement(1, 1), 60_000)).collect();
     write(&store, &files);
