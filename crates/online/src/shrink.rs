@@ -27,6 +27,10 @@ pub(crate) fn shrink(running: &Running, word: &str, size_bytes: u64, dry_run: bo
             size::show(size_bytes)
         ));
     };
+    // What was removed just now is free after the next checkpoints.
+    for _ in 0..if running.read_only { 0 } else { 2 } {
+        running.store.checkpoint()?;
+    }
     let beyond = chunks_beyond(running, entry.index, &layout);
     check_room(running, &entry, &layout)?;
     let said = format!(

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stere_device::Device;
 use stere_format::{DeviceIndex, SegmentKind};
-use stere_store::Store;
+use stere_store::{Segment, Store};
 
 /// What cannot be read now, and how far the rest is from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,10 +63,11 @@ pub fn floors(store: &Store) -> Floors {
     let mut floors = Floors::default();
     let offline =
         store.tier.media.volumes().iter().filter(|entry| entry.is_offline).fold(0, |set, one| set | one.bit());
+    // A medium that was taken away, or whose object is damaged or lacking, is none to fall back on.
+    let volumes_of = |segment: &Segment| (store.tier.media.good_of(segment) & !offline).count_ones() as u8;
     for segment in store.segments().everywhere() {
         if segment.kind == SegmentKind::Data && segment.live_bytes() > 0 {
-            // A medium that was taken away, or whose object is damaged or lacking, is none to fall back on.
-            let volumes = (store.tier.media.good_of(&segment) & !offline).count_ones() as usize;
+            let volumes = usize::from(volumes_of(&segment));
             let placed = segment.placed();
             let is_there =
                 |chunk: &usize| answering.contains(&placed.chunks[*chunk].device) && !placed.is_missing(*chunk);
@@ -93,7 +94,8 @@ pub fn floors(store: &Store) -> Floors {
         floors.degraded_segments += u64::from(gone > 0);
         // What a medium has can be read from there.
         let is_lost = gone > parity && segment.tertiary().there == 0;
-        let left = parity.saturating_sub(lacking(&answering));
+        let on_media = if segment.kind == SegmentKind::Data { volumes_of(&segment) } else { 0 };
+        let left = parity.saturating_sub(lacking(&answering)) + on_media;
         let lowest = |known: Option<u8>| Some(known.map_or(left, |known| known.min(left)));
         match (segment.kind == SegmentKind::Meta, is_lost, parity) {
             (true, true, _) => floors.lost_metadata_segments += 1,

@@ -31,7 +31,7 @@ pub use stere_engine::{
     usual_metadata_copies,
 };
 pub use stere_format::ScrubCursor;
-pub use stere_log::{GivenRow, Io, RepairTotals};
+pub use stere_log::{GivenRow, Io, RepairTotals, Segment};
 pub use stere_recall::{BlobHandle, LabelledVolume, Parts, Prefetch, RecallMode, Refusal, TertiaryCounts, object_of};
 pub use stere_stripe::DeviceStatistics;
 pub use stere_tier::{

@@ -233,17 +233,21 @@ fn a_device_that_never_answers_is_read_around() {
             let mut block = vec![0; 4096];
             std::os::unix::fs::FileExt::read_exact_at(&file, &mut block, 0).unwrap();
             (0..3).for_each(|number| fs::write(world.path(&format!("d{number}.img.hang")), "").unwrap());
-            let mut longest = Duration::ZERO;
+            let mut taken = Vec::new();
             for number in 1..10 {
                 let at = number * 801 % 2048 * 4096;
                 let begun = Instant::now();
                 std::os::unix::fs::FileExt::read_exact_at(&file, &mut block, at as u64).unwrap();
-                longest = longest.max(begun.elapsed());
+                taken.push(begun.elapsed());
                 assert!(block == bytes[at..at + 4096], "{name} over {transport} at {at}");
             }
+            taken.sort();
+            let (median, longest) = (taken[taken.len() / 2], taken[taken.len() - 1]);
             println!("{name} over {transport}, ring {is_ring}: at most {longest:?}");
             assert!(longest < Duration::from_secs(30), "{longest:?}");
-            assert_eq!(longest >= Duration::from_millis(45), is_ring, "{name} over {transport}: {longest:?}");
+            // A busy machine makes one of them slow, not most.
+            let waited = if is_ring { longest } else { median };
+            assert_eq!(waited >= Duration::from_millis(45), is_ring, "{name} over {transport}: {taken:?}");
             (0..3).for_each(|number| fs::remove_file(world.path(&format!("d{number}.img.hang"))).unwrap());
             drop(file);
             world.ok("umount mount");

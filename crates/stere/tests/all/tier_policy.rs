@@ -198,6 +198,9 @@ fn parity_and_media_hold_at_once() {
     forget_cache();
     assert_right(&directory, 80);
     assert!(state().starts_with("pending") || state().starts_with("away"), "{}", state());
+    let status = world.json("status tank --json");
+    assert_eq!(status["state"], "degraded", "the media have it: {status}");
+    assert!(status["survives"].as_u64().unwrap() >= 1, "{status}");
     world.ok(&format!("device online tank {device}"));
     until("it is never whole again", || state() == "compliant");
     end_clean(&world);
