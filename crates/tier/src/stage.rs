@@ -342,8 +342,7 @@ impl Stager {
                 chunk: chunk as u8,
                 place: place.clone(),
             };
-            let is_parity = segment.scheme.data > 1 && chunk >= usize::from(segment.scheme.data);
-            if is_planted(Bug::StagedUnwritten) || (is_parity && is_planted(Bug::ParityNotStaged)) {
+            if is_planted(Bug::StagedUnwritten) {
                 continue;
             }
             let ticket = completion.ticket(u64::from(at.device));
