@@ -255,8 +255,8 @@ pub(crate) fn online(history: &mut History, device: usize) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Kinds of patience with a device that is to be smaller: from none at all to as much as it takes.
-const SHRINK_PATIENCE: u8 = 4;
+/// Kinds of waiting for a device that is to be smaller: from none at all to as much as it takes.
+const SHRINK_KINDS: u8 = 4;
 const SHRINK_STEPS: u8 = 12;
 
 /// Less of a device is used, if what is on it has room in that. Where what lies beyond did not move in time nobody insists.
@@ -279,7 +279,7 @@ pub(crate) fn shrink_device(history: &mut History, device: usize, percent: u8) -
         return Ok(());
     };
     note_change(history, "bounding a device", store.devices.bound_device(entry.index, layout))?;
-    for _ in 0..percent % SHRINK_PATIENCE * SHRINK_STEPS {
+    for _ in 0..percent % SHRINK_KINDS * SHRINK_STEPS {
         let progress = store.rebuilder.mend_step(1 << 20);
         if history.must("moving what lies beyond", progress.map_err(Error::from))?.is_done {
             break;
