@@ -219,6 +219,7 @@ impl Cleaning<'_> {
 
     fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {
         let now = self.engine.log.counters.get().1;
+        let (choice, usual) = (self.choice(), self.engine.options.cleaner);
         let class_of: FxHashMap<u16, u8> =
             self.engine.devices.lock().iter().map(|entry| (entry.index, entry.class)).collect();
         let generation = self.engine.inner.read().generation;
@@ -249,7 +250,7 @@ impl Cleaning<'_> {
                 let utilisation = live_bytes as f64 / gives_bytes as f64;
                 let age = now.saturating_sub(segment.sequence) as f64 + 1.0;
                 let class = chunks.first().and_then(|place| class_of.get(&place.device)).copied().unwrap_or(0);
-                let policy = self.policy_of(class);
+                let policy = choice.of(class).unwrap_or(usual);
                 let score = score(policy, Look { utilisation, age });
                 Some(Candidate { segment, live_bytes, gives_bytes, policy, score, gains })
             })

@@ -147,7 +147,7 @@ impl PolicyProvenance {
                 bytes
             }
             // A device is away, or is being rebuilt.
-            true if fact.survives_on_devices < fact.scheme.parity => fact.bytes,
+            true if fact.losses_borne.on_devices < fact.scheme.parity => fact.bytes,
             true => fact.otherwise_encoded_bytes,
             false if fact.scheme.parity >= wanted.parity => fact.bytes - fact.shared_bytes,
             false => fact.bytes,
@@ -194,7 +194,7 @@ impl PolicyProvenance {
     fn survives(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let effective = self.core.effective(caller, inode)?;
         let facts = self.core.facts(caller, inode, &effective)?;
-        let stored = facts.iter().map(|fact| fact.survives).min();
+        let stored = facts.iter().map(|fact| fact.losses_borne.in_all).min();
         let survives = match stored {
             Some(survives) => survives,
             // Nothing is stored yet: what new data would get.

@@ -2,7 +2,7 @@
 
 use stere_format::{DeviceIndex, Scheme, Site};
 use stere_policy::Effective;
-use stere_store::Lies;
+use stere_store::{Lies, LossesBorne};
 
 use crate::block::BLOCK;
 use crate::context::Context;
@@ -27,9 +27,7 @@ pub struct StoredFact {
     /// Stored bytes behind all of them, in proportion where a blob is used in part.
     pub stored_bytes: u64,
     /// How many devices and volumes may be lost.
-    pub survives: u8,
-    /// How many devices may be lost without a volume being asked.
-    pub survives_on_devices: u8,
+    pub losses_borne: LossesBorne,
     /// Tertiary volumes that the segment belongs on, a set.
     pub tertiary: u16,
     /// On which devices it was asked to lie.
@@ -63,8 +61,7 @@ impl Policies {
                     shared_bytes: 0,
                     otherwise_encoded_bytes: 0,
                     stored_bytes: 0,
-                    survives: self.store.losses_borne(&extent.blob).in_all,
-                    survives_on_devices: self.store.losses_borne(&extent.blob).on_devices,
+                    losses_borne: self.store.losses_borne(&extent.blob),
                     tertiary: self.store.tier.media.in_place_of(extent.blob.tertiary_wanted()),
                     site: extent.blob.site(),
                     lies: self.store.places().lies(&extent.blob),

@@ -68,6 +68,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("successors", successors),
     ("summary", summary),
     ("superblock", superblock),
+    ("cleaner", cleaner),
+    ("object_rows", object_rows),
     ("tier_marks", tier_marks),
     ("tier_policy", tier_policy),
     ("volume", volume),
@@ -437,6 +439,27 @@ fn volume_prices(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn tier_policy(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &TierPolicy::decode(bytes)?.encode())
+}
+
+/// A policy of a later version counts as nothing said, so it is not encoded again.
+fn cleaner(bytes: &[u8]) -> Result<(), DecodeError> {
+    let choice = CleanerChoice::decode(bytes)?;
+    assert_eq!(CleanerChoice::decode(&choice.encode())?, choice, "what is meant is decoded again");
+    Ok(())
+}
+
+/// Whatever lies in an object that begins with a row is walked through, for any count of data chunks.
+fn object_rows(bytes: &[u8]) -> Result<(), DecodeError> {
+    RowHeader::decode(bytes)?;
+    for data_chunks in [1, 2, 7, u8::MAX] {
+        let mut rows = ObjectRows::new(data_chunks, bytes);
+        while !rows.is_at_end() {
+            let given: usize = rows.by_ref().map(|(_, row)| row.len()).sum();
+            assert!(given <= bytes.len(), "{given} bytes of {} are given", bytes.len());
+            rows.pass_block();
+        }
+    }
+    Ok(())
 }
 
 fn tier_marks(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -6,7 +6,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use stere_format::{Address, BLOCK_BYTES, Checksums, RecordSubject, RowHeader, Summary, SummaryEntry, block_checksums};
+use stere_format::{
+    Address, BLOCK_BYTES, Checksums, ObjectRows, RecordSubject, RowHeader, Summary, SummaryEntry, block_checksums,
+};
 use stere_stripe::Whole;
 
 use crate::Log;
@@ -104,23 +106,14 @@ fn join(header: RowHeader, mine: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
 /// every record and all there.
 pub fn proves_rows(pool: stere_format::PoolId, segment: u64, data_chunks: u8, content: &[u8]) -> bool {
     assert!(data_chunks > 0, "segment {segment} has a data chunk");
-    let mut row_block = 1;
-    let mut at = 0;
-    while at < content.len() {
-        let header = content.get(at..at + RowHeader::SIZE).and_then(|bytes| RowHeader::decode(bytes).ok());
-        let is_own = |header: &RowHeader| {
-            header.pool == pool && header.segment == segment && header.row_block == row_block && header.row_height > 0
-        };
-        let Some(header) = header.filter(is_own) else { return false };
-        let end = at + header.row_height as usize * usize::from(data_chunks) * BLOCK_BYTES;
-        let row_height = header.row_height;
-        if content.get(at..end).and_then(|row| prove(header, row)).is_none() {
+    let mut rows = ObjectRows::new(data_chunks, content);
+    while let Some((header, row)) = rows.next() {
+        let is_own = header.pool == pool && header.segment == segment && rows.is_whole(&header, row);
+        if !is_own || prove(header, row).is_none() {
             return false;
         }
-        let Some(next) = row_block.checked_add(row_height) else { return false };
-        (at, row_block) = (end, next);
     }
-    true
+    rows.is_at_end()
 }
 
 impl Log {

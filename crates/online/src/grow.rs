@@ -37,9 +37,7 @@ impl Running {
             size::show(layout.size_bytes)
         );
         if dry_run {
-            let mut forecast = self.forecast(&crate::forecast::Plan::Return(&entry))?;
-            forecast.text.clone_from(&said);
-            return Ok(Outcome::Forecast(Forecast { bytes_to_move: 0, seconds: 0, ..forecast }));
+            return foretold(self, &entry, said, 0);
         }
         self.store.devices.detach_device(entry.index, false)?;
         drop((attached, self.note_detached(entry.index)));
@@ -73,6 +71,13 @@ pub(crate) fn in_use(running: &Running, word: &str) -> Result<(DeviceEntry, Atta
         Holds::Member(identity) => Ok((entry, attached, identity.superblock)),
         _ => refused(format!("{} does not give its superblock; look at `stere status`", attached.path)),
     }
+}
+
+/// What a change of its size would do: so much is moved for it.
+pub(crate) fn foretold(running: &Running, entry: &DeviceEntry, said: String, bytes_to_move: u64) -> Result<Outcome> {
+    let forecast = running.forecast(&crate::forecast::Plan::Return(entry))?;
+    let seconds = bytes_to_move / running.mending.bytes_per_second().max(1);
+    Ok(Outcome::Forecast(Forecast { text: said, bytes_to_move, seconds, ..forecast }))
 }
 
 /// How large what is there is now.

@@ -6,12 +6,11 @@
 
 use std::path::Path;
 
-use stere_control::change::Forecast;
 use stere_format::{DeviceEntry, DeviceIndex, DeviceLayout};
 use stere_machine::error::{Error, Result, refused};
 use stere_machine::size;
 
-use crate::grow::in_use;
+use crate::grow::{foretold, in_use};
 use crate::outcome::Outcome;
 use crate::running::{Running, lock};
 
@@ -40,11 +39,7 @@ pub(crate) fn shrink(running: &Running, word: &str, size_bytes: u64, dry_run: bo
         size::show(now.size_bytes)
     );
     if dry_run {
-        let mut forecast = running.forecast(&crate::forecast::Plan::Return(&entry))?;
-        forecast.text.clone_from(&said);
-        let bytes_to_move = beyond * running.chunk_bytes;
-        let seconds = bytes_to_move / running.mending.bytes_per_second().max(1);
-        return Ok(Outcome::Forecast(Forecast { bytes_to_move, seconds, ..forecast }));
+        return foretold(running, &entry, said, beyond * running.chunk_bytes);
     }
     running.store.devices.bound_device(entry.index, layout)?;
     lock(&running.shrinking).insert(entry.index, layout);

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stere_device::{Device, DeviceError, MediumWait, Operation, Piece, Ticket, Volume, VolumeError};
 use stere_format::{
-    BLOCK_BYTES, CHUNK_BYTES_MAX, CheckpointRecord, ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, PoolId,
-    RowHeader, Scheme, VolumeLabel, data_chunks_of_object, metadata_of_object, state_of_object,
+    CHUNK_BYTES_MAX, CheckpointRecord, ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, ObjectRows, PoolId, Scheme,
+    VolumeLabel, data_chunks_of_object, metadata_of_object, state_of_object,
 };
 use stere_stripe::{row_capacity, row_pieces};
 
@@ -187,20 +187,16 @@ fn copy_part(part: &[u8], start: u64, at: u64, into: &mut [u8]) {
 /// The rows of an object with several data chunks, behind its header: where each begins in its chunks, and what it holds. Where none
 /// begins one is looked for, block by block.
 fn rows_of(content: &[u8], data_chunks: u8) -> Vec<(u32, &[u8])> {
-    let bytes_a_block = usize::from(data_chunks) * BLOCK_BYTES;
     let scheme = Scheme { data: data_chunks, parity: 0 };
-    let (mut rows, mut row_block) = (Vec::new(), 1_u32);
-    while let Some(bytes) = content.get((row_block as usize - 1) * bytes_a_block..).filter(|bytes| !bytes.is_empty()) {
-        let header = bytes.get(..RowHeader::SIZE).and_then(|bytes| RowHeader::decode(bytes).ok());
-        let height = header.filter(|header| header.row_block == row_block).map_or(0, |header| header.row_height);
-        let height_max = bytes.len().div_ceil(bytes_a_block) as u32;
-        if (1..=height_max).contains(&height) {
-            let length = row_capacity(scheme, height).min(bytes.len());
-            rows.push((row_block, &bytes[..length]));
-        }
-        row_block += height.clamp(1, height_max);
+    let (mut found, mut rows) = (Vec::new(), ObjectRows::new(data_chunks, content));
+    while !rows.is_at_end() {
+        found.extend(rows.by_ref().map(|(header, row)| {
+            let length = row_capacity(scheme, header.row_height).min(row.len());
+            (header.row_block, &row[..length])
+        }));
+        rows.pass_block();
     }
-    rows
+    found
 }
 
 impl VolumeObjects {

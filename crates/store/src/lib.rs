@@ -25,10 +25,10 @@ pub use scrub::{ScrubProgress, Scrubber};
 pub use stere_device::{Call, Cancellation, PendingRead};
 pub use stere_engine::{
     Capacity, CleanerChoice, CleanerPolicy, Cleaning, Content, Damage, DamageLog, DeviceIn, DeviceUsage, Devices,
-    Engine, Error, FoldInfo, HealthLimits, Label, Lies, MendProgress, MendStatus, MetadataWish, Move, Moved, NewBlob,
-    Offload, Owner, Piece, Placement, Places, Rebuilder, Recoded, RecoveryReport, Reservation, ScrubReport, Settler,
-    SharedDomains, SharedLog, Statistics, StoreOptions, ToFold, Transaction, Value, View, blob_usage_bytes, takes_more,
-    usual_metadata_copies,
+    Engine, Error, FoldInfo, HealthLimits, Label, Lies, LossesBorne, MendProgress, MendStatus, MetadataWish, Move,
+    Moved, NewBlob, Offload, Owner, Piece, Placement, Places, Rebuilder, Recoded, RecoveryReport, Reservation,
+    ScrubReport, Settler, SharedDomains, SharedLog, Statistics, StoreOptions, ToFold, Transaction, Value, View,
+    blob_usage_bytes, takes_more, usual_metadata_copies,
 };
 pub use stere_format::ScrubCursor;
 pub use stere_log::{GivenRow, Io, RepairTotals, Segment};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stere_device::{Completion, SharedBuffer};
 use stere_faults::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, ChunkHeader, RowHeader, SegmentChunks, SegmentKind};
+use stere_format::{ChunkHeader, ObjectRows, SegmentChunks, SegmentKind};
 use stere_log::{Segment, StreamKey};
 
 use super::TertiaryProgress;
@@ -306,19 +306,19 @@ impl Stager {
             return Ok(wanted.iter().map(|_| content.clone()).collect());
         }
         let mut whole = Whole::empty(scheme, segment.written_blocks());
-        let bytes_a_block = usize::from(scheme.data) * BLOCK_BYTES;
-        let mut row_block: u32 = 1;
-        while row_block <= whole.blocks() {
-            let start = (row_block - 1) as usize * bytes_a_block;
-            let header = content.get(start..start + RowHeader::SIZE).and_then(|bytes| RowHeader::decode(bytes).ok());
-            let height = header.map_or(0, |header| header.row_height);
-            let row = content.get(start..start + row_capacity(scheme, height)).filter(|row| !row.is_empty());
-            let Some(row) = row else {
-                let why = format!("block {row_block} of the object of segment {} begins no row", segment.id);
-                return Err(Error::Pool(why));
-            };
-            whole.put_row(row_block, row);
-            row_block += height;
+        let mut rows = ObjectRows::new(scheme.data, content);
+        let refused = || {
+            let why = format!("the rows of the object of segment {} do not follow each other", segment.id);
+            Err(Error::Pool(why))
+        };
+        while let Some((header, row)) = rows.next() {
+            if !rows.is_whole(&header, row) {
+                return refused();
+            }
+            whole.put_row(header.row_block, &row[..row_capacity(scheme, header.row_height)]);
+        }
+        if !rows.is_at_end() {
+            return refused();
         }
         let chunks = self.engine.log().stripe.chunks_of(whole, wanted);
         chunks.map_err(|error| Error::Log(error.into()))

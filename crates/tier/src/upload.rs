@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use stere_device::{Buffer, MediumWait, Volume, VolumeError};
 use stere_faults::{Bug, is_planted};
 use stere_format::{
-    BLOCK_BYTES, ChunkHeader, ChunkPlace, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary, SummaryEntry,
-    Tertiary, VolumeEntry, catalogue_name, object_bytes,
+    BLOCK_BYTES, ChunkHeader, ChunkPlace, ObjectRows, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary,
+    SummaryEntry, Tertiary, VolumeEntry, catalogue_name, object_bytes,
 };
 use stere_log::{Io, Log, Segment};
 
@@ -43,18 +43,13 @@ pub type Describe<'a> = dyn Fn(&BTreeSet<u64>) -> Vec<u8> + 'a;
 
 /// The rows of an object: their headers, decoded, and the bytes of header and summary.
 fn rows(object: &[u8]) -> Vec<(RowHeader, [&[u8]; 2])> {
-    let mut rows = Vec::new();
-    let mut at = ChunkHeader::SIZE;
-    let header = object.get(..at).and_then(|bytes| ChunkHeader::decode(bytes).ok());
-    let data_chunks = header.map_or(1, |header| usize::from(header.place.scheme.data));
-    while let Some(bytes) = object.get(at..at + RowHeader::SIZE) {
-        let Ok(header) = RowHeader::decode(bytes) else { break };
-        let start = at + header.summary_offset as usize;
-        let summary = object.get(start..start + header.summary_length as usize).unwrap_or_default();
-        at += header.row_height.max(1) as usize * data_chunks * BLOCK_BYTES;
-        rows.push((header, [bytes, summary]));
+    let mut told = Vec::new();
+    for (header, row) in ObjectRows::of_object(object).into_iter().flatten() {
+        let start = header.summary_offset as usize;
+        let summary = row.get(start..start + header.summary_length as usize).unwrap_or_default();
+        told.push((header, [row.get(..RowHeader::SIZE).unwrap_or_default(), summary]));
     }
-    rows
+    told
 }
 
 /// What the rows of an object tell of their records.

@@ -145,7 +145,7 @@ impl Subject for File<'_> {
                 });
             }
             NumberFact::Survives | NumberFact::Stored if !self.is_file() => return Ok(None),
-            NumberFact::Survives => match self.facts_of_file()?.iter().map(|fact| fact.survives).min() {
+            NumberFact::Survives => match self.facts_of_file()?.iter().map(|fact| fact.losses_borne.in_all).min() {
                 Some(survives) => u64::from(survives),
                 // Nothing is stored yet: what new data would get.
                 None => u64::from(self.search.core.files.policies.scheme_now(&self.effective_policy()?).parity),

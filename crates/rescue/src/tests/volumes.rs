@@ -89,6 +89,16 @@ fn rescued(volumes: &[&Arc<MemoryVolume>], expected: &Expected) -> (Report, Memo
     (report, sink)
 }
 
+/// Devices and a volume together have everything, as it was last.
+fn assert_whole_with_volume(devices: &[Arc<MemoryDevice>], volume: &Arc<MemoryVolume>, expected: &Expected) {
+    let mut sink = MemorySink::default();
+    let volumes = sources_of(&[volume]);
+    let report = rescue_with_volumes(sources(devices), volumes, Options::default(), &mut sink).unwrap();
+    expected.judge(&sink, &report);
+    assert!(report.is_whole(), "{report:?}");
+    expected.assert_all(&sink, Verdict::Whole);
+}
+
 /// P-73: all devices are gone, everything had gone down: everything comes back, with names, attributes and links.
 #[test]
 fn everything_comes_back_from_a_volume_alone() {
@@ -164,12 +174,7 @@ fn released_contents_come_back_with_the_volume() {
     let mut alone = MemorySink::default();
     let report = rescue_with_volumes(sources(&devices), Vec::new(), Options::default(), &mut alone).unwrap();
     assert!(report.is_data_lost());
-    let mut sink = MemorySink::default();
-    let volumes = sources_of(&[&volume]);
-    let report = rescue_with_volumes(sources(&devices), volumes, Options::default(), &mut sink).unwrap();
-    expected.judge(&sink, &report);
-    assert!(report.is_whole(), "{report:?}");
-    expected.assert_all(&sink, Verdict::Whole);
+    assert_whole_with_volume(&devices, &volume, &expected);
 }
 
 /// P-73, P-305: what went down from rows with parity comes back from a volume alone, and from it beside devices; each of them knows
@@ -190,12 +195,7 @@ fn what_has_parity_comes_back_from_a_volume() {
     let (report, sink) = rescued(&[&volume], &expected);
     assert!(report.is_whole_as_found(), "{report:?}");
     expected.assert_all(&sink, Verdict::Older);
-    let mut sink = MemorySink::default();
-    let volumes = sources_of(&[&volume]);
-    let report = rescue_with_volumes(sources(&devices), volumes, Options::default(), &mut sink).unwrap();
-    expected.judge(&sink, &report);
-    assert!(report.is_whole(), "{report:?}");
-    expected.assert_all(&sink, Verdict::Whole);
+    assert_whole_with_volume(&devices, &volume, &expected);
 }
 
 /// Any object may be missing or changed: nothing that is called whole differs, and no byte is where it never was.

@@ -22,6 +22,16 @@ fn filled(library: &Library) -> (Vec<String>, Living) {
     (on_first, living)
 }
 
+/// The same, and then deletes all that is on the first; what lives.
+fn filled_but_first(library: &Library) -> Living {
+    let (on_first, mut living) = filled(library);
+    for name in &on_first {
+        library.delete(name).unwrap();
+        living.remove(name);
+    }
+    living
+}
+
 fn names(library: &Library) -> BTreeSet<String> {
     library.list("").unwrap().into_iter().map(|(name, _)| name).collect()
 }
@@ -75,11 +85,7 @@ fn what_remains_behind_the_new_end_is_never_alive() {
     let simulated = simulated(SMALL, 1, 3);
     let with = || open_with(&simulated, LibraryOptions { catalogue: catalogue.clone(), ..options() });
     let library = with();
-    let (on_first, mut living) = filled(&library);
-    for name in &on_first {
-        library.delete(name).unwrap();
-        living.remove(name);
-    }
+    let mut living = filled_but_first(&library);
     library.work_on("SIM001");
     library.put_all_away().unwrap();
     for round in 0..2u64 {
@@ -145,11 +151,7 @@ fn what_another_one_put_behind_the_end_is_seen_before_a_cartridge_is_used_again(
     let simulated = simulated(SMALL, 1, 3);
     let with = || open_with(&simulated, LibraryOptions { catalogue: catalogue.clone(), ..options() });
     let library = with();
-    let (on_first, mut living) = filled(&library);
-    for name in &on_first {
-        library.delete(name).unwrap();
-        living.remove(name);
-    }
+    let mut living = filled_but_first(&library);
     library.work_on("SIM001");
     library.put_all_away().unwrap();
     drop(library);
@@ -174,11 +176,7 @@ fn a_medium_that_is_written_once_is_not_used_again() {
     simulated.make_written_once("SIM001");
     let with = || open_with(&simulated, LibraryOptions { catalogue: catalogue.clone(), ..options() });
     let library = with();
-    let (on_first, mut living) = filled(&library);
-    for name in &on_first {
-        library.delete(name).unwrap();
-        living.remove(name);
-    }
+    let living = filled_but_first(&library);
     let records = simulated.records("SIM001");
     for library in [library, with()] {
         let full = library.put("x", &content(1, 20_000));
@@ -211,11 +209,7 @@ fn a_cartridge_is_used_again_when_somebody_asks() {
 fn before_reuse(path: &std::path::Path) -> (SimulatedLibrary, Library, Living) {
     let simulated = simulated(SMALL, 1, 3);
     let library = open_with(&simulated, LibraryOptions { catalogue: Some(path.to_owned()), ..options() });
-    let (on_first, mut living) = filled(&library);
-    for name in &on_first {
-        library.delete(name).unwrap();
-        living.remove(name);
-    }
+    let living = filled_but_first(&library);
     // The index of the first tells what is dead.
     library.work_on("SIM001");
     library.put_all_away().unwrap();
